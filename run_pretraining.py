@@ -117,7 +117,8 @@ def _inputs():
     training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
     bert_config = _bert_config(training)
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
-    training.check(schema, bert_config.vocab_size, "input_files")
+    has_reserved_rows = bool(FLAGS.init_checkpoint)  # the checkpoint's vocabulary is compared with the data's
+    training.check(schema, bert_config.vocab_size, "input_files", has_reserved_rows=has_reserved_rows)
     if FLAGS.max_seq_length > bert_config.max_position_embeddings:
         raise UserError(
             f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
@@ -126,9 +127,8 @@ def _inputs():
     evaluation = None
     if FLAGS.eval_files:
         evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
-        evaluation.check(schema, bert_config.vocab_size, "eval_files")
-    vocabulary = training.vocab_file.read_text(encoding="utf-8") if training.vocab_file else None
-    return PretrainingInputs(bert_config, vocabulary, training, evaluation, FLAGS.init_checkpoint)
+        evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
+    return PretrainingInputs(bert_config, training.tokenizer_files(), training, evaluation, FLAGS.init_checkpoint)
 
 
 def _max_eval_steps(num_ranks: int) -> int:

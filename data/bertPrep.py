@@ -69,14 +69,14 @@ _OPTIONS_READ = {
         input_files input_format text_column skip_wikiextractor fallback_encoding encoding_errors max_bad_records
         keep_duplicates keep_report""",
     "sharding": "n_training_shards n_test_shards fraction_test_set segmentation_method random_seed",
-    "create_vocab": "vocab_file vocab_size do_lower_case",
-    "create_token_files": "vocab_file do_lower_case",
-    "create_pairs": "do_lower_case max_seq_length dupe_factor random_seed",
-    "create_tfrecord_files": f"{_INSTANCE_OPTIONS} vocab_file do_lower_case random_seed",
-    "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case random_seed",
+    "create_vocab": "vocab_file vocab_size do_lower_case strip_accents",
+    "create_token_files": "vocab_file do_lower_case strip_accents",
+    "create_pairs": "do_lower_case strip_accents max_seq_length dupe_factor random_seed",
+    "create_tfrecord_files": f"{_INSTANCE_OPTIONS} vocab_file do_lower_case strip_accents random_seed",
+    "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case strip_accents random_seed",
     "status": "",
     "verify": "vocab_file repair",
-    "inspect": "vocab_file do_lower_case",
+    "inspect": "vocab_file do_lower_case strip_accents",
 }
 OPTIONS_OF = {action: tuple(names.split()) for action, names in _OPTIONS_READ.items()}
 _OF_ALL_ACTIONS = ("help", "action", "dataset", "n_processes", "dask_scheduler")
@@ -180,11 +180,16 @@ def _add_sharding_options(add: Callable[..., Any]) -> None:
 
 
 def _add_record_options(add: Callable[..., Any]) -> None:
-    vocab = "create_vocab writes it, the others read it; a name in .model: SentencePiece, else WordPiece"
+    vocab = (
+        "create_vocab writes it, the others read it; a name in .model: SentencePiece, a tokenizer.json: Hugging "
+        "Face's, else WordPiece"
+    )
     add("--vocab_file", help=vocab)
     add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="pieces; default: %(default)s")
-    case = "1: lower-case the text and drop accents; default: %(default)s"
-    add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help=case)
+    case = "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1"
+    add("--do_lower_case", type=_whole_number, choices=(0, 1), help=case)
+    accents = "1: drop accents and other marks, 0: keep them; default: as --do_lower_case"
+    add("--strip_accents", type=_whole_number, choices=(0, 1), help=accents)
     add("--max_seq_length", type=_whole_number, default=512, help="tokens of an instance; default: %(default)s")
     predictions = (
         "tokens of an instance to be predicted, at most; the recipe has 20 at 128, 80 at 512; default: %(default)s"

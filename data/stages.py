@@ -121,10 +121,11 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"
         )
-    arguments = {"vocab_size": options.vocab_size, "do_lower_case": bool(options.do_lower_case)}
+    casing = instance_stages.casing_of(options)
+    arguments = {"vocab_size": options.vocab_size, **instance_stages.casing_arguments(casing)}
     with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
         if not already_done(stage):
-            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, bool(options.do_lower_case))
+            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
             print_done("vocabulary", counts, output)
 
 

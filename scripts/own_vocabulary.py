@@ -28,7 +28,7 @@ from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.launch import lamb  # noqa: E402
 from bert_tf.launch.pretraining import Phase  # noqa: E402
 from bert_tf.run.flops import pretraining_flops_per_sequence  # noqa: E402
-from bert_tf.text.vocabulary import is_lower_case, load_vocab  # noqa: E402
+from bert_tf.text.tokenizer import Wanted, open_vocab_file  # noqa: E402
 
 NUM_TIMED = 3
 
@@ -72,8 +72,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("vocab_file")
     parser.add_argument("values", nargs="*", metavar="VALUE", default=[])
     options = parser.parse_args(argv[1:])
-    vocab, values = load_vocab(options.vocab_file), lamb.parse(options.values)
-    config = BertConfig.preset(values["bert_model"], len(vocab))
+    tokenizer, _ = open_vocab_file(Path(options.vocab_file), Wanted(), is_hugging_face=False)
+    values = lamb.parse(options.values)
+    config = BertConfig.preset(values["bert_model"], tokenizer.vocab_size)
     phases = lamb.make_phases(values)
     flops = [
         phase.num_sequences
@@ -82,8 +83,11 @@ def main(argv: Sequence[str]) -> int:
     ]
     update_secs = secs_of_all_ranks(phases[0], config, "blocks" if values["use_xla"] == "true" else "off")
     secs = phases[0].num_updates * update_secs * sum(flops) / flops[0]
-    print(f"pre-training with {len(vocab):,} pieces will take about {secs / 60:.0f} minutes here", file=sys.stderr)
-    print(int(is_lower_case(vocab)))
+    print(
+        f"pre-training with {tokenizer.vocab_size:,} pieces will take about {secs / 60:.0f} minutes here",
+        file=sys.stderr,
+    )
+    print(*map(int, tokenizer.casing))
     return 0
 
 

@@ -118,11 +118,12 @@ squad_dir="$results/questions" squad_version=1.1
 if [[ -n "$squad" ]]; then
   squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")
 fi
-do_lower_case=1
+casing=(1 1) # do_lower_case and strip_accents
 if [[ -n "$vocab_file" ]]; then
   echo "Trying $vocab_file, to say how long it will take"
-  do_lower_case=$(python scripts/own_vocabulary.py "$vocab_file" "${pretraining[@]}" \
+  found=$(python scripts/own_vocabulary.py "$vocab_file" "${pretraining[@]}" \
     2> >(grep -v "absl::InitializeLog\|Compiled cluster using XLA" >&2))
+  read -ra casing <<<"$found"
 fi
 
 # --- 2 Text ------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ for lengths in "128 20" "512 80"; do
   read -r max_seq_length max_predictions_per_seq <<<"$lengths"
   prep --action create_tfrecord_files --dataset "$dataset" --max_seq_length "$max_seq_length" \
     --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" --dupe_factor "$dupe_factor" \
-    --do_lower_case "$do_lower_case" --n_processes "$(nproc)"
+    --do_lower_case "${casing[0]}" --strip_accents "${casing[1]}" --n_processes "$(nproc)"
 done
 
 # --- 4 Pre-training ----------------------------------------------------------------------------

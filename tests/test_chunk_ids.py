@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.base.compiled import compile_code, load_library
 from bert_tf.text import chunk_ids, wordpiece
-from bert_tf.text.basic_tokenizer import to_lower_case
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.compiled import compile_for_test
 from tests.test_tokenization import VOCABULARY, all_code_points, random_texts, reference_tokens
@@ -116,7 +116,9 @@ def test_a_chunk_is_computed_once_and_has_no_more_ids_than_bytes(tokenizers, mon
         found.tokenize_lines("runs, runs. \u201cruns\u201d (中runs)\n".encode())
     # "runs" is a word of ASCII.
     assert sorted(calls) == sorted(text.encode() for text in [",", ".", "\u201c", "\u201d", "(", ")", "中"])
-    assert all(len(to_lower_case(char)) <= len(char.encode("utf-8", "surrogatepass")) for char in all_code_points())
+    assert all(
+        len(Casing.of(True).apply(char)) <= len(char.encode("utf-8", "surrogatepass")) for char in all_code_points()
+    )
 
 
 def test_the_table_is_emptied_when_it_is_full(tokenizers):

@@ -47,7 +47,7 @@ def test_what_the_model_lacks_is_refused(model):
     for settings, message in (
         (Settings((3,)), r"--layers: 3: the model has layers 1 to 2"),
         (Settings((-4,)), r"--layers: -4"),
-        (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 2 and at most 32"),
+        (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 3 and at most 32"),
     ):
         with pytest.raises(UserError, match=message):
             extract(model, TEXTS, settings)

@@ -65,6 +65,7 @@ def job(folder, model_dir, *, training=None, **changes):
                 training=training or settings(),
                 features=FeatureSettings(**GOLDEN["settings"]),
                 do_lower_case=None,
+                strip_accents=None,
                 decoding=DecodeSettings(version_2_with_negative=True),
                 predict_batch_size=16,
                 wants_scores=None,

@@ -54,6 +54,7 @@ def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
         bert_config_file=str(data / "model/bert_config.json"),
         vocab_file=str(data / "model/vocab.txt"),
         do_lower_case=None,
+        strip_accents=None,
         training=settings(),
         predict_batch_size=3,
         dllog_path=None,

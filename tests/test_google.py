@@ -36,7 +36,7 @@ def assert_filled(model, values):
 def test_googles_tf1_checkpoint(tmp_path, with_heads):
     values = random_values({**published_names(2), **(HEADS_OF_PRETRAINING if with_heads else {})})
     weights = find_weights(write_tf1(tmp_path, values))
-    assert weights.config == CONFIG and weights.vocab_file is None and weights.do_lower_case is None
+    assert weights.config == CONFIG and weights.tokenizer.vocab_file is None and weights.tokenizer.casing is None
     assert weights.shapes == {name: list(value.shape) for name, value in sorted(values.items())}
     model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
     report = load_weights(weights, model.variables, VOCAB)

@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.interchange.fast_tokenizer import fast_tokenizer
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
@@ -158,41 +157,6 @@ def test_quantised_weights_are_refused(tmp_path, dtype):
     path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
     with pytest.raises(UserError, match=f"bert.pooler.dense.weight holds {dtype}, but weights are floats"):
         read_folder(tmp_path).read("bert/pooler/dense/kernel")
-
-
-def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
-    copied(tmp_path)
-    pieces = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(20))]
-    vocab = {piece: number for number, piece in reversed([*enumerate(pieces)])}
-    saved = fast_tokenizer({**vocab, "[CLS]": 22, "[SEP]": 23, "[MASK]": 24}, do_lower_case=True)
-    saved.add_tokens(["[NEW]"])
-    path = tmp_path / "tokenizer.json"
-    saved.save(str(path))
-    tokenizer = json.loads(path.read_text())
-    weights = read_folder(tmp_path)
-    assert weights.vocab_file.read_text().split() == [*pieces, "[CLS]", "[SEP]", "[MASK]", "[NEW]"]
-    assert "from-tokenizer.json-" in str(weights.vocab_file)
-    assert weights.do_lower_case is True and weights.warnings == ()
-    for broken in (
-        {**tokenizer, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
-        {**tokenizer, "model": {"vocab": [["a", 0.5]]}},
-        {},
-    ):
-        path.write_text(json.dumps(broken))
-        with pytest.raises(UserError, match="tokenizer.json holds no WordPiece tokenizer"):
-            read_folder(tmp_path)
-    for normalizer, message in (
-        (True, "normalizer=True: must be an object"),
-        ({"lowercase": 1}, "lowercase=1: must be"),
-    ):
-        path.write_text(json.dumps({**tokenizer, "normalizer": normalizer}))
-        with pytest.raises(UserError, match=f"tokenizer.json: {message}"):
-            read_folder(tmp_path)
-    path.write_text(json.dumps(tokenizer))
-    settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    first, second = read_folder(tmp_path).warnings
-    assert "strip_accents=False" in first and "tokenize_chinese_chars=False" in second
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The weights a run starts from: found by any path, checked, loaded, and what was missing said."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
+from tokenizers import pre_tokenizers
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
@@ -19,6 +21,11 @@ from bert_tf.interchange.initialise import (
 )
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import wordpiece_pipeline
+from bert_tf.text.tokenizer import Wanted, open_tokenizer
+from bert_tf.text.vocabulary import ids_of
+from bert_tf.text.wordpiece import FullTokenizer
 
 HUGGING_FACE = Path(__file__).parent / "golden" / "hugging_face"
 
@@ -46,7 +53,8 @@ def test_every_kind_of_path(google, tmp_path):
     saved = run.save(1, model.variables, {})
     for path in (tmp_path, saved, saved / "bert_model.ckpt"):
         weights = find_weights(path)
-        assert (weights.folder, weights.config, weights.vocab_file) == (saved, CONFIG, saved / "vocab.txt")
+        assert (weights.folder, weights.config) == (saved, CONFIG)
+        assert weights.tokenizer.vocab_file == saved / "vocab.txt"
     assert find_weights(HUGGING_FACE).config.hidden_act == "gelu_exact"
 
 
@@ -118,14 +126,42 @@ def test_a_checkpoint_of_something_else(tmp_path):
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
-    (folder / "vocab.txt").write_text("[PAD]\ncat\n")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "\u2028", "la"]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     model = PretrainingModel(find_weights(folder).config)
-    initialise_from(find_weights(folder), model, Notes(), "[PAD]\ncat\n")
-    with pytest.raises(UserError, match="another vocabulary than the records: piece 1 is 'cat'"):
-        initialise_from(find_weights(folder), model, Notes(), "[PAD]\ndog\n")
+
+    def begin(data_pieces, *casing):
+        path = tmp_path / "data.txt"
+        path.write_text("".join(f"{piece}\n" for piece in data_pieces))
+        initialise_from(find_weights(folder), model, Notes(), FullTokenizer(path, *casing).files())
+
+    begin(pieces, True, False)
+    begin([*pieces, ""], True, False)  # an empty line is no piece
+    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat' .*, 'dog' in theirs"):
+        begin([*pieces[:5], "dog", *pieces[6:]], True, False)
+    with pytest.raises(UserError, match=r"piece 6 is '\\u2028' .*, '' in theirs"):
+        begin([*pieces[:6], "", "la"], True, False)
+    with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
+        begin(pieces, True)
     (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
-    with pytest.raises(UserError, match="vocab.txt, line 2: byte 1 is not UTF-8"):
-        initialise_from(find_weights(folder), model, Notes(), "[PAD]\ncat\n")
+    with pytest.raises(UserError, match="vocab.txt is not UTF-8 .byte 7"):
+        begin(pieces, True, False)
+
+
+def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_path):
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "e-mail", "e", "-", "mail"]
+    pipeline = wordpiece_pipeline(ids_of(pieces), Casing.of(True))
+    pipeline.save(str(folder / "tokenizer.json"))
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()
+    initialise_from(find_weights(folder), model, Notes(), ours)  # BERT's own rules
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pipeline.save(str(folder / "tokenizer.json"))
+    with pytest.raises(UserError, match="its tokenizer.json gives other tokens than the rules of BERT"):
+        initialise_from(find_weights(folder), model, Notes(), ours)
+    initialise_from(find_weights(folder), model, Notes(), open_tokenizer(folder / "tokenizer.json").files())
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
@@ -197,13 +233,34 @@ def test_one_rule_for_the_casing(tmp_path):
     for stated, text in ((False, '{"do_lower_case": false}'), (True, '{"do_lower_case": true}'), (True, "{}")):
         (folder / "tokenizer_config.json").write_text(text)
         for vocab_file in (None, str(folder / "vocab.txt")):
-            path, tokenizer = choose_tokenizer(vocab_file, None, config, find_weights(folder))
-            assert path == folder / "vocab.txt" and tokenizer.do_lower_case is stated
+            tokenizer, assumed = choose_tokenizer(vocab_file, Wanted(), config, find_weights(folder))
+            assert tokenizer.casing == (stated, stated) and bool(assumed) == (text == "{}")
+    assert f"{folder}/vocab.txt: do_lower_case=1, strip_accents=1 is assumed" in assumed
     with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
-        choose_tokenizer(None, False, config, find_weights(folder))
+        choose_tokenizer(None, Wanted(False), config, find_weights(folder))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(UserError, match="--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0"):
+        choose_tokenizer(None, Wanted(True), config, find_weights(folder))
+
+
+def test_rows_of_the_word_table_without_a_piece(tmp_path):
+    """Publishers pad tables and reserve rows; another model's vocabulary is still found out by its size."""
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    weights = find_weights(folder)
+    config = dataclasses.replace(weights.config, vocab_size=1000)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]
+    for path in (folder / "vocab.txt", tmp_path / "vocab.txt"):
+        path.write_text("".join(f"{piece}\n" for piece in pieces))
+    assert choose_tokenizer(None, Wanted(), config, weights)[0].vocab_size == 6
+    with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=1000"):
+        choose_tokenizer(str(tmp_path / "vocab.txt"), Wanted(), config, weights)
+    padded = dataclasses.replace(config, vocab_size=64)
+    assert choose_tokenizer(str(tmp_path / "vocab.txt"), Wanted(), padded, weights)[0].vocab_size == 6
+    with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=5"):
+        choose_tokenizer(None, Wanted(), dataclasses.replace(config, vocab_size=5), weights)
 
 
 def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):
     run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
     run.save(1, PretrainingModel(CONFIG, seed=3).variables, {"identity": {"do_lower_case": False}})
-    assert find_weights(tmp_path).do_lower_case is False
+    assert find_weights(tmp_path).tokenizer.casing == (False, False)

@@ -34,7 +34,7 @@ from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
-from bert_tf.text.vocabulary import load_vocab
+from bert_tf.text.vocabulary import ids_of, load_pieces
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -162,8 +162,11 @@ def test_records_that_do_not_fit_are_refused(dataset):
         records.check(RecordSchema(128, 3), VOCAB_SIZE, "input_files")
     with pytest.raises(UserError, match="--max_predictions_per_seq=20.*have 3"):
         records.check(RecordSchema(16, 20), VOCAB_SIZE, "input_files")
-    with pytest.raises(UserError, match="has 41 pieces.*one of 40"):
-        records.check(SCHEMA, 41, "input_files")
+    records.check(SCHEMA, VOCAB_SIZE + 8, "input_files")  # padded
+    for num_rows in (VOCAB_SIZE - 1, VOCAB_SIZE + 128):
+        with pytest.raises(UserError, match=f"data of --input_files were made, has 40 pieces, but .*={num_rows}"):
+            records.check(SCHEMA, num_rows, "input_files")
+    records.check(SCHEMA, VOCAB_SIZE + 128, "input_files", has_reserved_rows=True)
 
 
 def test_piece_outside_the_vocabulary_is_refused_without_a_manifest(dataset):
@@ -238,8 +241,8 @@ def test_rows_are_the_segments_between_their_markers(token_dataset):
 
 def test_masks_come_from_the_run_s_seed_the_epoch_and_the_instance_s_place_among_all(token_dataset):
     data = open_dataset(token_dataset)
-    ids_of = VocabularyIds.of(load_vocab(token_dataset / "vocab.txt"))
-    masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of)
+    ids_of_vocab = VocabularyIds.of(ids_of(load_pieces(token_dataset / "vocab.txt")))
+    masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of_vocab)
     first_of = [[0, 70, 134], [0, 69, 132]]  # shards of 70, 64 and 3, and one less in the second copy
     numbered = [
         (part.epoch, first_of[part.epoch][part.file] + part.first, part.num_records)

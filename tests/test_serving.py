@@ -45,6 +45,7 @@ def job(folder, model_dir, **changes):
                 bert_config_file=None,
                 vocab_file=None,
                 do_lower_case=None,
+                strip_accents=None,
                 training=FinetuningConfig(1e-3, 4, 1, 1, num_train_epochs=1.0),
                 features=FeatureSettings(**GOLDEN["settings"]),
                 decoding=DecodeSettings(n_best_size=5, version_2_with_negative=True),

@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
-from bert_tf.tasks.squad.features import NO_WORD, FeatureSettings, best_windows, make_features, window_spans
+from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_features, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
@@ -44,7 +44,10 @@ def test_features_agree_with_hugging_face(golden):
         assert batch["segment_ids"][row].sum() == expected["segment_sum"]
         assert features.example_index[row] == expected["example_index"]
         assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
-        assert features.token_to_word[row].tolist() == expected["token_to_word"]
+        is_context = features.token_ends[row] > 0
+        words = examples[features.example_index[row]].paragraph.word_starts
+        word_of = np.searchsorted(words, features.token_starts[row], side="right") - 1
+        assert np.where(is_context, word_of, -1).tolist() == expected["token_to_word"]
         assert "".join("01"[int(best)] for best in features.is_max_context[row]) == expected["max_context"]
     np.testing.assert_array_equal(training.input_ids, features.input_ids)
 
@@ -101,7 +104,9 @@ def example(context, answer, start, tokenized_question="who ?"):
     [
         ("in (1851) made", "1851", 4, ["18", "##51"]),  # narrowed to less than the word
         ("made (1851", "1851", 6, ["18", "##51"]),
-        ("in 1851", "51", 5, ["18", "##51"]),  # half a word: the whole word stays
+        ("in 1851", "51", 5, ["##51"]),
+        ("in 1851", "85", 4, ["18", "##51"]),  # parts of tokens: the whole tokens
+        ("in brother-brother", "brother", 11, ["brother"]),
         ("her brother's workshop", "brother", 4, ["brother"]),
         ("her brother's workshop", "brother's", 4, ["brother", "'", "s"]),
     ],
@@ -112,6 +117,25 @@ def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start
     features = make_features([example(context, answer, start)], tokenizer, settings, is_training=True)
     first, last = features.start_positions[0], features.end_positions[0]
     assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first : last + 1].tolist()) == tokens
+
+
+@pytest.mark.parametrize(
+    "context, answer, start, place",
+    [
+        ("北京是中国的首都。北京大学位于北京海淀区", "北京", 15, 15),
+        ("北京是中国的首都。北京大学位于北京海\u200b淀区", "淀区", 19, 18),
+        ("12-34-12-56 in 1900-1901-1900.", "12", 6, 4),
+        ("12-34-12-56 in 1900-1901-1900.", "1900", 25, 12),
+    ],
+)
+def test_an_answer_that_occurs_twice_in_a_word_is_the_one_at_its_place(tmp_path, context, answer, start, place):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(context), "12", "1900", "who"]
+    (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)), encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    one = example(context, answer, start, "who")
+    features = make_features([one], tokenizer, FeatureSettings(64, 16, 8), is_training=True)
+    assert features.start_positions[0] == 3 + place
+    assert features.end_positions[0] == 3 + place + len(tokenizer.tokenize(answer)) - 1
 
 
 def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
@@ -157,7 +181,7 @@ def test_an_invisible_answer_is_refused_when_training(golden):
     with pytest.raises(UserError, match="leaves nothing of the answer"):
         make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
     made = make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
-    assert made.token_to_word[0][made.token_to_word[0] != NO_WORD].tolist() == [0, 2]
+    assert made.token_starts[0][made.token_ends[0] > 0].tolist() == [0, 7]
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ FLAGS = {
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
         model_export_path num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file
-        quoting recompute regression save_checkpoint_steps seed task_name text_columns train_batch_size train_file
-        use_horovod vocab_file warmup_proportion xla_scope""",
+        quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
+        train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "run_pretraining.py": """
         adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
@@ -65,7 +65,7 @@ FLAGS = {
         keep_checkpoints learning_rate max_answer_length max_hours max_query_length max_seq_length mode model_dir
         model_export_path n_best_size
         null_score_diff_threshold num_accumulation_steps num_train_epochs plan precision predict_batch_size
-        predict_file recompute save_checkpoint_steps seed train_batch_size train_file use_horovod
+        predict_file recompute save_checkpoint_steps seed strip_accents train_batch_size train_file use_horovod
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
 }
 

@@ -146,7 +146,7 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     preparation.run(work, "export_tfrecord", *options)
     assert contents(records_folder) == from_text
     shutil.rmtree(work / "tokens")
-    with pytest.raises(UserError, match="custom has no finished token files with do_lower_case=1 .*create_token_files"):
+    with pytest.raises(UserError, match="no finished token files in .*: run .*create_token_files"):
         preparation.run(work, "export_tfrecord", *options)
 
 

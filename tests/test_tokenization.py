@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.text.basic_tokenizer import tokenize_words
+from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import check_casing, load_vocab
+from bert_tf.text.vocabulary import check_casing, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -64,7 +64,8 @@ def is_punctuation(char: str) -> bool:
     return unicodedata.category(char).startswith("P")
 
 
-def reference_words(text: str, do_lower_case: bool) -> list[str]:
+def reference_words(text: str, do_lower_case: bool, strip_accents: bool | None = None) -> list[str]:
+    strip_accents = do_lower_case if strip_accents is None else strip_accents
     cleaned = ""
     for char in text:
         kind = classify(char)
@@ -77,8 +78,9 @@ def reference_words(text: str, do_lower_case: bool) -> list[str]:
     words = []
     for word in cleaned.split():
         if do_lower_case:
-            decomposed = unicodedata.normalize("NFD", word.lower())
-            word = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+            word = word.lower()
+        if strip_accents:
+            word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
         spaced = "".join(" " + char + " " if is_punctuation(char) else char for char in word)
         words += spaced.split()
     return words
@@ -127,7 +129,7 @@ def test_random_texts_follow_the_rules_with_and_without_remembered_words(vocab_f
         assert tokenizer.tokenize(text) == expected, repr(text)
         assert forgetful.tokenize(text) == expected, repr(text)
         assert tokenizer.convert_tokens_to_ids(expected) == tokenizer.tokenize_to_ids(text)
-        assert tokenize_words(text, do_lower_case) == reference_words(text, do_lower_case)
+        assert tokenize_words(text, Casing.of(do_lower_case)) == reference_words(text, do_lower_case)
 
 
 def all_code_points():
@@ -142,8 +144,10 @@ def all_code_points():
 def test_every_code_point_follows_the_rules(do_lower_case):
     for char in all_code_points():
         inside = f"a{char}b"
-        assert tokenize_words(inside, do_lower_case) == reference_words(inside, do_lower_case), hex(ord(char))
-        assert tokenize_words(char, do_lower_case) == reference_words(char, do_lower_case), hex(ord(char))
+        assert tokenize_words(inside, Casing.of(do_lower_case)) == reference_words(inside, do_lower_case), hex(
+            ord(char)
+        )
+        assert tokenize_words(char, Casing.of(do_lower_case)) == reference_words(char, do_lower_case), hex(ord(char))
 
 
 @pytest.mark.parametrize(
@@ -171,11 +175,11 @@ def test_every_code_point_follows_the_rules(do_lower_case):
     ],
 )
 def test_words_of(text, words):
-    assert tokenize_words(text, do_lower_case=True) == words
+    assert tokenize_words(text, Casing.of(True)) == words
 
 
 def test_case_and_accents_are_kept_where_asked():
-    assert tokenize_words("Été ΟΔΟΣ, É", do_lower_case=False) == ["Été", "ΟΔΟΣ", ",", "É"]
+    assert tokenize_words("Été ΟΔΟΣ, É", Casing.of(False)) == ["Été", "ΟΔΟΣ", ",", "É"]
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -252,8 +256,6 @@ def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
         (b"", "lacks [PAD] [UNK] [CLS] [SEP] [MASK]"),
         ("\n".join(VOCABULARY[1:]).encode(), "lacks [PAD]"),
         ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "'a' is on lines 6 and 8"),
-        ("\n".join([*SPECIAL, "a", "", "b"]).encode(), "line 7, is empty"),
-        ("\n".join([*SPECIAL, "a", "", ""]).encode(), "line 7, is empty"),
         ("\n".join([*SPECIAL, "é"]).encode("latin-1"), "not UTF-8"),
     ],
 )
@@ -261,20 +263,79 @@ def test_a_vocabulary_that_cannot_be_right_is_refused(tmp_path, content, message
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)
     with pytest.raises(UserError) as error:
-        load_vocab(path)
+        load_pieces(path)
     assert message in str(error.value) and str(path) in str(error.value)
 
 
 def test_a_missing_vocabulary_is_named(tmp_path):
     for path in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(UserError, match="cannot be read"):
-            load_vocab(path)
+            load_pieces(path)
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_tokens(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(VOCABULARY).encode() + b"\r\n")
-    assert list(load_vocab(path)) == VOCABULARY
+    assert list(load_pieces(path)) == VOCABULARY
+
+
+def test_only_line_ends_are_taken_off_a_line(tmp_path):
+    """As in transformers: Google's Chinese vocabulary has U+2028 on a line, others have a no-break space."""
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\n".join([*SPECIAL, "\u2028", "", "\u00a0", "a ", "\r", "", "‰"]).encode() + b"\r\n")
+    assert load_pieces(path) == (*SPECIAL, "\u2028", "", "\u00a0", "a ", "", "", "‰")
+    tokenizer = FullTokenizer(path)
+    assert tokenizer.tokenize_to_ids("‰") == [11] and tokenizer.vocab_size == 12
+    assert "" not in tokenizer.vocab and tokenizer.vocab["\u2028"] == 5
+    assert tokenizer.files()["vocab.txt"].split("\n") == [*load_pieces(path), ""]
+
+
+@pytest.mark.parametrize("strip_accents", [True, False])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_accents_are_kept_or_not_apart_from_capitals(tmp_path, do_lower_case, strip_accents):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*VOCABULARY, "é", "##é", "É", "강", "##은", "가"]), encoding="utf-8")
+    tokenizer = FullTokenizer(path, do_lower_case, strip_accents)
+    for text in [*random_texts(1000, seed=3), "Éa aé 강은 E\u0301", "가"]:
+        words = reference_words(text, do_lower_case, strip_accents)
+        assert tokenize_words(text, Casing(do_lower_case, strip_accents)) == words, repr(text)
+        expected = [piece for word in words for piece in reference_pieces(word, tokenizer.vocab)]
+        assert tokenizer.tokenize(text) == expected, repr(text)
+        assert tokenizer.convert_ids_to_tokens(tokenizer.encode_lines([text])[0]) == expected, repr(text)
+
+
+@pytest.mark.parametrize("strip_accents", [True, False])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_spans_are_the_characters_that_tokens_stand_for(vocab_file, do_lower_case, strip_accents):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case, strip_accents)
+    for text in random_texts(4000, seed=4):
+        ids, starts, ends = tokenizer.tokenize_with_spans(text)
+        assert ids == tokenizer.tokenize_to_ids(text), repr(text)
+        assert all(0 <= start < end <= len(text) for start, end in zip(starts, ends)), repr(text)
+        assert starts == sorted(starts) and ends == sorted(ends), repr(text)
+        for token_id, start, end in zip(ids, starts, ends):
+            piece = tokenizer.inv_vocab[token_id].removeprefix("##")
+            own = "".join(reference_words(text[start:end], do_lower_case, strip_accents))
+            # A sigma's form depends on what follows; one capital may become two letters, which are two tokens.
+            assert piece == "[UNK]" or own.replace("ς", "σ").startswith(piece.replace("ς", "σ")) or "İ" in text, text
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("Abc  réab\u0301c", ["A", "b", "c", "r", "é", "a", "b\u0301", "c"]),
+        ("中\u200b中,x", ["中", "中", ",", "x"]),
+        ("a\u200bb zz☃z. ab", ["a\u200bb", "zz☃z", ".", "ab"]),
+        ("\u0301 a", ["a"]),
+    ],
+)
+def test_spans_by_hand(tmp_path, text, spans):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *"abcrex中,.", *("##" + c for c in "bcea"), "ab"]), encoding="utf-8")
+    if text.startswith("Abc"):
+        path.write_text("\n".join([*SPECIAL, *"abcrex", *("##" + c for c in "bcea")]), encoding="utf-8")
+    _, starts, ends = FullTokenizer(path).tokenize_with_spans(text)
+    assert [text[start:end] for start, end in zip(starts, ends)] == spans
 
 
 # Hugging Face's `tokenizers` follows the same rules, but
@@ -300,10 +361,10 @@ def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
         if was_settled_early(char):
             text = f"a{char}b"
             theirs = splitter.pre_tokenize_str(normalizer.normalize_str(text))
-            assert [word for word, _ in theirs] == tokenize_words(text, do_lower_case=True), hex(ord(char))
+            assert [word for word, _ in theirs] == tokenize_words(text, Casing.of(True)), hex(ord(char))
             num_compared += 1
     assert num_compared > 90_000
-    assert tokenize_words("a\ue000b", do_lower_case=True) == ["a\ue000b"]
+    assert tokenize_words("a\ue000b", Casing.of(True)) == ["a\ue000b"]
     assert normalizer.normalize_str("a\ue000b") == "ab"
     assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
 
@@ -412,12 +473,12 @@ def test_a_sentencepiece_model_that_does_not_fit_is_refused(tmp_path, model):
 
 def test_where_word_pieces_are_needed_sentencepiece_is_refused(tmp_path, model):
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in open_tokenizer(model).inv_vocab))
-    assert load_vocab(tmp_path / "vocab.txt") == open_tokenizer(model).vocab
+    assert load_pieces(tmp_path / "vocab.txt") == open_tokenizer(model).inv_vocab
     for path in (model, tmp_path / "vocab.txt"):
         with pytest.raises(UserError, match="belongs to SentencePiece; fine-tuning.* WordPiece"):
             FullTokenizer(path)
     with pytest.raises(UserError, match="belongs to SentencePiece"):
-        load_vocab(model)
+        load_pieces(model)
 
 
 def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
@@ -426,12 +487,17 @@ def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
         open_tokenizer(tmp_path / "x.model")
 
 
-def test_casing():
-    special = {"[CLS]": 0, "[unused1]": 1}
-    check_casing({**special, "cat": 2, "##s": 3}, True, "v")
-    check_casing({**special, "cat": 2, "Cat": 3}, False, "v")
-    check_casing({**special, "猫": 2}, False, "v")  # no letters with case at all
-    with pytest.raises(UserError, match="pass --do_lower_case=0 with a cased model"):
-        check_casing({**special, "cat": 2, "Cat": 3}, True, "v")
+def test_casing_that_contradicts_the_vocabulary_is_refused():
+    special, cased, uncased = ["[CLS]", "[unused1]"], Casing(False, False), Casing(True, True)
+    check_casing([*special, "cat", "##s"], uncased, "v")
+    check_casing([*special, "cat", "Cat"], cased, "v")
+    check_casing([*special, "猫"], cased, "v")  # no letters with case at all
+    check_casing([*special, "강은", "북쪽", "##에", "km"], cased, "v")
+    check_casing([*special, "canción", "año"], Casing(True, False), "v")
+    with pytest.raises(UserError, match="1 pieces with capital letters.*pass --do_lower_case=0"):
+        check_casing([*special, "cat", "Cat"], uncased, "v")
     with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
-        check_casing({**special, "cat": 2}, False, "v")
+        check_casing([*special, "cat"], cased, "v")
+    for pieces in (["강은", "북쪽"], ["गाँव", "में"], ["canción", "la"]):
+        with pytest.raises(UserError, match="pass --strip_accents=0"):
+            check_casing([*special, *pieces], uncased, "v")

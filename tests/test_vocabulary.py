@@ -16,11 +16,13 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.token_file import TokenFile
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, is_lower_case, load_vocab
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, ids_of, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from data.instances import vocabulary
 
+UNCASED = Casing.of(True)
 PROGRAM = Path(__file__).parent.parent / "data/bertPrep.py"
 CHINESE = """
 清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
@@ -94,7 +96,7 @@ def test_chinese_from_text_to_token_files(tmp_path):
     prep(tmp_path, "create_token_files")
     folder, manifest = the_manifest(tmp_path)
     assert manifest["counts"]["unknown_share"] == 0
-    vocab = load_vocab(folder / "vocab.txt")
+    vocab = load_pieces(folder / "vocab.txt")
     characters = {character for character in CHINESE if not character.isspace()}
     assert characters < set(vocab)
     assert not [token for token in vocab if token.startswith("##") and token[2].isalnum()], "a character is a word"
@@ -113,13 +115,13 @@ def test_more_characters_than_latin_has_are_kept_unless_they_are_rare(tmp_path, 
     rng = random.Random(0)
     documents = ["".join(rng.choices(ideographs, k=200)) for _ in range(100)] + ["a b " * 50]
     text = write_formatted(tmp_path / "text.txt", documents)
-    pieces = vocabulary.train_vocabulary([text], 2000, True)
+    pieces = vocabulary.train_vocabulary([text], 2000, UNCASED)
     assert set("".join(documents).replace(" ", "")) < set(pieces)
     assert [piece for piece in pieces if piece.startswith("##")] == ["##a", "##b"]
     # In a longer text a thousandth is what a millionth is in Wikipedia.
     monkeypatch.setattr(vocabulary, "RARE_SHARE", 1e-3)
     monkeypatch.setattr(vocabulary, "MAX_ALPHABET", 10)
-    few = vocabulary.train_vocabulary([text], 2000, True)
+    few = vocabulary.train_vocabulary([text], 2000, UNCASED)
     assert 10 < len(few) < 500
 
 
@@ -139,7 +141,7 @@ def model(tmp_path_factory, english):
     folder = tmp_path_factory.mktemp("sentencepiece")
     text = write_formatted(folder / "text.txt", english.split("\n\n"))
     path = folder / "own.model"
-    path.write_bytes(vocabulary.train_sentencepiece([text], 60, True))
+    path.write_bytes(vocabulary.train_sentencepiece([text], 60, UNCASED))
     return path
 
 
@@ -147,13 +149,13 @@ def test_sentencepiece_model_has_the_special_tokens_and_is_deterministic(model):
     tokenizer = open_tokenizer(model)
     assert tuple(tokenizer.inv_vocab[:5]) == SPECIAL_TOKENS == tuple(list(tokenizer.vocab)[:5])
     assert tokenizer.vocab_size == len(tokenizer.vocab) <= 60
-    again = vocabulary.train_sentencepiece([model.with_name("text.txt")], 60, True)
+    again = vocabulary.train_sentencepiece([model.with_name("text.txt")], 60, UNCASED)
     assert again == model.read_bytes()
 
 
 def test_sentencepiece_too_small_for_the_characters_is_refused(model):
     with pytest.raises(UserError, match="vocab_size=10.*SentencePiece refuses"):
-        vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, True)
+        vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, UNCASED)
 
 
 @pytest.mark.parametrize("piece", [None, b"the\xff"])
@@ -173,8 +175,8 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     prep(tmp_path, "create_token_files", "--vocab_file", own)
     folder, manifest = the_manifest(tmp_path)
     assert (folder / "vocab.model").read_bytes() == own.read_bytes()
-    vocab = load_vocab(folder / "vocab.txt")
-    assert vocab == open_tokenizer(own).vocab and manifest["vocab"]["size"] == len(vocab)
+    vocab = load_pieces(folder / "vocab.txt")
+    assert vocab == open_tokenizer(own).inv_vocab and manifest["vocab"]["size"] == len(vocab)
     assert manifest["counts"]["unknown_share"] == 0
     text = "".join(originals(folder, vocab)).replace("▁", " ")
     assert " the river" in text and "##" not in text
@@ -183,8 +185,8 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
         9,
         32,
     )
-    starts = ~VocabularyIds.of(vocab).continues
-    assert all(starts[number] for token, number in vocab.items() if token.startswith("▁"))
+    starts = ~VocabularyIds.of(ids_of(vocab)).continues
+    assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
     with pytest.raises(UserError, match="vocab.txt belongs to SentencePiece; fine-tuning"):
         FullTokenizer(folder / "vocab.txt")
@@ -194,11 +196,11 @@ def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch
     path = tmp_path / "a.txt"
     rare = [f"zq{chr(97 + n % 26)}{chr(97 + n // 26)}x" for n in range(400)]
     path.write_text("".join(f"often seen {word}, 今天 here.\n" for word in rare))
-    whole = vocabulary.train_vocabulary([path], 300, True)
+    whole = vocabulary.train_vocabulary([path], 300, UNCASED)
     monkeypatch.setattr(vocabulary, "MOST_WORDS", 1000)
-    assert vocabulary.train_vocabulary([path], 300, True) == whole, "few words are all looked at"
+    assert vocabulary.train_vocabulary([path], 300, UNCASED) == whole, "few words are all looked at"
     monkeypatch.setattr(vocabulary, "MOST_WORDS", 20)
-    pieces = vocabulary.train_vocabulary([path], 300, True)
+    pieces = vocabulary.train_vocabulary([path], 300, UNCASED)
     assert {"often", "seen", "here", "今", "天", "z"} <= set(pieces)
     assert "##qa" not in pieces and any(piece.startswith("zq") for piece in whole)
 
@@ -207,9 +209,9 @@ def test_paragraphs_make_the_same_vocabulary_as_whole_documents(tmp_path):
     path = tmp_path / "a.txt"
     text = "the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30
     path.write_text(text)
-    whole = vocabulary.train_vocabulary([path], 90, True)
+    whole = vocabulary.train_vocabulary([path], 90, UNCASED)
     path.write_text(text.replace(" fox ", " fox  "))
-    assert vocabulary.train_vocabulary([path], 90, True) == whole
+    assert vocabulary.train_vocabulary([path], 90, UNCASED) == whole
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "vocab.model"])
@@ -218,10 +220,14 @@ def test_text_that_is_not_utf_8_is_named_with_its_byte(tmp_path, name):
     path.write_bytes("Größe und Länge.\n".encode() * 10_000 + b"caf\xe9 au lait\n")
     train = vocabulary.train_sentencepiece if name.endswith(".model") else vocabulary.train_vocabulary
     with pytest.raises(UserError, match="formatted.txt: not UTF-8 at byte 200,003 "):
-        train([path], 100, True)
+        train([path], 100, UNCASED)
 
 
 def test_casing_of_a_vocabulary_shows_in_its_capitals():
-    assert is_lower_case(["[CLS]", "a", "##b", "42"])
-    assert is_lower_case([*map(str, range(200)), "A"])  # a stray one
-    assert not is_lower_case(["[CLS]", "a", "Anna", "Rome"])
+    assert guess_casing(["[CLS]", "a", "##b", "42"]) == (True, True)
+    assert guess_casing([*map(str, range(200)), "A"]) == (True, True)  # a stray one
+    assert guess_casing(["[CLS]", "a", "Anna", "Rome"]) == (False, False)
+    assert guess_casing(["la", "canción", "año"]) == (True, False)
+    assert guess_casing(["강은", "##은", "북쪽", "a"]) == (True, False)  # NFD would break syllables into letters
+    assert guess_casing(["गाँव", "में", "है"]) == (True, False)  # and take vowel signs away
+    assert guess_casing(["中", "国", "a", "##b"]) == (True, True)

@@ -87,7 +87,9 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
     flags.DEFINE_string(
         "bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint."
     )
-    flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
+    flags.DEFINE_string(
+        "vocab_file", None, "The model's vocab.txt or tokenizer.json; default: the one beside the checkpoint."
+    )
     flags.DEFINE_string(
         "init_checkpoint",
         None,
@@ -102,8 +104,9 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
     flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
     flags.DEFINE_integer("max_seq_length", max_seq_length, "Tokens of a row.")
     flags.DEFINE_bool(
-        "do_lower_case", None, "Lower-case the text; default: if the vocabulary is that of an uncased model."
+        "do_lower_case", None, "Lower-case the text; default: as the checkpoint says, else as the vocabulary suggests."
     )
+    flags.DEFINE_bool("strip_accents", None, "Take accents and other marks off letters; default: likewise.")
 
 
 @exit_on_user_error

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object, split_paths
+from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object, sha256_of_file, split_paths
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
@@ -20,6 +20,8 @@ from bert_tf.records.pair_file import PAIRS_SUFFIX
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
+from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
+from bert_tf.text.vocabulary import VOCABULARY, check_vocabulary_size, load_pieces
 
 MANIFEST_NAME = "manifest.json"
 _NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
@@ -93,8 +95,13 @@ class InstanceSet:
         """The number of instances in the first copy."""
         return sum(self.copies[0])
 
-    def check(self, schema: RecordSchema, vocab_size: int, argument: str) -> None:
-        """Raises `UserError` if the instances do not fit the flags or the model's vocabulary."""
+    def check(self, schema: RecordSchema, vocab_size: int, argument: str, *, has_reserved_rows: bool = False) -> None:
+        """Raises `UserError` if the instances do not fit the flags or the model's word table.
+
+        Args:
+          vocab_size: rows of the word table.
+          has_reserved_rows: whether the table may have more rows than are needed to pad it, as others' models do.
+        """
         for name in ("max_seq_length", "max_predictions_per_seq"):
             wanted, found = getattr(schema, name), getattr(self.schema, name)
             if wanted != found:
@@ -102,13 +109,9 @@ class InstanceSet:
                     f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
                     f"{found}; use --{name}={found} or records made with {wanted}"
                 )
-        recorded = self.vocab_size
-        if recorded is not None and recorded != vocab_size:
-            raise UserError(
-                f"the model's vocabulary has {vocab_size} pieces, but the data of --{argument} were "
-                f"made with one of {recorded} ({self.vocab_file or self.folder}); use the same "
-                "vocabulary for both"
-            )
+        if self.vocab_size is not None:
+            source = f"{self.vocab_file or self.folder}, with which the data of --{argument} were made,"
+            check_vocabulary_size(self.vocab_size, vocab_size, source, has_reserved_rows)
 
     @property
     def vocab_size(self) -> int | None:
@@ -119,6 +122,27 @@ class InstanceSet:
     def vocab_file(self) -> Path | None:
         path = self.folder / "vocab.txt" if self.folder else None
         return path if path and path.is_file() else None
+
+    def tokenizer_files(self) -> dict[str, str]:
+        """The files, by name, of the tokenizer that the shards were made with; {} if it is not known.
+
+        Raises:
+          UserError: it is not the one that the manifest names.
+        """
+        if self.folder is None or self.vocab_file is None:
+            return {}
+        original, arguments = original_vocabulary(self.folder), self.manifest.get("arguments", {})
+        lower_case, recorded = arguments.get("do_lower_case"), self.manifest.get("vocab", {}).get("sha256")
+        tokenizer = open_tokenizer(original, bool(lower_case), arguments.get("strip_accents"))
+        files = tokenizer.files()
+        is_changed = recorded is not None and sha256_of_file(original) != recorded
+        if is_changed or load_pieces(self.vocab_file) != tuple(tokenizer.inv_vocab):
+            path = original if is_changed else self.vocab_file
+            raise UserError(
+                f"{path} is not the vocabulary that the data beside it were made with; put that one back, or make the "
+                "data again (data/bertPrep.py --action verify finds what changed)"
+            )
+        return files if isinstance(lower_case, bool) else {VOCABULARY: files[VOCABULARY]}
 
     def facts(self) -> dict[str, Any]:
         """The description of the data in a run's config.json."""

@@ -29,7 +29,7 @@ from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
-from bert_tf.text.vocabulary import load_vocab
+from bert_tf.text.vocabulary import ids_of, load_pieces
 
 # Up to this many tokens between A and B are read with them, because a second read would take longer.
 _LONGEST_GAP = 256
@@ -189,6 +189,6 @@ class TokenSet(InstanceSet):
                 f"--{argument}: there is no {MANIFEST_NAME} beside the token files ({self.files[0]}); keep token files "
                 "in the folder where bertPrep.py made them"
             )
-        vocab = load_vocab(self.folder / "vocab.txt")
-        self._num_pieces = len(vocab)
-        return VocabularyIds.of(vocab)
+        pieces = load_pieces(self.folder / "vocab.txt")
+        self._num_pieces = len(pieces)
+        return VocabularyIds.of(ids_of(pieces))

@@ -16,7 +16,6 @@ import safetensors.numpy
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, read_json_object
 from bert_tf.config import BertConfig
-from bert_tf.interchange.fast_tokenizer import fast_tokenizer, tokenizer_config
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.model_card import CARD, read_history, write_card
@@ -24,6 +23,10 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import check_layers
+from bert_tf.text.hugging_face import TOKENIZER, wordpiece_pipeline
+from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.vocabulary import SETTINGS, SPECIAL_TOKENS, VOCABULARY, Tokenizer
+from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
 # The file beside a classifier's weights that says what its classes mean.
 TASK_FILE = "task.json"
@@ -41,10 +44,16 @@ _ARCHITECTURES = (
 )
 # These have no pooler in transformers; SQuAD does not train it.
 _WITHOUT_POOLER = ("BertForQuestionAnswering", "BertForMaskedLM")
-_FILES = {CONFIG, SAFETENSORS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+_FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
-def export(path: str, folder: Path, replace: bool) -> list[str]:
+def export(
+    path: str,
+    folder: Path,
+    replace: bool = False,
+    vocab_file: str | None = None,
+    wanted: Wanted = Wanted(),  # noqa: B008
+) -> list[str]:
     """Writes the weights at `path` (see `find_weights`), and everything else that `transformers` needs, to `folder`.
 
     Returns: lines that tell the user what was done.
@@ -56,26 +65,18 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
     _check_folder(folder, replace)
     weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
-    _, tokenizer = choose_tokenizer(None, None, config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
     architecture, names = _choose_architecture(weights, config)
     runs = read_history(weights.folder)
-    casings = [
-        weights.do_lower_case,
-        *(run.setting("do_lower_case") for run in reversed(runs)),
-        tokenizer.do_lower_case,
-    ]
-    do_lower_case = next(casing for casing in casings if isinstance(casing, bool))
     texts = {
         CONFIG: _to_json(
             _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
         ),
-        "vocab.txt": "".join(f"{token}\n" for token in tokenizer.vocab),
-        "tokenizer.json": fast_tokenizer(tokenizer.vocab, do_lower_case).to_str(pretty=True) + "\n",
-        "tokenizer_config.json": _to_json(tokenizer_config(do_lower_case, config.max_position_embeddings)),
+        **tokenizer_files(tokenizer, config.max_position_embeddings),
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    texts[CARD] = write_card(folder.resolve().name, architecture, config, do_lower_case, num_weights, runs)
+    texts[CARD] = write_card(folder.resolve().name, architecture, config, tokenizer.do_lower_case, num_weights, runs)
     try:
         with atomic_folder(folder) as made:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
@@ -88,9 +89,29 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
     return [
         *(f"warning: {warning}" for warning in weights.warnings),
         *([f"left out, as no part of {architecture}: {', '.join(left_out)}"] if left_out else []),
+        *([assumed] if assumed else []),
         f"{architecture} with {num_weights:,} weights from {weights.source} is in {folder}; "
         f"before you publish it, fill in what {CARD} leaves open",
     ]
+
+
+def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, str]:
+    """The tokenizer's files for transformers; `max_length`: the largest number of tokens that the model takes."""
+    files = tokenizer.files()
+    if TOKENIZER not in files:  # Google's rules, which allow longer words
+        pipeline = wordpiece_pipeline(tokenizer.vocab, tokenizer.casing, MAX_WORD_CHARS)
+        files[TOKENIZER] = pipeline.to_str(pretty=True) + "\n"
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    settings = {
+        # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "do_lower_case": tokenizer.casing.lower_case,
+        "strip_accents": tokenizer.casing.strip_accents,
+        "model_max_length": max_length,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **dict(zip(names, SPECIAL_TOKENS)),
+    }
+    return {**files, SETTINGS: _to_json(settings)}
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.interchange.weights import Weights, check_floats
 from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -70,8 +72,10 @@ def read_checkpoint(prefix: Path) -> Weights:
             raise UserError(
                 f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
             ) from None
-    config_file, vocab_file = folder / CONFIG_FILE, folder / "vocab.txt"
+    config_file = folder / CONFIG_FILE
     state = read_state(folder) if (folder / STATE).is_file() else {}
+    # Of our fine-tuning before it wrote a tokenizer_config.json.
+    lower_case = state.get("identity", {}).get("do_lower_case")
 
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
@@ -85,9 +89,7 @@ def read_checkpoint(prefix: Path) -> Weights:
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         config_file=config_file,
-        vocab_file=vocab_file if vocab_file.is_file() else None,
-        # Only our fine-tuning records this; our pre-training and others' checkpoints do not.
-        do_lower_case=state.get("identity", {}).get("do_lower_case"),
+        tokenizer=StoredTokenizer(folder, recorded=None if lower_case is None else Casing.of(bool(lower_case))),
         warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
 

@@ -10,23 +10,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors
-import tokenizers
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
-from bert_tf.base.leaving import before_leaving
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights, check_floats
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
+from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG = "config.json"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
@@ -130,7 +127,7 @@ def _weight_file(folder: Path) -> Path | None:
 
 
 def read_folder(folder: Path) -> Weights:
-    """The weights in a Hugging Face folder, with its configuration, vocabulary and casing.
+    """The weights in a Hugging Face folder, with its configuration and tokenizer.
 
     Raises:
       UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` that contains more than tensors.
@@ -152,7 +149,6 @@ def read_folder(folder: Path) -> Weights:
         array = read_tensor().astype(np.float32)
         return array.T if is_transposed(name) else array
 
-    vocab_file, do_lower_case, warnings = _read_tokenizer(folder)
     return Weights(
         source=str(folder),
         shapes=shapes,
@@ -160,54 +156,8 @@ def read_folder(folder: Path) -> Weights:
         folder=folder,
         config=config,
         config_file=folder / CONFIG,
-        vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
-        warnings=tuple(warnings),
+        tokenizer=StoredTokenizer(folder, is_hugging_face=True),
     )
-
-
-def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
-    """Vocabulary, casing and warnings; newer folders have ``tokenizer.json`` instead of ``vocab.txt``."""
-    way_out = "fetch the model's tokenizer again"
-    vocab_file, config_file, whole_file = (
-        folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
-    )
-    config = read_json_object(config_file, way_out) if config_file.is_file() else {}
-    whole = read_json_object(whole_file, way_out) if whole_file.is_file() else None
-    normalizer = (whole or {}).get("normalizer") or {}
-    if not isinstance(normalizer, dict):
-        raise UserError(f"{whole_file}: normalizer={normalizer!r:.40}: must be an object; {way_out}")
-    casing = config.get("do_lower_case", normalizer.get("lowercase"))
-    if not isinstance(casing, (bool, type(None))):
-        named = f"{config_file}: do_lower_case" if "do_lower_case" in config else f"{whole_file}: lowercase"
-        raise UserError(f"{named}={casing!r:.40}: must be true or false; {way_out}")
-    accents = config.get("strip_accents", normalizer.get("strip_accents"))
-    ideographs = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
-    warnings = []
-    if accents is not None and accents != casing:
-        warnings.append(f"{folder}: its tokenizer has strip_accents={accents}, ours takes accents away with capitals")
-    if not ideographs:
-        warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
-    found = vocab_file if vocab_file.is_file() else None
-    if found is None and whole is not None:
-        found = _write_vocabulary(whole_file)
-    return found, casing, warnings
-
-
-def _write_vocabulary(path: Path) -> Path:
-    """Writes the tokens of a ``tokenizer.json`` to a vocab.txt, in a folder that is removed when the process ends."""
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        if not isinstance(tokenizer.model, tokenizers.models.WordPiece):
-            raise ValueError(f"but {type(tokenizer.model).__name__}")
-    except Exception as error:  # the library raises no narrower class
-        raise UserError(f"{path} holds no WordPiece tokenizer ({error}); put vocab.txt beside it") from None
-    ids = tokenizer.get_vocab()
-    folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # messages about the vocabulary show this name
-    before_leaving(functools.partial(shutil.rmtree, folder, ignore_errors=True))
-    vocab_file = Path(folder) / "vocab.txt"
-    vocab_file.write_text("".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__)), encoding="utf-8")
-    return vocab_file
 
 
 Stored = tuple[list[int], str, Callable[[], np.ndarray]]  # shape, type, and a function that reads the values

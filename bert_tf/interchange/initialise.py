@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, decoded_lines
+from bert_tf.base.files import check_file
 from bert_tf.config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage, load_weights
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.text.vocabulary import check_casing, is_lower_case, load_vocab
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
+from bert_tf.text.tokenizer import Wanted, open_stored, open_vocab_file
+from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
@@ -131,65 +135,90 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
         return Path(vocab_file)
     if weights is None:
         raise UserError("--vocab_file is required where no --init_checkpoint is given")
-    if weights.vocab_file is None:
-        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {_PUT_IT_THERE} --vocab_file")
-    return weights.vocab_file
+    if weights.tokenizer.vocab_file is None:
+        raise UserError(f"{weights.folder / VOCABULARY} does not exist; {_PUT_IT_THERE} --vocab_file")
+    return weights.tokenizer.vocab_file
 
 
 def choose_tokenizer(
-    vocab_file: str | None, do_lower_case: bool | None, config: BertConfig, weights: Weights | None
-) -> tuple[Path, FullTokenizer]:
-    """The model's vocabulary (`choose_vocabulary`) and its tokenizer.
-
-    The casing is `do_lower_case` if given, else what the weights say about their own vocabulary, else what the
-    vocabulary suggests. What the weights say is not checked: Hugging Face's bert-base-chinese claims to be cased, but
-    has no capitals.
+    vocab_file: str | None, wanted: Wanted, config: BertConfig, weights: Weights | None
+) -> tuple[Tokenizer, str]:
+    """The model's tokenizer: that of `vocab_file`, else that beside the weights; and a line about what was assumed.
 
     Raises:
-      UserError: the vocabulary is not the model's, or its capitals contradict `do_lower_case`.
+      UserError: it is damaged, not supported, has more tokens than the model, or contradicts `wanted`.
     """
     path = choose_vocabulary(vocab_file, weights)
-    vocab = load_vocab(path)
-    if len(vocab) != config.vocab_size:
-        raise UserError(
-            f"{path} has {len(vocab)} pieces, but the model's configuration says vocab_size="
-            f"{config.vocab_size}; use the vocabulary the model was trained with"
-        )
-    if do_lower_case is None and weights and weights.do_lower_case is not None and path == weights.vocab_file:
-        return path, FullTokenizer(path, weights.do_lower_case)
-    casing = is_lower_case(vocab) if do_lower_case is None else do_lower_case
-    check_casing(vocab, casing, path)
-    return path, FullTokenizer(path, casing)
+    is_models_own = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
+    if weights and is_models_own and path.name in (VOCABULARY, TOKENIZER):
+        tokenizer, assumed = open_stored(weights.tokenizer, wanted)
+    else:
+        tokenizer, assumed = open_vocab_file(path, wanted, bool(weights and weights.tokenizer.is_hugging_face))
+    check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_models_own)
+    return tokenizer, assumed
 
 
-def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
-    """Raises `UserError` if a vocab.txt beside the weights does not match that of the records."""
-    if vocabulary is None or weights.vocab_file is None:
+def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
+    """Raises `UserError` if the tokenizer beside the weights does not match that of the records, if both are known.
+
+    Args:
+      files: those of the records' tokenizer.
+    """
+    stored = weights.tokenizer
+    if not files or stored.vocab_file is None:
         return
-    theirs, ours = [line.rstrip("\n") for _, line in decoded_lines(weights.vocab_file)], vocabulary.split("\n")
-    for number, (piece, other) in enumerate(itertools.zip_longest(theirs, ours)):
-        if (piece or "").strip() != (other or "").strip():
+    source, way_out = (
+        f"--init_checkpoint={weights.source}",
+        (
+            f"make records with the checkpoint's (bertPrep.py --action create_tfrecord_files --vocab_file "
+            f"{stored.vocab_file})"
+        ),
+    )
+    casing = Casing(**{name: json.loads(files[SETTINGS])[flag] for name, flag in zip(Casing._fields, Wanted._fields)})
+    pipeline: str | None = None  # not BERT's own
+    if stored.is_hugging_face or (stored.folder / TOKENIZER).is_file():
+        tokenizer, assumed = open_stored(stored)
+        pieces, their_casing = tokenizer.inv_vocab, None if assumed else tokenizer.casing
+        if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
+            pipeline = tokenizer.pipeline_json()
+    else:
+        pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
+    ours = files[VOCABULARY].split("\n")[:-1]
+    for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
+        if piece != other:
             raise UserError(
-                f"--init_checkpoint={weights.source} has another vocabulary than the records: piece {number} is "
-                f"{piece!r} in {weights.vocab_file}, {other!r} in theirs; make records with the checkpoint's "
-                "vocabulary (bertPrep.py --action create_tfrecord_files --vocab_file)"
+                f"{source} has another vocabulary than the records: piece {number} is {piece!r} in "
+                f"{stored.vocab_file}, {other!r} in theirs; {way_out}"
             )
+    if their_casing not in (None, casing):
+        raise UserError(
+            f"{source} was trained on text with {their_casing}, the records were made with {casing}; {way_out}, and "
+            "with its casing"
+        )
+    if pipeline not in (None, files.get(TOKENIZER)):
+        raise UserError(
+            f"{source}: its {TOKENIZER} gives other tokens than the rules of BERT that the records were made by; "
+            f"{way_out}"
+        )
 
 
 def initialise_from(
-    weights: Weights | None, model: tf.keras.Model, telemetry: Telemetry, vocabulary: str | None = None
+    weights: Weights | None,
+    model: tf.keras.Model,
+    telemetry: Telemetry,
+    tokenizer_files: Mapping[str, str] | None = None,
 ) -> None:
     """Loads the variables that the weights and the model share, and reports the others. None: they stay random.
 
-    `vocabulary` is the text of the vocab.txt that the data was made with.
+    `tokenizer_files`: those of the tokenizer that the data was made with.
 
     Raises:
-      UserError: the weights have other shapes, another number of heads or another vocabulary, or share no variable.
+      UserError: the weights have other shapes, another number of heads or another tokenizer, or share no variable.
     """
     if weights is None:
         telemetry.note("starting from random weights")
         return
-    check_same_vocabulary(weights, vocabulary)
+    check_same_tokenizer(weights, tokenizer_files or {})
     for warning in (*weights.warnings, *_differences(weights, model)):
         telemetry.warning(warning)
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)

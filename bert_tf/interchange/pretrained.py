@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,20 +16,28 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import load_weights
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.vocabulary import Tokenizer
 
 
 class Pretrained(NamedTuple):
     """An encoder, which is a Keras model, and the tokenizer that it was trained with."""
 
     encoder: BertEncoder
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
 
     def features(self, texts: Sequence[str], max_seq_length: int) -> dict[str, np.ndarray]:
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
+        Raises: TypeError if `texts` is not a sequence of strings; ValueError if `max_seq_length` is not from 3 to the
+          model's positions.
         """
+        if isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
+        most = self.encoder.config.max_position_embeddings
+        if not 3 <= max_seq_length <= most:
+            raise ValueError(f"max_seq_length={max_seq_length}: must be from 3 ([CLS], a token, [SEP]) to {most}")
         return self.pad([self.encode(text, max_seq_length) for text in texts], (len(texts), max_seq_length))
 
     def encode(self, text: str, max_seq_length: int) -> list[int]:
@@ -46,7 +55,11 @@ class Pretrained(NamedTuple):
 
 
 def from_pretrained(
-    folder: str | Path, *, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
+    folder: str | Path,
+    *,
+    vocab_file: str | Path | None = None,
+    do_lower_case: bool | None = None,
+    strip_accents: bool | None = None,
 ) -> Pretrained:
     """The encoder and tokenizer from a run folder or checkpoint of ours, from a checkpoint of Google's or NVIDIA's, or
     from a Hugging Face folder.
@@ -54,23 +67,26 @@ def from_pretrained(
     Args:
       folder: like ``--init_checkpoint``.
       vocab_file: the vocabulary, if there is none beside the weights.
-      do_lower_case: None: as the folder says, else as the vocabulary suggests.
+      do_lower_case, strip_accents: None: as the folder says, else as the vocabulary suggests, with a warning.
 
     Raises:
+      TypeError: `folder` is no path.
       UserError: something is missing, damaged, or belongs to another architecture.
     """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise TypeError(f"folder={folder!r:.40}: must be a path, a string or a Path")
     weights = find_weights(folder, "folder")
-    for warning in weights.warnings:
+    vocabulary = None if vocab_file is None else str(vocab_file)
+    model, assumed = load_pretrained(weights, vocabulary, Wanted(do_lower_case, strip_accents))
+    for warning in (*weights.warnings, *([assumed] if assumed else [])):
         warnings.warn(warning, stacklevel=2)
-    return load_pretrained(weights, vocab_file, do_lower_case)
+    return model
 
 
-def load_pretrained(
-    weights: Weights, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
-) -> Pretrained:
-    """Like `from_pretrained`, for weights that have already been found."""
+def load_pretrained(weights: Weights, vocab_file: str | None, wanted: Wanted) -> tuple[Pretrained, str]:
+    """Like `from_pretrained`, for weights that have already been found; with a line about what was assumed."""
     config = choose_config(None, weights)
-    _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
     missing = load_weights(weights, encoder.variables, config.vocab_size).missing
     lacking = [name for name in missing if not name.startswith("bert/pooler/")]
@@ -78,4 +94,4 @@ def load_pretrained(
         raise UserError(
             f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
         )
-    return Pretrained(encoder, tokenizer)
+    return Pretrained(encoder, tokenizer), assumed

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.command_line import choose_device
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_parser import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import exit_on_user_error
 
 
@@ -21,11 +21,23 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("folder", metavar="FOLDER", type=Path)
     parser.add_argument("--replace", action="store_true", help="replace a model that was written there before")
+    add_tokenizer_arguments(parser)
     options = parser.parse_args(argv[1:])
     choose_device("cpu")
     from bert_tf.interchange.export import export  # imports TensorFlow
+    from bert_tf.text.tokenizer import Wanted
 
-    print("\n".join(export(options.run, options.folder, options.replace)))
+    print(
+        "\n".join(
+            export(
+                options.run,
+                options.folder,
+                options.replace,
+                options.vocab_file,
+                Wanted(options.do_lower_case, options.strip_accents),
+            )
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.run.checkpoint import StoredWeights
+from bert_tf.text.tokenizer import StoredTokenizer
 
 # NumPy's names, then those of safetensors.
 _FLOATS = "float64 float32 float16 bfloat16 F64 F32 F16 BF16".split()
@@ -25,8 +26,7 @@ class Weights(StoredWeights):
     folder: Path
     config: BertConfig | None  # None: there is no configuration beside the weights
     config_file: Path  # where it is, or should be
-    vocab_file: Path | None
-    do_lower_case: bool | None  # None: unknown
+    tokenizer: StoredTokenizer
     warnings: tuple[str, ...] = ()  # damage; how the model that they were trained in differs from ours
 
 

@@ -59,7 +59,9 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
                 if data_format == "records":
                     names = "max_seq_length", "max_predictions_per_seq"
                     lengths = parse_whole(str(arguments[names[0]])), parse_whole(str(arguments[names[1]]))
-                vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"
+                vocabulary = (
+                    f"{manifest['vocab']['sha256']} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
+                )
             except (UserError, KeyError, TypeError, ValueError):
                 unfinished.append(folder)
                 continue

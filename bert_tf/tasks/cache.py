@@ -21,11 +21,13 @@ Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
 
 
 def content_key(*parts: object) -> str:
-    """A hash of what rows depend on: the bytes of each `Path`, and the representation of anything else."""
+    """A hash of what rows depend on: bytes, the bytes of each `Path`, and the representation of anything else."""
     total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
     for part in parts:
         with naming_unreadable(str(part)):
-            content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
+            content = part.read_bytes() if isinstance(part, Path) else part
+        if not isinstance(content, bytes):
+            content = repr(content).encode("utf-8")
         total.update(hashlib.sha256(content).digest())
     return total.hexdigest()[:20]
 

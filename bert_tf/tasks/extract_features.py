@@ -24,12 +24,14 @@ from typing import IO, TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.command_line import choose_device
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_parser import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import atomic_file, check_file, decoded_lines
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH
+from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.vocabulary import UNKNOWN_TOKEN, UnknownTokens
 
 if TYPE_CHECKING:
     from bert_tf.interchange.pretrained import Pretrained
@@ -69,9 +71,9 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             raise UserError(
                 f"--layers: {layer}: the model has layers 1 to {config.num_hidden_layers}, and 0 or -1, -2..."
             )
-    if not 2 <= settings.max_seq_length <= config.max_position_embeddings:
+    if not 3 <= settings.max_seq_length <= config.max_position_embeddings:
         raise UserError(
-            f"--max_seq_length={settings.max_seq_length}: must be at least 2 and at most "
+            f"--max_seq_length={settings.max_seq_length}: must be at least 3 and at most "
             f"{config.max_position_embeddings}, the model's positions"
         )
     return _extract(model, texts, settings)
@@ -172,6 +174,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--vectors", choices=VECTORS, default=TOKENS, help="of all tokens, of [CLS], or their mean")
     parser.add_argument("--max_seq_length", type=_whole, default=128, help="tokens of a text; more are cut off")
     parser.add_argument("--batch_size", type=_whole, default=32)
+    add_tokenizer_arguments(parser)
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
     return parser.parse_args(argv[1:])
 
@@ -198,11 +201,24 @@ def main(argv: Sequence[str]) -> None:
     weights = find_weights(options.checkpoint, "CHECKPOINT")
     for warning in weights.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    model = load_pretrained(weights)
+    model, assumed = load_pretrained(weights, options.vocab_file, Wanted(options.do_lower_case, options.strip_accents))
+    if assumed:
+        print(assumed, file=sys.stderr)
     extracted = extract(model, texts, settings)
+    unknown = UnknownTokens(0, 0, model.tokenizer.casing)
+
+    def counted() -> Iterator[Extracted]:
+        nonlocal unknown
+        for text in Progress(extracted, total=num_texts, unit="texts", description="extracting"):
+            num_unknown, num_tokens, casing = unknown
+            unknown = UnknownTokens(
+                num_unknown + text.tokens.count(UNKNOWN_TOKEN), num_tokens + len(text.tokens), casing
+            )
+            yield text
+
     with atomic_file(options.output) as file:
-        shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
-        _WRITERS[options.output.suffix](file, shown)
+        _WRITERS[options.output.suffix](file, counted())
+    print(unknown.describe(options.input))
     print(f"the vectors of {num_texts:,} texts are in {options.output}")
 
 

@@ -17,7 +17,13 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
-from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
+from bert_tf.interchange.initialise import (
+    choose_config,
+    choose_tokenizer,
+    choose_vocabulary,
+    find_weights,
+    initialise_from,
+)
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
@@ -27,7 +33,9 @@ from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.text.hugging_face import TOKENIZER
+from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
 from bert_tf.training.loop import make_blocks, open_run, run_record, write_report
 
 
@@ -40,6 +48,7 @@ class FinetuningJob:
     bert_config_file: str | None  # None: the one beside the checkpoint
     vocab_file: str | None  # None: the one beside the checkpoint
     do_lower_case: bool | None  # None: as the weights say, else as the vocabulary suggests
+    strip_accents: bool | None  # likewise
     training: FinetuningConfig
     predict_batch_size: int  # of one rank
     dllog_path: str | None
@@ -110,7 +119,7 @@ class TaskRun:
 
     Attributes:
       weights: those to train from or to predict with; None: random weights.
-      bert_config, vocab_file, tokenizer: those of the model.
+      bert_config, tokenizer: those of the model.
       blocks: to build the model with.
     """
 
@@ -118,7 +127,7 @@ class TaskRun:
         self.job, self.workers, self._head = job, workers, predicts_with
         # Rank 0 locks the folder before anything is written. An error there ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self.weights, self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model)
+        self.weights, self.bert_config, self.tokenizer = workers.run_keeping_alive(self._find_model)
         if max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(
                 f"--max_seq_length={max_seq_length} is more than the model's "
@@ -126,14 +135,18 @@ class TaskRun:
             )
         self.blocks = make_blocks(job.training)
 
-    def _find_model(self) -> tuple[Weights | None, BertConfig, Path, FullTokenizer]:
+    def _find_model(self) -> tuple[Weights | None, BertConfig, Tokenizer]:
         job = self.job
         if self._head:
             weights: Weights | None = find_trained_weights(job.model_dir, job.init_checkpoint, self._head)
         else:
             weights = find_weights(job.init_checkpoint) if job.init_checkpoint else None
         config = choose_config(job.bert_config_file, weights)
-        return weights, config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
+        wanted = Wanted(job.do_lower_case, job.strip_accents)
+        tokenizer, assumed = choose_tokenizer(job.vocab_file, wanted, config, weights)
+        if assumed and self.workers.is_chief:
+            print(assumed, flush=True)
+        return weights, config, tokenizer
 
     @property
     def trained_folder(self) -> Path:
@@ -144,19 +157,16 @@ class TaskRun:
     @property
     def model_files(self) -> dict[str, str]:
         """The text files that are put beside every copy of the weights, by name."""
-        return {
-            "bert_config.json": self.bert_config.to_json(),
-            "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
-        }
+        return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer.files()}
 
     def cached(self, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.
 
         Args:
           kind: the NamedTuple of arrays that `make` returns.
-          key: what the rows depend on besides vocabulary and casing: files as `Path`, and settings.
+          key: what the rows depend on besides the tokenizer: files as `Path`, and settings.
         """
-        name = content_key(*key, self.vocab_file, self.tokenizer.do_lower_case)
+        name = content_key(*key, self.tokenizer.files())
         is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
         load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
         made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
@@ -216,13 +226,13 @@ class TaskRun:
             "bert_config": self.bert_config.to_dict(),
             "init_checkpoint": job.init_checkpoint,
             "data": content_key(*task.files),
-            "vocabulary": content_key(self.vocab_file),
-            "do_lower_case": self.tokenizer.do_lower_case,
+            **_identity_of(self.tokenizer),
             **task.identity,
         }
         companions = {**self.model_files, **task.companions}
         # The files that hashes in the identity stand for.
-        sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
+        vocab_file = choose_vocabulary(job.vocab_file, self.weights)
+        sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(vocab_file)}
 
         def initialise() -> None:
             initialise_from(self.weights, task.initialised or task.model, telemetry)
@@ -237,6 +247,20 @@ class TaskRun:
             self._folder.check(identity, job.continue_with_changes, sources)
         run = open_run(config, self.bert_config.vocab_size, companions, self.workers, telemetry)
         return finetune(config, task._replace(identity=identity), run, initialise, bind)
+
+
+def _identity_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What tells tokenizers apart; the names that runs had before others than Google's were known come first."""
+    files, casing = tokenizer.files(), tokenizer.casing
+    identity: dict[str, Any] = {
+        "vocabulary": content_key(files[VOCABULARY].encode("utf-8")),
+        "do_lower_case": casing.lower_case,
+    }
+    if casing.strip_accents != casing.lower_case:
+        identity["strip_accents"] = casing.strip_accents
+    if TOKENIZER in files:
+        identity[TOKENIZER] = content_key(files[TOKENIZER].encode("utf-8"))
+    return identity
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:

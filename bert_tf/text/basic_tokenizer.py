@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 import unicodedata
 from collections.abc import Callable
-from typing import Optional
+from typing import NamedTuple, Optional
 
 CAPITAL_SIGMA = "\u03a3".encode()
 
@@ -21,6 +21,29 @@ _CJK_BLOCKS = (
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _ALWAYS_DROPPED = "\0\ufffd"
+
+
+class Casing(NamedTuple):
+    """What a vocabulary's text is stripped of before it is looked up."""
+
+    lower_case: bool
+    strip_accents: bool  # removes category Mn after NFD: accents, but also vowel signs, and Hangul becomes its letters
+
+    @classmethod
+    def of(cls, do_lower_case: bool, strip_accents: bool | None = None) -> Casing:
+        """None: accents go with the capitals, as in Google's code."""
+        return cls(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
+
+    def __str__(self) -> str:
+        return f"do_lower_case={int(self.lower_case)}, strip_accents={int(self.strip_accents)}"
+
+    def apply(self, text: str) -> str:
+        """Step 4, for a word or a whole text."""
+        if self.lower_case:
+            text = text.lower()
+        if not self.strip_accents or text.isascii():
+            return text
+        return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 class _Translation(dict[int, Optional[str]]):
@@ -68,23 +91,14 @@ def split_words(text: str) -> list[str]:
     return text.split()
 
 
-def to_lower_case(text: str) -> str:
-    """Step 4, for a word or a whole text."""
-    text = text.lower()
-    if text.isascii():
-        return text
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
-
-
-def split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
-    """Step 4 (if `do_lower_case`) and step 5, for one word from `split_words`."""
-    if do_lower_case:
-        word = to_lower_case(word)
+def split_at_punctuation(word: str, casing: Casing) -> list[str]:
+    """Steps 4 and 5, for one word from `split_words`."""
+    word = casing.apply(word)
     if word.isalnum():
         return [word]
     return word.translate(_PUNCTUATION_APART).split()
 
 
-def tokenize_words(text: str, do_lower_case: bool) -> list[str]:
+def tokenize_words(text: str, casing: Casing) -> list[str]:
     """The words of `text`: steps 1 to 5."""
-    return [part for word in split_words(text) for part in split_at_punctuation(word, do_lower_case)]
+    return [part for word in split_words(text) for part in split_at_punctuation(word, casing)]

@@ -8,8 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.text.basic_tokenizer import to_lower_case
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenizedLines, Tokenizer
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.vocabulary import (
+    SPECIAL_TOKENS,
+    UNKNOWN_TOKEN,
+    VOCABULARY,
+    TokenizedLines,
+    Tokenizer,
+    vocabulary_text,
+)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -19,10 +26,10 @@ class SentencePieceTokenizer(Tokenizer):
     Pieces that text never produces, or that cannot be a line in a vocabulary file, are called [unusedN].
     """
 
-    def __init__(self, model_file: str | Path, do_lower_case: bool = True):
+    def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
         """Raises: UserError if the model, the library or a special token is missing."""
         self._model = _load_sentencepiece(model_file)
-        self.do_lower_case = do_lower_case
+        self.casing = Casing.of(do_lower_case, strip_accents)
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
         self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
         missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
@@ -34,8 +41,11 @@ class SentencePieceTokenizer(Tokenizer):
                 "--action create_vocab --vocab_file <name>.model"
             )
 
+    def files(self) -> dict[str, str]:
+        return {VOCABULARY: vocabulary_text(self.inv_vocab)}
+
     def tokenize_to_ids(self, text: str) -> list[int]:
-        return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
+        return self._model.encode(self.casing.apply(text))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))

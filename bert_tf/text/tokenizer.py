@@ -1,19 +1,165 @@
-"""The tokenizer that belongs to a vocabulary file: WordPiece or SentencePiece."""
+"""Opens the tokenizer that belongs to a vocabulary file, or to a folder with weights or an exported model.
+
+A folder's ``tokenizer.json`` is its tokenizer. Without one it is WordPiece by its ``vocab.txt``: beside weights of
+Hugging Face's by their rules, else by Google's. ``tokenizer_config.json`` says what happens to capitals and accents;
+without one that is guessed from the vocabulary, and said.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
+from bert_tf.base.errors import UserError
+from bert_tf.text import hugging_face
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import TOKENIZER, FolderSettings
 from bert_tf.text.sentencepiece import SentencePieceTokenizer
-from bert_tf.text.vocabulary import Tokenizer, is_sentencepiece_model
+from bert_tf.text.vocabulary import (
+    SENTENCEPIECE_MODEL,
+    SETTINGS,
+    VOCABULARY,
+    Tokenizer,
+    check_casing,
+    guess_casing,
+    is_sentencepiece_model,
+    load_pieces,
+)
 from bert_tf.text.wordpiece import FullTokenizer
 
 
-def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:
-    """A SentencePiece tokenizer for a file that ends in ``.model``, else a WordPiece tokenizer.
+def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None) -> Tokenizer:
+    """The tokenizer of a file: SentencePiece for ``.model``, Hugging Face's for ``.json``, else Google's WordPiece.
+
+    Args:
+      strip_accents: None: as `do_lower_case`. A ``.json`` needs neither: it says itself what it does.
 
     Raises: UserError if the vocabulary cannot be read or does not suit BERT.
     """
     if is_sentencepiece_model(vocab_file):
-        return SentencePieceTokenizer(vocab_file, do_lower_case)
-    return FullTokenizer(vocab_file, do_lower_case)
+        return SentencePieceTokenizer(vocab_file, do_lower_case, strip_accents)
+    if is_pipeline(vocab_file):
+        return hugging_face.open_json(Path(vocab_file))
+    return FullTokenizer(vocab_file, do_lower_case, strip_accents)
+
+
+def is_pipeline(path: str | Path) -> bool:
+    """Whether this is a ``tokenizer.json``, by its name."""
+    return Path(path).suffix == ".json"
+
+
+def original_vocabulary(folder: Path) -> Path:
+    """The vocabulary beside token files or records: a SentencePiece model or tokenizer.json, else vocab.txt.
+
+    Beside the first two there is also a vocab.txt that was made from them, for those who only need the pieces.
+    """
+    files = (folder / name for name in (SENTENCEPIECE_MODEL, TOKENIZER))
+    return next(filter(Path.is_file, files), folder / VOCABULARY)
+
+
+class StoredTokenizer(NamedTuple):
+    """The files of a tokenizer beside weights."""
+
+    folder: Path
+    is_hugging_face: bool = False  # whether the weights are
+    recorded: Casing | None = None  # what the weights say themselves, without a tokenizer_config.json
+
+    @property
+    def vocab_file(self) -> Path | None:
+        """The file with the vocabulary."""
+        files = (self.folder / name for name in (VOCABULARY, TOKENIZER))
+        return next(filter(Path.is_file, files), None)
+
+    @property
+    def casing(self) -> Casing | None:
+        """What the folder or the weights say of capitals and accents; None: nothing."""
+        return hugging_face.read_settings(self.folder).casing or self.recorded
+
+    @classmethod
+    def of_file(cls, vocab_file: Path, is_hugging_face: bool) -> StoredTokenizer | None:
+        """The tokenizer in the folder of a vocabulary, unless the file has a name of its own."""
+        return cls(vocab_file.parent, is_hugging_face) if vocab_file.name in (VOCABULARY, TOKENIZER) else None
+
+
+class Wanted(NamedTuple):
+    """What the user says of casing; None: nothing."""
+
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+
+    def check(self, casing: Casing, source: Path) -> None:
+        """Raises: UserError if `source` says otherwise."""
+        for flag, wanted, there in zip(self._fields, self, casing):
+            if wanted not in (None, there):
+                raise UserError(
+                    f"--{flag}={int(wanted)}: {source} says that its text has {casing}; omit the flag, since the model "
+                    "knows no other tokens"
+                )
+
+
+def open_stored(stored: StoredTokenizer, wanted: Wanted = Wanted()) -> tuple[Tokenizer, str]:  # noqa: B008
+    """The tokenizer in a folder, and a line that says what was assumed ("" if nothing was).
+
+    Raises: UserError if it is damaged or not supported, or if its files or `wanted` contradict each other.
+    """
+    settings, vocab_file = hugging_face.read_settings(stored.folder), stored.vocab_file
+    assert vocab_file
+    pipeline_file = stored.folder / TOKENIZER
+    if pipeline_file.is_file():
+        tokenizer = hugging_face.open_json(pipeline_file, settings)
+        if vocab_file != pipeline_file:
+            _check_same_ids(vocab_file, tokenizer)
+        wanted.check(tokenizer.casing, pipeline_file)
+        return tokenizer, ""
+    casing, assumed = settings.casing or stored.recorded, ""
+    if casing:
+        wanted.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
+    else:
+        casing, assumed = _assume_casing(vocab_file, wanted)
+    if stored.is_hugging_face or settings.tokenize_chinese_chars is False:
+        return hugging_face.open_vocabulary(load_pieces(vocab_file), casing, settings, stored.folder), assumed
+    return FullTokenizer(vocab_file, *casing), assumed
+
+
+def open_vocab_file(path: Path, wanted: Wanted, is_hugging_face: bool) -> tuple[Tokenizer, str]:
+    """The tokenizer of a vocabulary that the user names, like `open_stored`: that of its folder if it has the usual
+    name."""
+    stored = StoredTokenizer.of_file(path, is_hugging_face)
+    if stored:
+        return open_stored(stored, wanted)
+    if is_pipeline(path):
+        tokenizer = hugging_face.open_json(path)
+        wanted.check(tokenizer.casing, path)
+        return tokenizer, ""
+    casing, assumed = _assume_casing(path, wanted)
+    if is_hugging_face:
+        return hugging_face.open_vocabulary(load_pieces(path), casing, FolderSettings(), None), assumed
+    return open_tokenizer(path, *casing), assumed
+
+
+def _assume_casing(vocab_file: Path, wanted: Wanted) -> tuple[Casing, str]:
+    pieces = load_pieces(vocab_file)
+    guessed = guess_casing(pieces)
+    lower_case = guessed.lower_case if wanted.do_lower_case is None else wanted.do_lower_case
+    strip_accents = guessed.strip_accents if wanted.strip_accents is None else wanted.strip_accents
+    if wanted.do_lower_case is not None and wanted.strip_accents is None:
+        strip_accents = lower_case and guessed.strip_accents
+    casing = Casing(lower_case, strip_accents)
+    check_casing(pieces, casing, vocab_file)
+    if None not in wanted:
+        return casing, ""
+    return casing, (
+        f"{vocab_file}: {casing} is assumed, as the vocabulary suggests and no {SETTINGS} beside it says; "
+        "--do_lower_case and --strip_accents say otherwise"
+    )
+
+
+def _check_same_ids(vocab_file: Path, tokenizer: Tokenizer) -> None:
+    """Raises: UserError if a vocab.txt gives a token another id than the tokenizer.json beside it."""
+    for token_id, piece in enumerate(load_pieces(vocab_file)):
+        there = tokenizer.inv_vocab[token_id] if token_id < tokenizer.vocab_size else ""
+        if piece and there != piece:
+            raise UserError(
+                f"{vocab_file}, line {token_id + 1}: {piece!r} has id {token_id}, which {TOKENIZER} beside it gives to "
+                f"{there!r}; one of the two is another model's: fetch the tokenizer again"
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,16 +11,23 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.text.basic_tokenizer import is_ideograph
+from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
-# A vocabulary made from lower-cased text may still have some tokens with capitals, at most this fraction.
-_MAX_CAPITALS_FRACTION = 0.01
 CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
 # SentencePiece marks tokens that begin a word; WordPiece marks tokens that continue one, with CONTINUATION.
 WORD_START = "\u2581"
+# The files of a tokenizer, beside weights, records and exports, with Hugging Face's names.
+VOCABULARY, SENTENCEPIECE_MODEL, SETTINGS = "vocab.txt", "vocab.model", "tokenizer_config.json"
+# A vocabulary made from normalised text may still have this share of pieces that are not normalised.
+_MAX_UNREACHABLE = 0.01
+# Word tables are padded to a multiple of this at most.
+_MAX_PADDING = 127
+# Ordinary text has less than a hundredth, also where another script is quoted.
+_MANY_UNKNOWN = 0.05
+_FEW_UNKNOWN = 2  # so many may be in a single ordinary sentence
 
 
 class TokenizedLines(NamedTuple):
@@ -28,24 +37,56 @@ class TokenizedLines(NamedTuple):
     sizes: np.ndarray  # int64, number of tokens in each line
 
 
+class TokenSpans(NamedTuple):
+    """The tokens of a text, and the characters of the text that each stands for."""
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]  # exclusive
+
+
 class Tokenizer:
     """Text to tokens and ids of a vocabulary: what all tokenizers have in common.
 
     Attributes:
       vocab: token to id.
-      inv_vocab: the tokens by id.
-      do_lower_case: whether text is lower-cased and stripped of accents.
+      inv_vocab: the tokens by id; "" for an id that is no token's.
+      casing: what happens to capitals and accents.
     """
 
     vocab: Mapping[str, int]
     inv_vocab: Sequence[str]
-    do_lower_case: bool
+    casing: Casing
+    transformers_class = "BertTokenizer"  # as tokenizer_config.json calls it
 
     @property
     def vocab_size(self) -> int:
         return len(self.inv_vocab)
 
+    @property
+    def do_lower_case(self) -> bool:
+        return self.casing.lower_case
+
+    def files(self) -> dict[str, str]:
+        """The text files, by name, from which `text.tokenizer.open_folder` opens this tokenizer again."""
+        settings = {
+            "tokenizer_class": self.transformers_class,
+            "do_lower_case": self.casing.lower_case,
+            "strip_accents": self.casing.strip_accents,
+        }
+        return {VOCABULARY: vocabulary_text(self.inv_vocab), SETTINGS: json.dumps(settings, indent=2) + "\n"}
+
+    def count_unknown(self, ids: np.ndarray) -> UnknownTokens:
+        return UnknownTokens(int(np.count_nonzero(ids == self.vocab[UNKNOWN_TOKEN])), ids.size, self.casing)
+
     def tokenize_to_ids(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def tokenize_with_spans(self, text: str) -> TokenSpans:
+        """The ids of `tokenize_to_ids`, with the characters that each token stands for.
+
+        A token that stands for a word which the vocabulary does not cover has that word's characters.
+        """
         raise NotImplementedError
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
@@ -81,6 +122,29 @@ def not_wordpiece(path: str | Path) -> UserError:
     )
 
 
+class UnknownTokens(NamedTuple):
+    """How many tokens of a text are [UNK]."""
+
+    num_unknown: int
+    num_tokens: int
+    casing: Casing
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they are far more than in ordinary text."""
+        return self.num_unknown > max(_FEW_UNKNOWN, _MANY_UNKNOWN * self.num_tokens)
+
+    def describe(self, source: object) -> str:
+        """A line about the text of `source`, a warning if they are many."""
+        share = f"{self.num_unknown / max(self.num_tokens, 1):.2%} of {self.num_tokens:,} tokens are {UNKNOWN_TOKEN}"
+        if not self.are_many:
+            return f"{source}: {share}"
+        return (
+            f"warning: {source}: {share}, far more than in ordinary text: it is in another language or script than the "
+            f"vocabulary, or its capitals and accents are treated otherwise ({self.casing}) than when that was made"
+        )
+
+
 def has_word_starts(vocab: Mapping[str, int]) -> bool:
     """Whether these are the tokens of a SentencePiece model."""
     return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
@@ -104,12 +168,24 @@ def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
     return continues
 
 
-def load_vocab(path: str | Path) -> dict[str, int]:
+def vocabulary_text(pieces: Iterable[str]) -> str:
+    """The text of a vocabulary file."""
+    return "".join(f"{piece}\n" for piece in pieces)
+
+
+def ids_of(pieces: Sequence[str]) -> dict[str, int]:
+    """Token to id; an empty line is no token."""
+    return {piece: token_id for token_id, piece in enumerate(pieces) if piece}
+
+
+def load_pieces(path: str | Path) -> tuple[str, ...]:
     """Reads a vocabulary file with one token per line, whose id is the line's number, counted from 0.
 
-    Returns: token to id, in the file's order.
-    Raises: UserError if the file is missing, a SentencePiece model, not UTF-8, has an empty or a
-      repeated line, or lacks one of `SPECIAL_TOKENS`.
+    A line ends with \\n or \\r\\n, and nothing else is taken away from it, as in transformers: Google's Chinese
+    vocabulary has the token U+2028. The id of an empty line is no token's.
+
+    Raises: UserError if the file is missing, a SentencePiece model, not UTF-8, repeats a token, or lacks one of
+      `SPECIAL_TOKENS`.
     """
     if is_sentencepiece_model(path):
         raise not_wordpiece(path)
@@ -124,51 +200,78 @@ def load_vocab(path: str | Path) -> dict[str, int]:
         raise UserError(
             f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold one token per line"
         ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    vocab: dict[str, int] = {}
-    for token_id, line in enumerate(lines):
-        token = line.strip()
-        if not token:
-            raise UserError(
-                f"vocabulary file {path}, line {token_id + 1}, is empty; every line holds one token, "
-                "whose id is its line: put the token back, or delete the line if it is the last"
-            )
-        if vocab.setdefault(token, token_id) != token_id:
-            raise UserError(
-                f"vocabulary file {path}: {token!r} is on lines {vocab[token] + 1} and "
-                f"{token_id + 1}; a token may occur once: rename one of them to [unusedN]"
-            )
-    missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+    pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
+    if pieces[-1] == "":
+        pieces = pieces[:-1]
+    check_pieces(pieces, f"vocabulary file {path}")
+    return pieces
+
+
+def check_pieces(pieces: Sequence[str], source: str) -> None:
+    """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
+    token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)
+    if count > 1:
+        first = pieces.index(token)
+        raise UserError(
+            f"{source}: {token!r} is on lines {first + 1} and {pieces.index(token, first + 1) + 1}; a token may occur "
+            "once: rename one of them to [unusedN]"
+        )
+    missing = [token for token in SPECIAL_TOKENS if token not in pieces]
     if missing:
         raise UserError(
-            f"vocabulary file {path} ({len(vocab)} tokens) lacks {' '.join(missing)}; BERT needs "
-            f"{' '.join(SPECIAL_TOKENS)}: is it a vocab.txt with one token a line?"
+            f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: is it "
+            "a vocab.txt with one token a line?"
         )
-    return vocab
 
 
-def _words(vocab: Iterable[str]) -> list[str]:
-    return [piece for piece in vocab if not piece.startswith("[")]
+def check_vocabulary_size(num_pieces: int, num_rows: int, source: str | Path, is_models_own: bool) -> None:
+    """Raises `UserError` if a vocabulary does not suit a model's word table with `num_rows` rows.
 
-
-def is_lower_case(vocab: Iterable[str]) -> bool:
-    """Whether a vocabulary was made from lower-cased text, judged by how many of its tokens have capitals."""
-    words = _words(vocab)
-    return sum(piece != piece.lower() for piece in words) <= _MAX_CAPITALS_FRACTION * len(words)
-
-
-def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
-    """Raises `UserError` if the vocabulary's capitals and --do_lower_case contradict each other."""
-    words = _words(vocab)
-    num_with_capitals = sum(piece != piece.lower() for piece in words)
-    if do_lower_case and not is_lower_case(words):
+    Rows without a token are never looked up. Publishers pad tables or reserve rows; but if the vocabulary does not come
+    with the model (`is_models_own`), many such rows mean that it is another model's.
+    """
+    most_padding = num_rows if is_models_own else _MAX_PADDING
+    if not 0 <= num_rows - num_pieces <= most_padding:
         raise UserError(
-            f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
-            "uses; pass --do_lower_case=0 with a cased model"
+            f"{source} has {num_pieces} pieces, but the model's configuration says vocab_size={num_rows}; use the "
+            "vocabulary the model was trained with"
         )
-    if not do_lower_case and not num_with_capitals and any(piece != piece.upper() for piece in words):
+
+
+def _words(pieces: Iterable[str]) -> list[str]:
+    return [piece for piece in pieces if piece and not piece.startswith("[")]
+
+
+def _share_changed(words: Sequence[str], casing: Casing) -> float:
+    return sum(casing.apply(word) != word for word in words) / max(len(words), 1)
+
+
+def guess_casing(pieces: Iterable[str]) -> Casing:
+    """The casing of the text that a vocabulary was made from: that which leaves (almost) all of its pieces as they are.
+
+    So Korean and Hindi keep their syllables and vowel signs, which taking accents away would break up.
+    """
+    words = _words(pieces)
+    lower_case = _share_changed(words, Casing(True, False)) <= _MAX_UNREACHABLE
+    return Casing(lower_case, lower_case and _share_changed(words, Casing(True, True)) <= _MAX_UNREACHABLE)
+
+
+def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> None:
+    """Raises `UserError` if text with this `casing` would never have some of the pieces, or if its capitals would all
+    be unknown."""
+    words = _words(pieces)
+    for part, flag, what in (
+        (Casing(casing.lower_case, False), "do_lower_case", "capital letters"),
+        (Casing(False, casing.strip_accents), "strip_accents", "accents, vowel signs or Hangul syllables"),
+    ):
+        if _share_changed(words, part) > _MAX_UNREACHABLE:
+            num = sum(part.apply(word) != word for word in words)
+            raise UserError(
+                f"{path} has {num:,} pieces with {what}, which text never has with {casing}; pass --{flag}=0 with "
+                "a model whose vocabulary has them"
+            )
+    has_case = [word for word in words if word.upper() != word.lower()]
+    if not casing.lower_case and 2 * len(has_case) > len(words) and all(word == word.lower() for word in has_case):
         raise UserError(
             f"{path} has no piece with a capital letter, so every word with one would be unknown; "
             "pass --do_lower_case=1 with an uncased model"

@@ -6,8 +6,8 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
    return count as white space). Private-use, unassigned and surrogate code points stay.
 2. CJK ideographs become words of their own. (Kana and Hangul do not.)
 3. Split at white space as `str.split` sees it.
-4. If the vocabulary is lower-case: `str.lower` of the whole word, which gives a word-final
-   sigma its final form; then canonical decomposition (NFD) with category Mn removed.
+4. As the vocabulary's `Casing` says: `str.lower` of the whole word, which gives a word-final sigma its final form;
+   canonical decomposition (NFD) with category Mn removed. Google's code does both or neither.
 5. Every punctuation character is a separate word: the categories P*, and all ASCII symbols
    such as ``$ + < = > ^ ` | ~``. Hence a literal ``[MASK]`` in text is three words.
 6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
@@ -31,17 +31,20 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, split_at_punctuation, split_words
+from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
     TokenizedLines,
     Tokenizer,
+    TokenSpans,
     has_word_starts,
-    load_vocab,
+    ids_of,
+    load_pieces,
     not_wordpiece,
 )
+from bert_tf.text.word_spans import spans_of_words
 
 MAX_WORD_CHARS = 200
 
@@ -89,13 +92,25 @@ def _split_chunks(text: bytes) -> list[bytes]:
 class FullTokenizer(Tokenizer):
     """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
-    def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
-        """Raises: UserError as `load_vocab` does, or if the tokens are SentencePiece's."""
-        self.vocab = load_vocab(vocab_file)
+    def __init__(
+        self,
+        vocab_file: str | Path,
+        do_lower_case: bool = True,
+        strip_accents: bool | None = None,
+        *,
+        max_cached_words: int = CACHE_WORDS,
+    ):
+        """
+        Args:
+          strip_accents: None: as `do_lower_case`.
+
+        Raises: UserError as `load_pieces` does, or if the tokens are SentencePiece's.
+        """
+        self.inv_vocab = load_pieces(vocab_file)
+        self.vocab = ids_of(self.inv_vocab)
         if has_word_starts(self.vocab):
             raise not_wordpiece(vocab_file)
-        self.inv_vocab = tuple(self.vocab)
-        self.do_lower_case = do_lower_case
+        self.casing = Casing.of(do_lower_case, strip_accents)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id
             for token, token_id in self.vocab.items()
@@ -105,12 +120,43 @@ class FullTokenizer(Tokenizer):
         self._chunk_ids = _WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
         self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
+        self._chunk_spans: dict[str, TokenSpans] = {}
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, with one cache look-up per chunk."""
         # JSON may contain a lone UTF-16 surrogate.
         chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
         return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
+
+    def tokenize_with_spans(self, text: str) -> TokenSpans:
+        spans = TokenSpans([], [], [])
+        start = 0
+        for chunk in text.split(" "):
+            of_chunk = self._chunk_spans.get(chunk)
+            if of_chunk is None:
+                of_chunk = self._compute_spans(chunk)
+                if len(chunk) <= CACHE_WORD_LENGTH and len(self._chunk_spans) < CACHE_WORDS:
+                    self._chunk_spans[chunk] = of_chunk
+            spans.ids.extend(of_chunk.ids)
+            spans.starts.extend([start + place for place in of_chunk.starts])
+            spans.ends.extend([start + place for place in of_chunk.ends])
+            start += len(chunk) + 1
+        return spans
+
+    def _compute_spans(self, chunk: str) -> TokenSpans:
+        spans = TokenSpans([], [], [])
+        for word, starts, ends in spans_of_words(chunk, self.casing):
+            first = 0
+            for token_id in self._word_to_ids(word):
+                piece = self.inv_vocab[token_id]
+                size = (
+                    len(word) if token_id in self._unknown else len(piece.removeprefix(CONTINUATION if first else ""))
+                )
+                spans.ids.append(token_id)
+                spans.starts.append(starts[first])
+                spans.ends.append(ends[first + size - 1])
+                first += size
+        return spans
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:
@@ -129,7 +175,7 @@ class FullTokenizer(Tokenizer):
         if code is None:
             return None
         chars = [bytes([byte]) for byte in range(256)]
-        as_word = [char.lower() if self.do_lower_case else char for char in chars]
+        as_word = [char.lower() if self.casing.lower_case else char for char in chars]
         word_bytes = b"".join(new if char.isalnum() else b"\0" for char, new in zip(chars, as_word))
         return ChunkTable(
             code, self.vocab, word_bytes, self._compute_chunk_ids, self._kind_of, 4 * self._chunk_ids.max_words
@@ -141,7 +187,7 @@ class FullTokenizer(Tokenizer):
             return LINE_END
         words = split_words(f"a{char}b")
         if len(words) == 1 and cuts_at_punctuation:
-            words = split_at_punctuation(words[0], self.do_lower_case)
+            words = split_at_punctuation(words[0], self.casing)
         if words[0] != "a" or words[-1] != "b":
             return PART
         return {2: SPACE, 3: ALONE}.get(len(words), PART)
@@ -149,7 +195,7 @@ class FullTokenizer(Tokenizer):
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
         if chunk.isalnum():  # ASCII only: nothing to clean, split or decompose
             word = chunk.decode("ascii")
-            return self._word_to_ids(word.lower() if self.do_lower_case else word)
+            return self._word_to_ids(word.lower() if self.casing.lower_case else word)
         if chunk == b"\n":
             return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
@@ -158,7 +204,7 @@ class FullTokenizer(Tokenizer):
         return tuple(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
-        parts = split_at_punctuation(word, self.do_lower_case)
+        parts = split_at_punctuation(word, self.casing)
         return tuple(itertools.chain.from_iterable(map(self._word_to_ids, parts)))
 
     def _word_to_ids(self, word: str) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ class PretrainingInputs:
     """What a phase reads, checked before it starts."""
 
     bert_config: BertConfig
-    vocabulary: str | None  # text of vocab.txt, saved with the weights; None for records made elsewhere
+    tokenizer_files: dict[str, str]  # by name, saved with the weights; {} for records made elsewhere
     training: InstanceSet
     evaluation: InstanceSet | None
     init_checkpoint: str | None
@@ -77,8 +77,7 @@ class PretrainingInputs:
     @property
     def companions(self) -> dict[str, str]:
         """Files saved with the weights, so that a checkpoint is a complete model."""
-        texts = {"bert_config.json": self.bert_config.to_json()}
-        return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
+        return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer_files}
 
     def on_all_ranks(self) -> dict[str, Any]:
         """What must be the same on all ranks, by name. Records have no checksum, only sizes and usually a manifest."""
@@ -88,7 +87,7 @@ class PretrainingInputs:
             for name, found in sets.items()
             if found
         }
-        return {**data, "vocabulary": self.vocabulary}
+        return {**data, "tokenizer": self.tokenizer_files}
 
 
 def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
@@ -177,7 +176,7 @@ def pretrain(
 
     def initialise() -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
-        initialise_from(weights, state.model, telemetry, inputs.vocabulary)
+        initialise_from(weights, state.model, telemetry, inputs.tokenizer_files)
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())

@@ -205,7 +205,7 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
     training = open_instances(patterns, "input_files", config.max_seq_length, rules)
-    inputs = PretrainingInputs(bert_config, None, training, None, identity["init_checkpoint"])
+    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"])
     now = run_identity(config, inputs)
     changed = [name for name in identity if identity[name] != now.get(name)]
     if changed:

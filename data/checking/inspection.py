@@ -19,12 +19,13 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.records.pair_file import pair_lengths
-from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import Tokenizer
 from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
 from data.checking.near_duplicates import Sketches
 from data.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
-from data.instances.vocabulary import vocab_copy
+from data.instances.stages import casing_of
 from data.layout import Layout, workers_of
 from data.running.workers import Workers
 
@@ -184,20 +185,25 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
     """Tokenizers for the vocabularies of `made`; if none, for --vocab_file, otherwise for those of create_vocab."""
     if made:
-        different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
+        different = {(p.vocab.sha256, *_casing_of(p)): p for p in made}
         return list(map(_tokenizer_of, different.values()))
     if options.vocab_file:
-        return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
+        return [open_tokenizer(options.vocab_file, *casing_of(options))]
     vocabs = [p for p in found if p.stage == "create_vocab" and p.manifest]
-    return [open_tokenizer(p.folder / p.entries[0].file, p.header.arguments["do_lower_case"]) for p in vocabs]
+    return [open_tokenizer(p.folder / p.entries[0].file, *_casing_of(p)) for p in vocabs]
+
+
+def _casing_of(made: Prepared) -> Casing:
+    arguments = made.header.arguments
+    return Casing.of(bool(arguments["do_lower_case"]), arguments.get("strip_accents"))
 
 
 def _tokenizer_of(made: Prepared) -> Tokenizer:
-    path = vocab_copy(made.folder)
+    path = original_vocabulary(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
         way_out = command("verify", made.dataset, repair=True)
         raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {way_out}")
-    return open_tokenizer(path, made.header.arguments["do_lower_case"])
+    return open_tokenizer(path, *_casing_of(made))
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:

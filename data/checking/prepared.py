@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.text.tokenizer import original_vocabulary
 from data.corpora import registry
 from data.instances.stages import OF_SHARDS
-from data.instances.vocabulary import vocab_copy
 from data.layout import Layout
 from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntry, read_journal, read_manifest
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
@@ -106,7 +106,7 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     # Not an option: records are masked when they are made.
     not_options = ("masking", *(OF_SHARDS if prepared.stage == "create_token_files" else ()))
     options = {
-        _OPTION_NAMES.get(name, name): int(value) if name == "do_lower_case" else value
+        _OPTION_NAMES.get(name, name): int(value) if name in ("do_lower_case", "strip_accents") else value
         for name, value in prepared.header.arguments.items()
         if name not in not_options
     }
@@ -118,7 +118,7 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     if prepared.stage == "create_vocab":
         options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(".manifest.json"))
     elif prepared.stage in WITH_VOCABULARY:
-        options["vocab_file"] = str(vocab_copy(prepared.folder))
+        options["vocab_file"] = str(original_vocabulary(prepared.folder))
     return options
 
 

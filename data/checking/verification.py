@@ -20,9 +20,9 @@ from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import TokenFile
+from bert_tf.text.tokenizer import original_vocabulary
 from data import stages
 from data.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
-from data.instances.vocabulary import vocab_copy
 from data.layout import Layout, workers_of
 from data.running.entries import FileEntry
 from data.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
@@ -186,7 +186,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
         what = "must be written again, because a repair was interrupted"
         yield Fault(prepared.manifest_path.name, what, Repair.WRITE_MANIFEST)
     if vocab := prepared.header.vocab:
-        path = vocab_copy(prepared.folder)
+        path = original_vocabulary(prepared.folder)
         if not path.is_file():
             yield Fault(path.name, "is gone", Repair.WRITE_MANIFEST)
         elif sha256_of_file(path) != vocab.sha256:
@@ -212,7 +212,7 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
     """Finds a file that holds the vocabulary with which the records were made."""
     wanted = prepared.vocab
     made_here = layout.vocab / prepared.dataset / "vocab.txt"
-    candidates = [vocab_copy(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
+    candidates = [original_vocabulary(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
     for path in candidates:
         if path.is_file() and sha256_of_file(path) == wanted.sha256:
             return path

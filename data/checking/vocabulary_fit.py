@@ -69,7 +69,7 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     num_words = num_pieces = num_capitals = 0
     unknown_id = tokenizer.vocab[UNKNOWN_TOKEN]
     for chunk, count in counts.items():
-        for word in tokenize_words(chunk, tokenizer.do_lower_case):
+        for word in tokenize_words(chunk, tokenizer.casing):
             if not any(map(str.isalpha, word)):
                 continue
             num_words += count

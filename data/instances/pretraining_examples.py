@@ -20,6 +20,7 @@ from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
 from bert_tf.records.writer import RecordWriter
+from bert_tf.text.basic_tokenizer import Casing
 from data.instances.tokens import TokenSettings, count_text, entry_of, read_text
 from data.running.entries import FileEntry
 
@@ -35,6 +36,7 @@ class ExampleSettings:
     max_seq_length: int = 128
     max_predictions_per_seq: int = 20
     do_lower_case: bool = True
+    strip_accents: bool | None = None  # None: as do_lower_case
     masked_lm_prob: float = 0.15
     dupe_factor: int = 5
     random_seed: int = 12345
@@ -62,7 +64,7 @@ class ExampleSettings:
 
     @property
     def token_settings(self) -> TokenSettings:
-        return TokenSettings(self.vocab_file, self.do_lower_case)
+        return TokenSettings(self.vocab_file, Casing.of(self.do_lower_case, self.strip_accents))
 
 
 def create_instances(

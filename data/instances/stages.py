@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import functools
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -14,8 +15,17 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
-from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import check_casing
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
+from bert_tf.text.tokenizer import (
+    StoredTokenizer,
+    Wanted,
+    is_pipeline,
+    open_stored,
+    open_tokenizer,
+    original_vocabulary,
+)
+from bert_tf.text.vocabulary import UnknownTokens, check_casing
 from data.corpora import registry
 from data.instances import pretraining_examples as examples
 from data.instances import tokens, vocabulary
@@ -31,10 +41,30 @@ _MUCH_PADDING = 0.5
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
+def casing_of(options: argparse.Namespace, recorded: Casing | None = None) -> Casing:
+    """The casing that is asked for; by default the one `recorded` with a vocabulary, else Google's, lower case."""
+    lower_case, strip_accents = options.do_lower_case, options.strip_accents
+    if recorded and lower_case in (None, recorded.lower_case):
+        return Casing(recorded.lower_case, recorded.strip_accents if strip_accents is None else bool(strip_accents))
+    return Casing.of(lower_case != 0, None if strip_accents is None else bool(strip_accents))
+
+
+def casing_arguments(casing: Casing) -> dict[str, bool]:
+    """How a manifest records it; `strip_accents` only where it differs, as it was not known to earlier versions."""
+    lower_case, strip_accents = casing
+    same = lower_case == strip_accents
+    return {"do_lower_case": lower_case, **({} if same else {"strip_accents": strip_accents})}
+
+
+def _casing_in_names(casing: Casing) -> str:
+    lower_case, strip_accents = casing
+    return f"lower_case_{int(lower_case)}" + (f"_strip_accents_{int(strip_accents)}" * (lower_case != strip_accents))
+
+
 def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     if options.vocab_file:
         return Path(options.vocab_file)
-    of_google = GOOGLE_VOCABULARIES[bool(options.do_lower_case)]
+    of_google = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
     if options.dataset == "wikicorpus_zh":
         of_google = GOOGLE_CHINESE_VOCABULARY
     candidates = [
@@ -61,15 +91,15 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> st
     own = "_whole_word_masking" if settings.whole_word_masking else ""
     own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     return (
-        f"lower_case_{int(settings.do_lower_case)}_seq_len_{settings.max_seq_length}"
+        f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
         f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{own}"
     )
 
 
-def _tokens_folder(do_lower_case: bool, sharded: Manifest) -> str:
-    return f"lower_case_{int(do_lower_case)}_{_parameters_of_shards(sharded)}"
+def _tokens_folder(casing: Casing, sharded: Manifest) -> str:
+    return f"{_casing_in_names(casing)}_{_parameters_of_shards(sharded)}"
 
 
 class _Source(NamedTuple):
@@ -131,24 +161,62 @@ def _make_all(
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
-def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:
-    tokenizer = open_tokenizer(vocab_file)
-    check_casing(tokenizer.inv_vocab, do_lower_case, vocab_file)
-    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
+def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
+    """The vocabulary's entry in a manifest, and the casing of its text.
+
+    Raises: UserError if the casing that was asked for, or taken by default, is not that of the vocabulary.
+    """
+    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
+    casing = casing_of(options, stored.casing if stored else None)
+    if is_pipeline(vocab_file):
+        tokenizer = open_tokenizer(vocab_file)
+        Wanted(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
+        casing = tokenizer.casing
+    else:
+        tokenizer = open_tokenizer(vocab_file, *casing)
+        check_casing(tokenizer.inv_vocab, casing, vocab_file)
+        if stored:
+            _check_beside(stored, vocab_file, casing)
+    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), casing
+
+
+def _check_beside(stored: StoredTokenizer, vocab_file: Path, casing: Casing) -> None:
+    """Raises: UserError if the files of a tokenizer beside a vocab.txt say that its text is cut otherwise."""
+    if stored.casing is None and not (stored.folder / TOKENIZER).is_file():
+        return
+    tokenizer, _ = open_stored(stored)
+    if tokenizer.casing != casing:
+        lower_case, strip_accents = map(int, tokenizer.casing)
+        raise UserError(
+            f"{vocab_file}: what stands beside it says that its text has {tokenizer.casing}, not {casing}; pass "
+            f"--do_lower_case={lower_case} --strip_accents={strip_accents}"
+        )
+    if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
+        raise UserError(
+            f"{vocab_file}: the tokenizer beside it does not cut text by BERT's own rules; pass --vocab_file "
+            f"{vocab_file.with_name(TOKENIZER)} (transformers writes one: AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained(...))"
+        )
+
+
+def _warn_of_unknown(dataset: str, counts: Mapping[str, Any], casing: Casing) -> None:
+    unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], casing)
+    if unknown.are_many:
+        print(unknown.describe(dataset), flush=True)
 
 
 def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
-    dataset, do_lower_case = options.dataset, bool(options.do_lower_case)
     source = _sharded_text(options.dataset, layout)
     vocab_file = find_vocab_file(options, layout)
-    vocab = _check_vocab(vocab_file, do_lower_case)
-    arguments = {"do_lower_case": do_lower_case, **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
-    folder = layout.tokens / _tokens_folder(do_lower_case, source.manifest) / dataset
+    vocab, casing = _check_vocab(vocab_file, options)
+    of_shards = {name: source.manifest.arguments[name] for name in OF_SHARDS}
+    arguments = {**casing_arguments(casing), **of_shards}
+    folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
     with _stage("create_token_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), do_lower_case)
+        settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
         make = functools.partial(tokens.make_token_file, settings=settings)
         shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
         counts = Counter[str]()
@@ -159,18 +227,20 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         shares = {"unknown_share": counts["num_unknown_tokens"] / max(counts["num_tokens"], 1)}
         stage.complete({**counts, **shares}, shards)
         print_done("token files", {**counts, **shares}, folder)
+        _warn_of_unknown(options.dataset, counts, casing)
 
 
 def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
-    dataset, case = options.dataset, f"lower_case_{options.do_lower_case}"
-    found = sorted(layout.tokens.glob(f"{case}_*/{dataset}/manifest.json"))
+    dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
+    name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
+    found = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
     if len(found) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
     manifest = read_manifest(found[0], "create_token_files") if found else None
     if manifest is None:
         raise UserError(
-            f"{dataset} has no finished token files with do_lower_case={options.do_lower_case} below {layout.tokens}: "
+            f"{dataset} has no finished token files in {layout.tokens / name}: "
             f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
         )
     folder = found[0].parent
@@ -216,18 +286,21 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
 def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
-    _create_records(options, layout, source, vocabulary.vocab_copy(source.folder))
+    made = source.manifest.arguments
+    options.do_lower_case, options.strip_accents = made["do_lower_case"], made.get("strip_accents")
+    _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
 def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
     dataset = options.dataset
-    vocab = _check_vocab(vocab_file, bool(options.do_lower_case))
+    vocab, casing = _check_vocab(vocab_file, options)
     names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    given.update(vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case))
+    given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
     settings = examples.ExampleSettings(**given)
-    own = ("vocab_file", "short_seq_prob")
+    own = ("vocab_file", "short_seq_prob", "strip_accents")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
+    arguments.update(casing_arguments(casing))
     # Manifests of records made by earlier versions also have it.
     arguments["masking"] = "static"
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
@@ -244,3 +317,4 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
         stage.complete(counts, shards)
         print_done("records", counts, folder)
+        _warn_of_unknown(options.dataset, counts, casing)

@@ -18,6 +18,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenizedText, choose_id_type, write_tokens
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, Tokenizer
 from data.corpora.text_files import decoded
@@ -108,23 +109,23 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocab_file: str, written_ns: int, do_lower_case: bool) -> Tokenizer:
+def _tokenizer(vocab_file: str, written_ns: int, casing: Casing) -> Tokenizer:
     """Cached, so that a worker reuses the tokenizer's own cache for all its shards.
 
     `written_ns` is part of the key because the file of a long-lived Dask worker may change.
     """
-    return open_tokenizer(vocab_file, do_lower_case)
+    return open_tokenizer(vocab_file, *casing)
 
 
 class TokenSettings(NamedTuple):
     """Settings of `create_token_files`."""
 
     vocab_file: str
-    do_lower_case: bool
+    casing: Casing
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return _tokenizer(self.vocab_file, os.stat(self.vocab_file).st_mtime_ns, self.do_lower_case)
+        return _tokenizer(self.vocab_file, os.stat(self.vocab_file).st_mtime_ns, self.casing)
 
 
 def count_text(text: TokenizedText, unknown_id: int) -> dict[str, int]:

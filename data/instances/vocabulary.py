@@ -18,10 +18,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
-from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
-from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
+from bert_tf.base.files import atomic_file, write_text
+from bert_tf.text.basic_tokenizer import Casing, is_ideograph
+from bert_tf.text.hugging_face import TOKENIZER
+from bert_tf.text.tokenizer import is_pipeline, open_tokenizer
+from bert_tf.text.vocabulary import (
+    CONTINUATION,
+    SENTENCEPIECE_MODEL,
+    SETTINGS,
+    SPECIAL_TOKENS,
+    VOCABULARY,
+    is_sentencepiece_model,
+    vocabulary_text,
+)
 from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
@@ -110,7 +119,7 @@ def _frequent_words(lines: Iterable[str]) -> set[str] | None:
     return set(sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS])
 
 
-def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> list[str]:
+def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> list[str]:
     """The pieces in the order of their ids: special tokens first, then characters, then merges.
 
     Fewer than `vocab_size` if fewer pieces occur twice in the text.
@@ -119,7 +128,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
+    normalizer = normalizers.BertNormalizer(lowercase=casing.lower_case, strip_accents=casing.strip_accents)
     counts = _count_characters(paths, MAX_TRAINING_BYTES)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
@@ -150,7 +159,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     return sorted(vocab, key=vocab.__getitem__)
 
 
-def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> bytes:
+def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) -> bytes:
     """The contents of a model file: special tokens first, at most `vocab_size` pieces in all.
 
     Raises: UserError where `vocab_size` does not suit the text, or the library is missing.
@@ -163,14 +172,11 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
             "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece"
         ) from None
 
-    def normalize(text: str) -> str:
-        return to_lower_case(text) if do_lower_case else text
-
     counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES)
-    normal, alphabet = _normal_counts(counts, normalize), _choose_alphabet(counts, normalize)
+    normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
     coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
     sentences = (
-        normalize(sentence)
+        casing.apply(sentence)
         for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
         for sentence in split_by_rules(line)
     )
@@ -200,46 +206,35 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
 
 
 def copy_vocab(vocab_file: Path, folder: Path) -> Path:
-    """Puts a vocabulary beside the records: vocab.txt with one piece per line and, for SentencePiece, vocab.model.
+    """Puts a vocabulary beside the records: a vocab.txt and, where it was made from one, that vocab.model or
+    tokenizer.json.
 
-    Returns the path of vocab.model if there is one, else of vocab.txt.
+    Returns the path of the copy.
     """
-    copied = folder / "vocab.txt"
-    if is_sentencepiece_model(vocab_file):
-        copied = folder / "vocab.model"
-        with atomic_file(copied) as copy:
-            copy.write(vocab_file.read_bytes())
-        content = _lines(open_tokenizer(vocab_file).inv_vocab)
-    else:
-        content = vocab_file.read_bytes()
-    with atomic_file(folder / "vocab.txt") as copy:
-        copy.write(content)
-    return copied
+    name = VOCABULARY
+    if is_sentencepiece_model(vocab_file) or is_pipeline(vocab_file):
+        name = TOKENIZER if is_pipeline(vocab_file) else SENTENCEPIECE_MODEL
+        with atomic_file(folder / VOCABULARY) as pieces:
+            pieces.write(open_tokenizer(vocab_file).files()[VOCABULARY].encode())
+    with atomic_file(folder / name) as copy:
+        copy.write(vocab_file.read_bytes())
+    return folder / name
 
 
-def vocab_copy(folder: Path) -> Path:
-    """The vocabulary beside token files or records."""
-    model = folder / "vocab.model"
-    return model if model.is_file() else folder / "vocab.txt"
-
-
-def _lines(pieces: Sequence[str]) -> bytes:
-    return "".join(piece + "\n" for piece in pieces).encode()
-
-
-def create_vocab(
-    stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
-) -> dict[str, int]:
+def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> dict[str, int]:
     """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
     if vocab_size > MAX_VOCAB_SIZE:
         raise UserError(f"vocab_size={vocab_size}: must be at most {MAX_VOCAB_SIZE}")
     if is_sentencepiece_model(output):
-        content = train_sentencepiece(paths, vocab_size, do_lower_case)
+        content = train_sentencepiece(paths, vocab_size, casing)
     else:
-        content = _lines(train_vocabulary(paths, vocab_size, do_lower_case))
+        content = vocabulary_text(train_vocabulary(paths, vocab_size, casing)).encode()
     with atomic_file(output) as file:
         file.write(content)
-    counts = {"num_pieces": open_tokenizer(output).vocab_size}
+    tokenizer = open_tokenizer(output, *casing)
+    if output.name == VOCABULARY:
+        write_text(output.with_name(SETTINGS), tokenizer.files()[SETTINGS])
+    counts = {"num_pieces": tokenizer.vocab_size}
     entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
     stage.complete(counts, {"vocabulary": [entry]})
     return counts

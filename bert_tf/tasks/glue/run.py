@@ -200,6 +200,8 @@ def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Pa
             found.texts, labels[part], run.tokenizer, job.max_seq_length, show_progress=run.workers.is_chief
         )
         rows[part] = _Rows(found, features)
+        if run.workers.is_chief:
+            print(run.tokenizer.count_unknown(features.ids_T).describe(found.path), flush=True)
     return rows
 
 

@@ -1,7 +1,8 @@
 """Turns logits into answers: a question's n best spans, their text, and the odds of no answer.
 
-The rules are those of Google's run_squad.py, so that predictions, n-best lists and null odds can
-be compared entry by entry and fed to SQuAD's own evaluation scripts.
+The rules are those of Google's run_squad.py, so that predictions, n-best lists and null odds can be compared entry by
+entry and fed to SQuAD's own evaluation scripts. One is simpler: an answer's text is the part of the context that its
+tokens stand for, and need not be found again.
 
 Shapes: F windows, S tokens in a row, n the size of the n-best list.
 """
@@ -18,9 +19,7 @@ import numpy as np
 from bert_tf.base.progress import Progress
 from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example
-from bert_tf.tasks.squad.features import NO_WORD, Features
-from bert_tf.text.basic_tokenizer import tokenize_words
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.tasks.squad.features import Features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,6 @@ def decode(
     features: Features,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    tokenizer: FullTokenizer,
     settings: DecodeSettings,
     *,
     show_progress: bool = False,
@@ -100,7 +98,7 @@ def decode(
             null = min(nulls, key=lambda span: span.score)
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
-        text_of = functools.partial(_text_of, example=example, features=features, tokenizer=tokenizer)
+        text_of = functools.partial(_text_of, example=example, features=features)
         span_of = _best_spans(spans, null, text_of, settings.n_best_size)
         decoded.nbest[example.question_id] = _with_probabilities(span_of)
         answer = next(iter(span_of))
@@ -120,7 +118,7 @@ def _admissible_spans(
     the start's logit, then the end's."""
     starts = np.argsort(-start_logits[window], kind="stable")[: settings.n_best_size]
     ends = np.argsort(-end_logits[window], kind="stable")[: settings.n_best_size]
-    is_context = features.token_to_word[window] != NO_WORD
+    is_context = features.token_ends[window] > 0
     starts = starts[is_context[starts] & features.is_max_context[window, starts]]
     ends = ends[is_context[ends]]
     lengths = ends - starts[:, None] + 1
@@ -163,39 +161,7 @@ def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
     ]
 
 
-def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullTokenizer) -> str:
-    """The text of a span as in the context, with its capitals and accents."""
-    ids = features.input_ids[span.window, span.start : span.end + 1].tolist()
-    # Joins word pieces into words: "play ##ed" becomes "played".
-    pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
-    span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-    first, last = features.token_to_word[span.window, [span.start, span.end]]
-    original = " ".join(example.paragraph.words[first : last + 1])
-    return restore_text(span_text, original, tokenizer.do_lower_case)
-
-
-def restore_text(span_text: str, original: str, do_lower_case: bool) -> str:
-    """The part of `original` that the tokenised, normalised `span_text` stands for.
-
-    `original` consists of the whole words around the span and may contain more, for example a possessive:
-    ("steve smith", "Steve Smith's") gives "Steve Smith". `original` is tokenised, the span is
-    found in the result, and its ends are mapped back by counting characters other than spaces. If
-    that is impossible ([UNK], removed accents), the whole of `original` is the answer.
-    """
-    tokenized = " ".join(tokenize_words(original, do_lower_case))
-    first = tokenized.find(span_text)
-    if first < 0:
-        return original
-    places_in_original = _places_of_non_spaces(original)
-    places_in_tokenized = _places_of_non_spaces(tokenized)
-    if len(places_in_original) != len(places_in_tokenized):
-        return original
-    place_of = dict(zip(places_in_tokenized, places_in_original))
-    start, end = place_of.get(first), place_of.get(first + len(span_text) - 1)
-    if start is None or end is None:
-        return original
-    return original[start : end + 1]
-
-
-def _places_of_non_spaces(text: str) -> tuple[int, ...]:
-    return tuple(place for place, character in enumerate(text) if character != " ")
+def _text_of(span: _Span, example: Example, features: Features) -> str:
+    """The context from the first token's first character to the last token's last, as it is there."""
+    first = features.token_starts[span.window, span.start]
+    return example.paragraph.context[first : features.token_ends[span.window, span.end]]

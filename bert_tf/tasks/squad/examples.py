@@ -15,7 +15,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
-from bert_tf.text.basic_tokenizer import tokenize_words
+from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 _ROWS = (
@@ -80,60 +80,48 @@ class Example:
         """Whether the file says that the context contains no answer."""
         return self.answers is not None and not self.answers
 
-    def answer_words(self) -> tuple[int, int]:
-        """The first and last word of the answer used for training, which is the first of those given.
 
-        Raises: UserError if `answer_range` finds no answer.
-        """
-        if (found := answer_range(self)) is None:
-            raise UserError(describe_wrong_answer(self))
-        return self.paragraph.word_at(found[0]), self.paragraph.word_at(found[1] - 1)
-
-
-def answer_range(example: Example) -> tuple[int, int] | None:
-    """Where the answer used for training, the first given, is in the context: its first character, and its end.
+def answer_range(example: Example) -> tuple[int, int]:
+    """Where the answer used for training, the first of those given, starts and ends (exclusive) in the context.
 
     If the text stands at answer_start, it is that one. Otherwise the rule of Google's reader decides: the words from
     answer_start to the answer's end, as many characters further, must contain it; of several occurrences there the
-    one nearest to answer_start counts. In both, white space may differ. None if there is no answer by these rules, or
-    if the tokenizer leaves nothing of it.
+    one nearest to answer_start counts. In both, white space may differ.
+
+    Raises: UserError if there is no answer by these rules, or if the tokenizer leaves nothing of it.
     """
     assert example.answers
     answer, paragraph = example.answers[0], example.paragraph
+    found = _find_answer(answer, paragraph)
+    if found is None:
+        raise UserError(
+            f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
+            f"{answer.text!r} ({_describe_mismatch(paragraph.context, answer)}); answer_start counts characters (not "
+            "bytes) from 0"
+        )
+    if not tokenize_words(paragraph.context[slice(*found)], Casing.of(True)):
+        raise UserError(
+            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
+            "needs visible characters"
+        )
+    return found
+
+
+def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None:
     context, text = paragraph.context, answer.text.strip()
     if not text or not 0 <= answer.start < len(context):
         return None
     if context.startswith(text, answer.start):
-        first, end = answer.start, answer.start + len(text)
-    else:
-        pattern = r"\s+".join(map(re.escape, text.split()))
-        found = re.compile(rf"\s*({pattern})").match(context, answer.start)
-        if not found:
-            first_word, last_word = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
-            begin = paragraph.word_starts[first_word]
-            end = paragraph.word_starts[last_word] + len(paragraph.words[last_word])
-            # Looking ahead, so that occurrences may overlap.
-            occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
-            found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
-        if not found:
-            return None
-        first, end = found.span(1)
-    return (first, end) if tokenize_words(context[first:end], do_lower_case=True) else None
-
-
-def describe_wrong_answer(example: Example) -> str:
-    """Says why `answer_range` finds no answer to this question."""
-    assert example.answers
-    answer, context = example.answers[0], example.paragraph.context
-    if answer.text in context and answer.text.strip() and not tokenize_words(answer.text, do_lower_case=True):
-        return (
-            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
-            "needs visible characters"
-        )
-    return (
-        f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
-        f"{answer.text!r} ({_describe_mismatch(context, answer)}); answer_start counts characters (not bytes) from 0"
-    )
+        return answer.start, answer.start + len(text)
+    pattern = r"\s+".join(map(re.escape, text.split()))
+    found = re.compile(rf"\s*({pattern})").match(context, answer.start)
+    if not found:
+        first, last = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
+        begin, end = paragraph.word_starts[first], paragraph.word_starts[last] + len(paragraph.words[last])
+        # Looking ahead, so that occurrences may overlap.
+        occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
+        found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
+    return found.span(1) if found else None
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
@@ -190,19 +178,21 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
     sound: list[Example] = []
-    wrong: list[tuple[str, str]] = []
+    wrong: list[tuple[str, UserError]] = []
     for example in examples:
         if example.answers is None:
             raise UserError(
                 f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
                 "and a file without them can only be predicted"
             )
-        if not example.question.strip():
-            wrong.append((example.question_id, f"question {example.question_id!r} is empty"))
-        elif example.answers and answer_range(example) is None:
-            wrong.append((example.question_id, describe_wrong_answer(example)))
-        else:
+        try:
+            if not example.question.strip():
+                raise UserError(f"question {example.question_id!r} is empty")
+            if example.answers:
+                answer_range(example)
             sound.append(example)
+        except UserError as error:
+            wrong.append((example.question_id, error))
     if not wrong:
         return sound, ""
     message = f"{path}: {wrong[0][1]}"

@@ -1,14 +1,16 @@
 """Turns questions into the model's inputs: the question followed by one of the context's overlapping windows.
 
-The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that
-advance by `doc_stride` tokens, the marked answer narrowed to its own tokens, and for each token the
-one window that gives it the most context.
+The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that advance by
+`doc_stride` tokens, and for each token the one window that gives it the most context. Unlike there, the answer is found
+by its characters and not by its text: its tokens are those that stand for some of its characters. In text without
+spaces, where a sentence is a single word, the same text often occurs more than once in it.
 
 Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one question.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,10 +20,8 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.config import check_counts
-from bert_tf.tasks.squad.examples import Example, Paragraph
-from bert_tf.text.wordpiece import FullTokenizer
-
-NO_WORD = -1
+from bert_tf.tasks.squad.examples import Example, answer_range
+from bert_tf.text.vocabulary import Tokenizer, TokenSpans
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class FeatureSettings:
 class Features(NamedTuple):
     """All windows of a file, in the order of its questions, as arrays.
 
-    `token_to_word` and `is_max_context` are needed to find the answer's text; in features made for
+    `token_starts`, `token_ends` and `is_max_context` are needed to find the answer's text; in features made for
     training they have width 0.
     """
 
@@ -59,12 +59,17 @@ class Features(NamedTuple):
     example_index: np.ndarray  # int32 [F], number of the question
     start_positions: np.ndarray  # int32 [F], the answer's first token in the row; 0 ([CLS]): none here
     end_positions: np.ndarray  # int32 [F], its last token
-    token_to_word: np.ndarray  # int32 [F, S or 0], number of the paragraph's word; NO_WORD outside the window
+    token_starts: np.ndarray  # int32 [F, S or 0], where in the context the token's characters start
+    token_ends: np.ndarray  # int32 [F, S or 0], where they end (exclusive); 0 outside the window
     is_max_context: np.ndarray  # bool [F, S or 0], whether this window gives the token the most context
 
     @property
     def num_windows(self) -> int:
         return len(self.input_ids)
+
+    def tokens(self) -> np.ndarray:
+        """The ids of all windows, without padding."""
+        return self.input_ids[np.arange(self.input_ids.shape[1]) < self.num_tokens[:, None]]
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs and targets for the windows numbered `rows` (any shape [...]).
@@ -84,28 +89,9 @@ class Features(NamedTuple):
         }
 
 
-class _Document:
-    """A paragraph's tokens, and the mapping between tokens and words."""
-
-    def __init__(self, paragraph: Paragraph, tokenizer: FullTokenizer):
-        ids: list[int] = []
-        words: list[int] = []
-        first_tokens: list[int] = []
-        for number, word in enumerate(paragraph.words):
-            pieces = tokenizer.tokenize_to_ids(word)
-            first_tokens.append(len(ids))
-            ids.extend(pieces)
-            words.extend([number] * len(pieces))
-        self.paragraph = paragraph
-        self.ids = ids
-        self.token_to_word_T = np.array(words, np.int32)
-        # One more entry, so that the tokens of word w are those from first_tokens[w] up to first_tokens[w+1].
-        self.first_tokens = first_tokens + [len(ids)]
-
-
 def make_features(
     examples: Sequence[Example],
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     settings: FeatureSettings,
     *,
     is_training: bool,
@@ -118,39 +104,39 @@ def make_features(
         instead of what is needed to find answers.
 
     Raises:
-      UserError: a wrong answer (`Example.answer_words`).
+      UserError: an answer that is not in its context, or of which the tokenizer leaves nothing.
     """
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     rows: list[tuple] = []  # of the fields of `Features`
-    document = _Document(examples[0].paragraph, tokenizer)
+    paragraph, tokens = examples[0].paragraph, tokenizer.tokenize_with_spans(examples[0].paragraph.context)
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
-        if example.paragraph is not document.paragraph:
-            document = _Document(example.paragraph, tokenizer)
+        if example.paragraph is not paragraph:
+            paragraph, tokens = example.paragraph, tokenizer.tokenize_with_spans(example.paragraph.context)
         head = [cls_id, *tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length], sep_id]
-        spans = window_spans(len(document.ids), settings.max_seq_length - len(head) - 1, settings.doc_stride)
-        answer = _answer_tokens(example, document, tokenizer) if is_training and not example.is_impossible else None
-        best_T = None if is_training else best_windows(spans, len(document.ids))
+        spans = window_spans(len(tokens.ids), settings.max_seq_length - len(head) - 1, settings.doc_stride)
+        answer = _answer_tokens(example, tokens) if is_training else None
+        best_T = None if is_training else best_windows(spans, len(tokens.ids))
         for window, (start, length) in enumerate(spans):
             inside = slice(start, start + length)
-            ids = head + document.ids[inside] + [sep_id]
+            ids = head + tokens.ids[inside] + [sep_id]
             first = last = 0
             # An answer that is only partly in this window counts as no answer.
             if answer and start <= answer[0] and answer[1] < start + length:
                 first, last = (token - start + len(head) for token in answer)
-            words = is_max = np.empty(0)
+            places = [np.empty(0)] * 3
             if best_T is not None:
-                words = _padded(document.token_to_word_T[inside], len(head), settings, NO_WORD)
-                is_max = _padded(best_T[inside] == window, len(head), settings, False)
-            rows.append((_padded(ids, 0, settings, 0), len(ids), len(head), index, first, last, words, is_max))
+                of_tokens = (tokens.starts[inside], tokens.ends[inside], best_T[inside] == window)
+                places = [_padded(values, len(head), settings) for values in of_tokens]
+            rows.append((_padded(ids, 0, settings), len(ids), len(head), index, first, last, *places))
     features = Features(*(np.array(column, np.int32) for column in zip(*rows)))
     return features._replace(is_max_context=features.is_max_context.astype(bool))
 
 
-def _padded(values: Sequence[int] | np.ndarray, offset: int, settings: FeatureSettings, fill: int) -> np.ndarray:
-    """int32 [S]: `values` from `offset` on, `fill` around them."""
-    row = np.full(settings.max_seq_length, fill, np.int32)
+def _padded(values: Sequence[int] | np.ndarray, offset: int, settings: FeatureSettings) -> np.ndarray:
+    """int32 [S]: `values` from `offset` on, 0 around them."""
+    row = np.zeros(settings.max_seq_length, np.int32)
     row[offset : offset + len(values)] = values
     return row
 
@@ -181,18 +167,19 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
     return np.where((left_KxT >= 0) & (right_KxT >= 0), scores_KxT, -np.inf).argmax(axis=0)
 
 
-def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int]:
-    """The first and last token of the answer in the document.
+def _answer_tokens(example: Example, tokens: TokenSpans) -> tuple[int, int] | None:
+    """The first and the last token that stand for a character of the answer used for training, if there are any.
 
-    The words around a marked answer may contain more than the answer: "(1895-1943)." for "1895". If the
-    answer's own tokens occur within them, they are used instead.
+    Raises: UserError if there are none, or if the context does not have the answer.
     """
-    assert example.answers
-    first_word, last_word = example.answer_words()
-    first = document.first_tokens[first_word]
-    last = document.first_tokens[last_word + 1] - 1
-    wanted = tokenizer.tokenize_to_ids(example.answers[0].text)
-    for start in range(first, last + 2 - len(wanted)):
-        if wanted and document.ids[start : start + len(wanted)] == wanted:
-            return start, start + len(wanted) - 1
+    if example.is_impossible:
+        return None
+    start, end = answer_range(example)
+    first, last = bisect.bisect_right(tokens.ends, start), bisect.bisect_left(tokens.starts, end) - 1
+    if first > last:
+        assert example.answers
+        raise UserError(
+            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer "
+            f"{example.answers[0].text!r:.80}; an answer needs visible characters"
+        )
     return first, last

@@ -23,7 +23,7 @@ from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import Features, FeatureSettings, make_features
 from bert_tf.tasks.squad.metrics import score, score_version_2
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.text.vocabulary import Tokenizer
 
 SPAN_HEAD = Head("question answering", "cls/squad/output_weights")
 
@@ -43,7 +43,7 @@ class Answerer(NamedTuple):
     """A trained model and its tokenizer."""
 
     compute: Compute
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
     rows_per_compilation: int | None  # as in `Rows`
     update: int  # number of updates that its weights were trained for
 
@@ -113,7 +113,10 @@ def _features(run: TaskRun, job: SquadJob, read: Callable[[], list[Example]], *,
         return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_chief)
 
     check_file(path, NAME_A_FILE)
-    return run.cached(Features, make, path, job.features, job.decoding.version_2_with_negative, is_training)
+    features = run.cached(Features, make, path, job.features, job.decoding.version_2_with_negative, is_training)
+    if run.workers.is_chief:
+        print(run.tokenizer.count_unknown(features.tokens()).describe(path), flush=True)
+    return features
 
 
 def answer_questions(
@@ -137,7 +140,7 @@ def answer_questions(
     if not workers.is_chief:
         return
     starts, ends = predicted.outputs
-    decoded = decode(questions, features, starts, ends, answerer.tokenizer, job.decoding, show_progress=True)
+    decoded = decode(questions, features, starts, ends, job.decoding, show_progress=True)
     files: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
     if job.decoding.version_2_with_negative:
         files["null_odds.json"] = decoded.null_odds

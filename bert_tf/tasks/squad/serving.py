@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
+from bert_tf.config import BertConfig
+from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.saved_model import INPUTS, SETTINGS, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
@@ -22,7 +25,9 @@ from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_features
 from bert_tf.tasks.squad.run import SPAN_HEAD, Answerer, SquadJob, answer_questions, make_answerer, read_questions
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.tokenizer import StoredTokenizer, open_stored
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size
 
 TASK, OUTPUTS = "squad", ("start_logits", "end_logits")
 _NUM_SHOWN = 4  # the answer and its runners-up
@@ -49,7 +54,7 @@ def _open_export(job: SquadJob, folder: Path) -> tuple[Answerer, SquadJob]:
     """An answerer made from the export alone, and the job with the export's windows, decoding and batch size."""
     exported = load_exported(folder, TASK)
     settings, windows, decoding = exported.settings, vars(FeatureSettings()), vars(DecodeSettings())
-    for name, default in {"do_lower_case": True, "updates_applied": 0, **windows, **decoding}.items():
+    for name, default in {"updates_applied": 0, **windows, **decoding}.items():
         if not isinstance(settings.get(name), (int, float) if isinstance(default, float) else type(default)):
             raise UserError(f"{folder / SETTINGS} lacks {name}, or has no such value; export the model again")
     try:
@@ -61,8 +66,22 @@ def _open_export(job: SquadJob, folder: Path) -> tuple[Answerer, SquadJob]:
         )
     except UserError as error:
         raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
-    tokenizer = FullTokenizer(folder / "vocab.txt", settings["do_lower_case"])
+    tokenizer = _tokenizer_of_export(folder, settings)
     return Answerer(exported, tokenizer, None, settings["updates_applied"]), job
+
+
+def _tokenizer_of_export(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
+    """Raises: UserError if it is damaged, or has more tokens than the model."""
+    way_out = "export the model again"
+    check_file(folder / VOCABULARY, way_out)
+    lower_case = settings.get("do_lower_case")
+    if not isinstance(lower_case, bool):
+        raise UserError(f"{folder / SETTINGS} lacks do_lower_case, or has no such value; {way_out}")
+    # The casing of exports without a tokenizer_config.json, which earlier versions wrote.
+    tokenizer, _ = open_stored(StoredTokenizer(folder, recorded=Casing.of(lower_case)))
+    num_rows = BertConfig.from_json_file(folder / CONFIG_FILE).vocab_size
+    check_vocabulary_size(tokenizer.vocab_size, num_rows, folder / VOCABULARY, is_models_own=True)
+    return tokenizer
 
 
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
@@ -73,9 +92,11 @@ def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     features = make_features(
         questions, answerer.tokenizer, job.features, is_training=False, show_progress=workers.is_chief
     )
+    unknown = answerer.tokenizer.count_unknown(features.tokens()).describe(job.predict_file)
     with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=0, dllog_path=job.dllog_path) as telemetry:
         settings = {**vars(job.features), **vars(job.decoding)}
         telemetry.note(f"predicting with {folder}: {', '.join(f'{name} {settings[name]}' for name in settings)}")
+        telemetry.note(unknown)
         answer_questions(answerer, questions, features, job, workers, telemetry)
 
 
@@ -89,12 +110,13 @@ def describe_answers(job: SquadJob, answerer: Answerer, context: str, question: 
         outputs = answerer.compute({name: tf.constant(inputs[name]) for name in INPUTS})
         logits.append([output.numpy() for output in outputs])
     starts, ends = (np.concatenate(parts) for parts in zip(*logits))
-    decoded = decode([example], windows, starts, ends, answerer.tokenizer, job.decoding)
-    lines = []
+    decoded = decode([example], windows, starts, ends, job.decoding)
+    unknown = answerer.tokenizer.count_unknown(windows.tokens())
+    lines = [unknown.describe("text and question")] if unknown.are_many else []
     if job.decoding.version_2_with_negative:
         odds = decoded.null_odds["question"]
         verdict = "no answer in the text" if not decoded.predictions["question"] else "there is an answer"
-        lines = [f"{verdict}: null odds {odds:.2f}, threshold {job.decoding.null_score_diff_threshold:g}"]
+        lines += [f"{verdict}: null odds {odds:.2f}, threshold {job.decoding.null_score_diff_threshold:g}"]
     return lines + [
         f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
         for entry in decoded.nbest["question"][:_NUM_SHOWN]

@@ -1,0 +1,210 @@
+"""Hugging Face's tokenizers: as we export them, they give our ids; those of others give the ids of transformers.
+
+The expected tokens are those of transformers 4.57 and 5.24 (AutoTokenizer) for the same folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.export import tokenizer_files
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import wordpiece_pipeline
+from bert_tf.text.tokenizer import StoredTokenizer, Wanted, open_stored
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
+from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
+from tests.exported import CASED_VOCAB, VOCAB
+
+HARD = [
+    "",
+    "   ",
+    "The river flows into the SEA.",
+    "Unaffable café CAFÉ cafe\u0301 résumé naïve",
+    "中文and kana のの, ſtraße STRASSE İstanbul",
+    "tab\there\r\nline\u2028sep\u00a0nbsp\u3000wide\u200bzero\u00adsoft\x00nul\x7fdel\x1b[0m\ufffdbad\ufeffbom",
+    "it's $5.00 -- <b>^_^</b> [x] `a|b~c` {n}",
+    "a" * (MAX_WORD_CHARS - 1) + " " + "a" * MAX_WORD_CHARS + " " + "a" * (MAX_WORD_CHARS + 1),
+    "b" * 150,  # more than the 100 characters at which Hugging Face stops by default
+    "«quotes» „low“ …dots… ‽ ¿?",
+    "☃ 😀 unknown",
+    "д й ё Ё",
+    "1234567890 3.14159 1,000,000",
+    "한국어 and ไทย",
+]
+
+
+@pytest.mark.parametrize(("vocab", "do_lower_case"), [(VOCAB, True), (CASED_VOCAB, False)])
+def test_hard_texts(tmp_path, vocab, do_lower_case):
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    ours = FullTokenizer(file, do_lower_case)
+    theirs = tokenizers.Tokenizer.from_str(tokenizer_files(ours, 512)["tokenizer.json"])
+    for text in HARD:
+        assert theirs.encode(text, add_special_tokens=False).ids == ours.tokenize_to_ids(text), repr(text)
+
+
+def test_what_it_adds():
+    tokenizer = wordpiece_pipeline(ids_of(VOCAB), Casing.of(True))
+    encoded = tokenizer.encode("The river", "flows")
+    assert encoded.tokens == ["[CLS]", "the", "river", "[SEP]", "flows", "[SEP]"]
+    assert encoded.type_ids == [0, 0, 0, 0, 1, 1]
+    assert tokenizer.encode("the [MASK].").tokens == ["[CLS]", "the", "[MASK]", ".", "[SEP]"]
+    assert tokenizer.decode(tokenizer.encode("unaffable").ids) == "unaffable"
+    assert tokenizer.get_vocab_size() == len(VOCAB), "no token is added"
+
+
+def reason_to_differ(line: str, do_lower_case: bool) -> str | None:
+    """The rule of Hugging Face's by which a line may get other ids; docs/fine_tuning.md lists them."""
+    if do_lower_case and "Σ" in line:
+        return "a capital sigma at a word's end becomes σ, not ς"
+    if re.search("|".join(map(re.escape, SPECIAL_TOKENS)), line):
+        return "the name of a special token in a text is that token"
+    if any(unicodedata.category(char) in ("Co", "Cn") for char in line):
+        return "private-use characters are dropped"
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_real_text(do_lower_case):
+    folder = os.environ.get("BERT_TF_REAL_DATA")
+    if not folder:
+        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
+    file = Path(folder) / "uncased_vocab.txt"
+    ours = FullTokenizer(file, do_lower_case)
+    theirs = wordpiece_pipeline(ids_of(load_pieces(file)), ours.casing, MAX_WORD_CHARS)
+    for path in sorted([*Path(folder).glob("*.t*"), *Path(folder).glob("books/*.txt")]):
+        lines = path.read_text(encoding="latin-1" if "latin1" in path.name else "utf-8").splitlines()[::5]
+        for line, encoded in zip(lines, theirs.encode_batch(lines, add_special_tokens=False)):
+            assert encoded.ids == ours.tokenize_to_ids(line) or reason_to_differ(line, do_lower_case), (path, line)
+
+
+SPANISH = "la el una canción cancion año ano compañera esta está es bonita , . ñ n o é e Compañera"
+KOREAN = "강은 북쪽 ##에 있다 . km"
+TEXT = "La canción es BONITA. El año."
+
+
+def folder_with(tmp_path, pieces, settings=None, pipeline=None):
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in [*SPECIAL_TOKENS, *pieces.split()]))
+    if settings is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    if pipeline is not None:
+        pipeline.save(str(tmp_path / "tokenizer.json"))
+    return StoredTokenizer(tmp_path, is_hugging_face=True)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "settings", "text", "expected"),
+    [
+        (SPANISH, {"do_lower_case": True, "strip_accents": False}, TEXT, "la canción es bonita . el año ."),
+        (SPANISH, {"do_lower_case": True}, TEXT, "la cancion es bonita . el ano ."),
+        (SPANISH, {"do_lower_case": False}, TEXT, "[UNK] canción es [UNK] . [UNK] año ."),
+        (SPANISH, {"do_lower_case": False, "strip_accents": True}, TEXT, "[UNK] cancion es [UNK] . [UNK] ano ."),
+        (KOREAN, {"do_lower_case": False}, "강은 북쪽에 있다.", "강은 북쪽 ##에 있다 ."),
+        (KOREAN, {"do_lower_case": True}, "강은 북쪽에 있다.", "[UNK] [UNK] [UNK] ."),
+        # Nothing is said: transformers breaks Hangul up; here the vocabulary decides.
+        (KOREAN, None, "강은 북쪽에 있다. KM", "강은 북쪽 ##에 있다 . km"),
+        ("東京 ##京 東 京", {"tokenize_chinese_chars": False}, "東京", "東京"),
+        ("東京 ##京 東 京", {"tokenize_chinese_chars": True}, "東京", "東 京"),
+    ],
+)
+def test_what_a_vocabulary_and_its_settings_mean(tmp_path, pieces, settings, text, expected):
+    tokenizer, assumed = open_stored(folder_with(tmp_path, pieces, settings))
+    assert tokenizer.tokenize(text) == expected.split()
+    assert tokenizer.encode_lines([text, ""])[0].tolist() == tokenizer.tokenize_to_ids(text)
+    assert tokenizer.tokenize_lines(f"{text}\n\n".encode()).sizes.tolist() == [len(expected.split()), 0]
+    assert bool(assumed) == ("do_lower_case" not in (settings or {}))
+
+
+def test_a_tokenizer_json_is_the_tokenizer(tmp_path):
+    """Normalizers and pre-tokenizers that are not BERT's; its own files open it again."""
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS, *SPANISH.split(), "e-mail", "u.s.", "[A]"])}
+    pipeline = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    pipeline.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pipeline.add_tokens(["[A]"])
+    pipeline.enable_truncation(2)
+    pipeline.save(str(tmp_path / "tokenizer.json"))
+    text = "Cancio\u0301n E-mail [A] u.s. año, [SEP]"
+    tokenizer, _ = open_stored(StoredTokenizer(tmp_path))
+    for _ in range(2):
+        assert tokenizer.tokenize(text) == ["canción", "e-mail", "[A]", "u.s.", "[UNK]", "[UNK]"], "[SEP] is text"
+        ids, starts, ends = tokenizer.tokenize_with_spans(text)
+        assert ids == tokenizer.tokenize_to_ids(text) and tokenizer.casing == (True, False)
+        assert [text[start:end] for start, end in zip(starts, ends)] == text.split()
+        for name, content in tokenizer.files().items():
+            (tmp_path / name).write_text(content, encoding="utf-8")
+        tokenizer, _ = open_stored(StoredTokenizer(tmp_path))
+    with pytest.raises(UserError, match="--do_lower_case=0: .*tokenizer.json says that its text has do_lower_case=1"):
+        open_stored(StoredTokenizer(tmp_path), Wanted(False))
+    lines = (tmp_path / "vocab.txt").read_text().split("\n")
+    (tmp_path / "vocab.txt").write_text("\n".join([*lines[:6], "otro", *lines[7:]]))
+    with pytest.raises(UserError, match="vocab.txt, line 7: 'otro' has id 6, which tokenizer.json .* gives to 'el'"):
+        open_stored(StoredTokenizer(tmp_path))
+
+
+def test_bert_s_own_class_takes_the_casing_from_its_settings(tmp_path):
+    """As transformers does; any other class takes it from tokenizer.json."""
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *KOREAN.split()]), Casing(True, True))
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": False}
+    for name, tokens in (("BertTokenizer", "강은 북쪽 ##에"), ("PreTrainedTokenizerFast", "[UNK] [UNK]")):
+        stored = folder_with(tmp_path, KOREAN, {**settings, "tokenizer_class": name}, pipeline)
+        assert open_stored(stored)[0].tokenize("강은 북쪽에") == tokens.split()
+
+
+def test_added_tokens_follow_the_vocabulary(tmp_path):
+    stored = folder_with(tmp_path, "the", {"do_lower_case": True})
+    added = tmp_path / "added_tokens.json"
+    added.write_text(json.dumps({"@x": 7, "<user>": 6, "[CLS]": 2}))
+    tokenizer, _ = open_stored(stored)
+    assert tokenizer.tokenize_to_ids("The <user> the @x") == [5, 6, 5, 7] and tokenizer.vocab_size == 8
+    added.write_text(json.dumps({"<user>": 9}))
+    with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the 6 tokens"):
+        open_stored(stored)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}, "'BertJapaneseTokenizer' with"),
+        ({"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "jieba"}, "word_tokenizer_type 'jieba' finds"),
+        ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' finds words with code of its own"),
+        ({"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize=false and never_split are not supported"),
+        ({"do_lower_case": "yes"}, "do_lower_case='yes': must be true or false"),
+    ],
+)
+def test_tokenizers_with_code_of_their_own_are_refused(tmp_path, settings, message):
+    with pytest.raises(UserError, match=f"tokenizer_config.json: .*{message}"):
+        open_stored(folder_with(tmp_path, SPANISH, settings))
+
+
+def test_a_model_may_name_its_tokenizer_in_its_own_configuration(tmp_path):
+    stored = folder_with(tmp_path, SPANISH)
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}')
+    with pytest.raises(UserError, match="BertJapaneseTokenizer"):
+        open_stored(stored)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "no"])
+def test_a_damaged_or_foreign_tokenizer_json_is_named(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match="tokenizer.json"):
+        open_stored(StoredTokenizer(tmp_path))
+
+
+def test_half_a_character_of_utf_16_is_dropped(tmp_path):
+    tokenizer, _ = open_stored(folder_with(tmp_path, "a b ?", {"do_lower_case": True}))
+    text = "a \ud83d b"
+    assert tokenizer.tokenize_with_spans(text) == ([5, 6], [0, 4], [1, 5])
+    assert tokenizer.encode_lines([text])[0].tolist() == [5, 6]
