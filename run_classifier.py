@@ -41,7 +41,15 @@ flags.DEFINE_bool("regression", False, "With --task_name=custom: the labels are 
 flags.DEFINE_integer(
     "max_bad_records",
     None,
-    "Lines with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
+    "Records with a wrong number of columns or wrong quoting that are left out of training and evaluation; default: 0, "
+    "for QQP 100.",
+)
+flags.DEFINE_enum(
+    "quoting",
+    None,
+    ["none", "csv"],
+    "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: none for GLUE's files, csv for "
+    ".csv, and for your own .tsv what the content shows.",
 )
 
 _READS = {"train_and_eval": ("train", "eval"), "train": ("train",), "eval": ("eval",), "predict": ("predict",)}
@@ -93,6 +101,7 @@ def main(_: Sequence[str]) -> None:
         files=files,
         max_seq_length=FLAGS.max_seq_length,
         max_bad_records=FLAGS.max_bad_records,
+        quoting=FLAGS.quoting,
     )
     if FLAGS.mode == "export_only":
         folder = Path(FLAGS.model_export_path or job.model_dir / "export")

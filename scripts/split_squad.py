@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bert_tf.base.command_parser import CommandParser  # noqa: E402
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
-from bert_tf.base.files import write_text  # noqa: E402
+from bert_tf.base.files import read_json_object, write_text  # noqa: E402
 from bert_tf.tasks.squad.examples import read_examples, sound_answers  # noqa: E402
 
 HELD_OUT_EVERY = 5
@@ -27,12 +27,11 @@ def questions(articles: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The file's articles; raises `UserError` if it is not in SQuAD's format or no question has an answer."""
+    content = read_json_object(path, "name a JSON file in SQuAD's format")
     try:
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+        articles = content["data"]
         has_answers = any(question.get("answers") for question in questions(articles))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; name a JSON file in SQuAD's format") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not in SQuAD's format ({type(error).__name__}: {error})") from None
     if not has_answers:
         raise UserError(f"{path} holds no question with an answer; nothing can be learned from it")
@@ -65,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
     version = "2.0" if any(question.get("is_impossible") for question in questions(articles)) else "1.1"
     # Report now what run_squad.py would refuse, perhaps hours later.
     examples = read_examples(options.file, version_2_with_negative=version == "2.0")
-    sound_answers(examples, options.file)
+    _, note = sound_answers(examples, options.file)
+    if note:
+        print(note, file=sys.stderr)
     for name, part in split(articles).items():
         write_text(options.folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
     print(version)

@@ -207,7 +207,7 @@ OF_SQUAD = (
 )
 OF_CLASSIFIER = (
     *OF_FINETUNING,
-    *("task_name", "data_dir", "eval_file", "text_columns", "label_column", "regression", "max_bad_records"),
+    *("task_name", "data_dir", "eval_file", "text_columns", "label_column", "regression", "max_bad_records", "quoting"),
 )
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
 import hashlib
+import io
+import lzma
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
-from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, split_paths, write_text
+from bert_tf.base.files import (
+    HEAD_BYTES,
+    atomic_file,
+    atomic_folder,
+    decoded_lines,
+    read_json_object,
+    sha256_of_file,
+    split_paths,
+    what_is_not_text,
+    write_text,
+)
 from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
@@ -114,3 +129,73 @@ def test_a_comma_in_a_path_that_stands_alone(tmp_path):
     for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
         assert split_paths(text) == [text]
     assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]
+
+
+TEXT = "text,label\nEin Café,ja\n"
+CHINESE = "文本\t标签\n" + "北京是中国的首都\t是\n" * 300
+
+
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.csv", content)
+    return file.getvalue()
+
+
+NO_TEXTS = {
+    "UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 a.csv > OUT": TEXT.encode("utf-16"),
+    "UTF-16LE, not": TEXT.encode("utf-16-le"),
+    "UTF-16BE, not": TEXT.encode("utf-16-be"),
+    "UTF-16LE, not UTF-8 text; convert it: iconv -f UTF-16LE -t UTF-8": CHINESE.encode("utf-16-le"),
+    "UTF-32, not UTF-8 text; convert it: iconv -f UTF-32 -t UTF-8": TEXT.encode("utf-32"),
+    "compressed with gzip, not UTF-8 text; convert it: gzip -dc a.csv > OUT": gzip.compress(TEXT.encode()),
+    "compressed with bzip2, not UTF-8 text; convert it: bzip2 -dc": bz2.compress(TEXT.encode()),
+    "compressed with xz, not UTF-8 text; convert it: xz -dc": lzma.compress(TEXT.encode()),
+    "a ZIP archive or a spreadsheet, not UTF-8 text; convert it: unzip a.csv": zipped(TEXT),
+    "a binary file, not text": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("what", NO_TEXTS)
+def test_what_is_no_text_is_called_what_it_is(tmp_path, what):
+    path = tmp_path / "a.csv"
+    path.write_bytes(NO_TEXTS[what])
+    for read in (lambda: list(decoded_lines(path)), lambda: read_json_object(path, "")):
+        with pytest.raises(UserError) as raised:
+            read()
+        assert str(raised.value).startswith(f"{path} is {what}")
+
+
+@pytest.mark.parametrize("content", [b"", b"A \0 in a long line", b"a\n", ("é" * HEAD_BYTES).encode(), b"BZh, he said"])
+def test_what_may_be_text(content):
+    assert what_is_not_text(content[:HEAD_BYTES], "a") is None  # also where a character is cut
+
+
+def test_other_encodings_are_named_by_line_and_byte(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\nbc\xe9\n")
+    with pytest.raises(UserError, match=r"a.csv, line 2: byte 2 is not UTF-8 \(0xe9\); .*iconv -f WINDOWS-1252"):
+        list(decoded_lines(path))
+
+
+def test_lines_end_at_line_feeds_or_where_there_is_none_at_carriage_returns(tmp_path):
+    path = tmp_path / "a"
+    for content, lines in (
+        (b"\xef\xbb\xbfa\rb\r\nc", ["a\rb\r\n", "c"]),
+        (b"a\x0bb\rc\xe2\x80\xa8d\r", ["a\x0bb\r", "c\u2028d\r"]),
+        (b"a", ["a"]),
+        (b"", []),
+    ):
+        path.write_bytes(content)
+        assert list(decoded_lines(path)) == list(enumerate(lines, 1))
+
+
+def test_a_json_object_that_contradicts_itself(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": {"b": 1, "b": 1}}')
+    assert read_json_object(path, "way out") == {"a": {"b": 1}}
+    path.write_text('{"a": [{"b": 1, "b": 2}]}')
+    with pytest.raises(
+        UserError, match="a.json is not valid JSON .the field 'b' occurs twice .* as 1 and as 2.; way out"
+    ):
+        read_json_object(path, "way out")

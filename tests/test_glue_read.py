@@ -1,13 +1,15 @@
 """Files of the nine tasks as they are distributed, and of one's own: what is read, what is refused."""
 
+import csv
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from glue_data import write_cola, write_lines
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.glue.read import find_labels, read_examples, targets
+from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import custom_task, find_task
 
 MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
@@ -85,6 +87,10 @@ RTE_HEADER = "index | sentence1 | sentence2 | label"
 WRONG = {
     "is empty": ("RTE", []),
     "holds no record": ("RTE", [RTE_HEADER]),
+    "holds only 2 record.s. labelled '-', left out; it must hold at least one": (
+        "MNLI",
+        [f"{MNLI_HEADER}gold_label", f"{MNLI_LINE}-", f"{MNLI_LINE}-"],
+    ),
     "line 1: no column 'sentence2' or 'label' in the header": ("RTE", ["index | sentence1", "1 | a"]),
     "line 1: no column 'label' .* is it a file of that task": ("CoLA", ["index | sentence", "1 | a"]),
     "line 3: 3 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"]),
@@ -121,12 +127,14 @@ def test_bytes_that_are_not_utf8(tmp_path):
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
     with pytest.raises(
-        UserError, match="line 4: 2 columns instead of 4, after 1 other such lines; .*--max_bad_records"
+        UserError, match="line 4: 2 columns instead of 4, after 1 other such records; .*--max_bad_records"
     ):
         read(tmp_path, "RTE", *lines, max_bad_records=1)
     _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
-    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 line(s) with a wrong number of columns, left out"]
+    assert examples.notes == [
+        f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns or wrong quoting, left out"
+    ]
     with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
         read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
     # The published file of QQP has some.
@@ -174,6 +182,10 @@ def test_numbers_of_any_length(tmp_path):
     for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
         with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
             targets(examples._replace(labels=labels), custom_task("text", "kind", True))
+    with pytest.raises(
+        UserError, match=r"line 3: the label is '1e39': must be a number from -3.40282e\+38 to 3.40282e\+38"
+    ):
+        targets(examples._replace(labels=["7", "7", "1e39"]), custom_task("text", "kind", True))
 
 
 def test_pairs_and_numbers_of_ones_own(tmp_path):
@@ -199,17 +211,144 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
         ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
         ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
-        ("own.csv", "text,kind\na,b\nc,b\n", "all labels are 'b'"),
         ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
         ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
         ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
         ("own.jsonl", "[]\n", "line 1: no JSON object"),
         ("own.jsonl", "", "holds no record"),
+        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN; it must be"),
+        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity; it must be"),
+        ("own.jsonl", '{"text": "a", "kind": "b", "kind": "c"}\n', "line 1: .*the field 'kind' occurs twice"),
+        (
+            "own.jsonl",
+            '{"text": "a", "kind": "\\ud83d"}\n',
+            r"line 1: the label is '\\ud83d', with half of a surrogate",
+        ),
+        ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .*; --quoting=csv takes off the quotation marks"),
+        ("own.csv", 'te"xt,"kind\na,b\n', "line 1: .*; the header must be right"),
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
     with pytest.raises(UserError, match=f"{name}.*{message}"):
         find_labels(read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
+
+
+@pytest.mark.parametrize("is_regression, same", [(False, ("b", "b")), (True, ("2", "2.0"))])
+def test_labels_that_are_all_the_same_teach_nothing(tmp_path, is_regression, same):
+    task = custom_task("text", "kind", is_regression)
+    for labels, is_refused in ((same, True), ((same[0], "3"), False)):
+        path = write(tmp_path, "own.csv", "text,kind\na,{}\nc,{}\n".format(*labels))
+        examples = read_examples(path, task, wants_labels=True)
+        labelled = task if is_regression else dataclasses.replace(task, labels=find_labels(examples))
+        with pytest.raises(UserError, match=f"own.csv: all labels are '{same[0]}'") if is_refused else nullcontext():
+            check_variety(examples, targets(examples, labelled))
+    examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,2\nc,2\n"), task, wants_labels=True)
+    assert bool(examples.notes) == is_regression  # said where the correlation with it is not defined
+
+
+# --- Quoting -------------------------------------------------------------------------------------
+
+# What stands in the lines 3 and 5 of a file with six records -> the texts there without quoting.
+PLAIN = {
+    "inside": ('" Ronaz " is old .', "b"),
+    "open": ('" Ronaz is old', "b"),
+    "closed two lines below": ('" Ronaz is old', 'Ronaz is old "'),
+    "around the whole": ('" Ronaz is old ."', "b"),
+    "doubled, but not alone": ('"He said ""so"""', 'and "so"'),
+}
+
+
+def table(texts, delimiter="\t", reverse=False):
+    columns = [("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))]
+    return "".join(delimiter.join(row[::-1] if reverse else row) + "\n" for row in columns)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("form", PLAIN)
+def test_plain_quotation_marks_swallow_no_record(tmp_path, form, reverse):
+    texts = ["a", PLAIN[form][0], "b", PLAIN[form][1], "c", "d"]
+    path = write(tmp_path, "own.tsv", table(texts, reverse=reverse))
+    for quoting in (None, "none"):
+        assert list(read_examples(path, OWN, wants_labels=True, quoting=quoting).texts[0]) == texts
+    doubtful = form in ("closed two lines below", "around the whole")
+    notes = read_examples(path, OWN, wants_labels=True).notes
+    assert notes == (
+        [f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"] * doubtful
+    )
+
+
+def test_one_column_of_plain_text(tmp_path):
+    task = custom_task("text", None, False)
+    path = write(tmp_path, "new.tsv", 'text\n" a\nb\nc "\n')
+    assert read_examples(path, task, wants_labels=False).texts == (['" a', "b", 'c "'],)
+    assert read_examples(path, task, wants_labels=False, quoting="csv").texts == ([" a\nb\nc "],)
+
+
+WRITTEN = (["a", 'he said "so"', "b"], ["a", "two\nlines", "b"], ["a", "a\ttab", "b"], ['"', '""', "a\n\n"])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("style", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("texts", WRITTEN)
+def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, texts, style, reverse):
+    with open(tmp_path / "own.tsv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", quoting=style, lineterminator="\n")
+        for row in (("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))):
+            writer.writerow(row[::-1] if reverse else row)
+    examples = read_examples(tmp_path / "own.tsv", OWN, wants_labels=True)
+    assert (examples.texts[0], examples.labels) == (texts, ["0", "1", "0"])
+    num_broken = sum("\n" in text for text in texts)
+    assert examples.notes == [
+        f"{tmp_path / 'own.tsv'}: its quotation marks follow CSV's rules; --quoting=none takes them as text",
+        *[f"{tmp_path / 'own.tsv'}: 1 record(s) with line breaks between quotation marks, kept"] * num_broken,
+    ]
+
+
+@pytest.mark.parametrize("name, delimiter, quoting", [("own.csv", ",", None), ("own.tsv", "\t", "csv")])
+def test_a_wrong_quotation_mark_costs_one_record(tmp_path, name, delimiter, quoting):
+    for wrong, number in (('"open', "2"), ('"closed" and more', "2"), ('"closed in the other column', '2"')):
+        rows = ["text n kind", "a 0 x", f"{wrong.replace(' ', '_')} 1 x", f"b {number} y", "c 3 x", "d 4 y", "e 5 x"]
+        path = write(tmp_path, name, "".join(row.replace(" ", delimiter) + "\n" for row in rows))
+        examples = read_examples(path, OWN, wants_labels=True, max_bad_records=1, quoting=quoting)
+        assert examples.texts[0] == ["a", "b", "c", "d", "e"] and examples.lines == [2, 4, 5, 6, 7]
+        assert examples.notes == [f"{path}: 1 record(s) with a wrong number of columns or wrong quoting, left out"]
+        with pytest.raises(UserError, match=f"{name}, line 3: .*quotation mark.*--quoting=none"):
+            read_examples(path, OWN, wants_labels=True, quoting=quoting)
+        assert len(read_examples(path, OWN, wants_labels=True, quoting="none").lines) == 6
+
+
+def test_quoting_of_glues_files_and_of_json(tmp_path):
+    lines = ("sentence | label", '"he said ""so""" | 1')
+    assert read(tmp_path, "SST-2", *lines)[1].texts == (['"he said ""so"""'],)
+    assert read(tmp_path, "SST-2", *lines, quoting="csv")[1].texts == (['he said "so"'],)
+    with pytest.raises(UserError, match="--quoting=csv: .*own.jsonl holds JSON"):
+        read_examples(write(tmp_path, "own.jsonl", "{}"), OWN, wants_labels=True, quoting="csv")
+
+
+LONG = 'so "long"\n' * 20_000  # more than the csv module's limit
+
+
+@pytest.mark.parametrize(
+    "content, texts",
+    [
+        ('text,kind\n"{}",0\nb,1\n'.format(LONG.replace('"', '""')), [LONG, "b"]),
+        ("text,kind\ra,0\rb,1\r", ["a", "b"]),
+        ("text,kind\r\na\rline,0\r\nb,1\r\n", ["a line", "b"]),
+        ("text,kind\na\0,0\nb,1\n", ["a", "b"]),
+        ('text,kind\r\n"a\r\nline",0\r\nb,1', ["a\nline", "b"]),
+    ],
+)
+def test_fields_of_any_length_and_carriage_returns(tmp_path, content, texts):
+    examples = read_examples(write(tmp_path, "own.csv", content), OWN, wants_labels=True)
+    assert (examples.texts, examples.labels) == ((texts,), ["0", "1"])
+
+
+def test_empty_texts_are_kept_and_counted(tmp_path):
+    path = write(tmp_path, "own.tsv", "text\tkind\na\t0\n\t1\n \t0\n\n")
+    for wants_labels in (True, False):
+        examples = read_examples(path, OWN, wants_labels=wants_labels)
+        assert examples.texts == (["a", "", " "],)
+        assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
 
 
 def test_own_labels_that_training_did_not_have(tmp_path):

@@ -254,7 +254,11 @@ def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
     """From MNLI's three classes to RTE's two."""
     source = save_untrained(tmp_path / "mnli", data, find_task("MNLI"), seed=9)
-    write_lines(tmp_path / "RTE/train.tsv", "sentence1 | sentence2 | label", *["a | b | entailment"] * 16)
+    write_lines(
+        tmp_path / "RTE/train.tsv",
+        "sentence1 | sentence2 | label",
+        *["a | b | entailment", "b | a | not_entailment"] * 8,
+    )
     once = settings(num_train_epochs=0.25, learning_rate=1e-9)
     start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
     assert run_glue(dataclasses.replace(start, init_checkpoint=str(source)), Workers())

@@ -93,7 +93,7 @@ GOOD = [
     ("pretraining_adam", ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),
     ("pretraining_adam", first(11, ADAM) + " 128 20", "", "max_seq_length = 128; max_predictions_per_seq = 20"),
     ("squad", SQUAD, "", "global_batch_size = 100; effective_learning_rate = 5e-05; epochs = 1.1"),
-    ("squad", first(5, SQUAD) + " 384 500", "", "doc_stride = 500"),  # the program advances by a window at most
+    ("squad", first(5, SQUAD) + " 384 380", "", "doc_stride = 380"),
     ("squad", SQUAD.replace(" 1.1 ", " 2.0 "), "SQUAD_DIR=/x", "squad_version = 2.0; squad_dir = /x"),
     ("squad_inference", f"{WEIGHTS} 4 bf16 false 384 128 base 2.0", "", "batch_size = 4; bert_model = base"),
     ("glue", GLUE, "", "global_batch_size = 128; warmup_proportion = 0.1"),
@@ -225,6 +225,7 @@ BAD = [
     ("squad", first(8, SQUAD) + " 1.2", "", "squad_version (position 9) is '1.2': must be one of 1.1, 2.0"),
     ("squad", first(10, SQUAD) + " 0", "", "epochs (position 11) is '0'"),
     ("squad", first(5, SQUAD) + " 4", "", "seq_length (position 6) is '4': must be a whole number of at least 8"),
+    ("squad", first(5, SQUAD) + " 384 381", "", "doc_stride=381 is as long as a window of max_seq_length=384"),
     ("squad_inference", "8 some/checkpoint", "", "batch_size (position 2) is 'some/checkpoint'"),
     (
         "squad_inference",

@@ -20,7 +20,7 @@ TYPED = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2".split()
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """GLUE's data, and a checkpoint of the tiny model by its files' names."""
-    for name in ("DATA_DIR", "RESULTS_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "CUDA_VISIBLE_DEVICES"):
+    for name in ("DATA_DIR", "RESULTS_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "QUOTING", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     write_cola(tmp_path / "glue/CoLA")
     (tmp_path / "tiny").mkdir()
@@ -110,6 +110,15 @@ def test_mistakes(folder, started, number, value, message):
     with pytest.raises(UserError, match=message):
         launch(glue.launch, *typed)
     assert not started
+
+
+def test_quoting(folder, started, monkeypatch):
+    monkeypatch.setenv("QUOTING", "csv")
+    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
+    assert flags_of(started[0][1])["quoting"] == "csv"
+    monkeypatch.setenv("QUOTING", "yes")
+    with pytest.raises(UserError, match="QUOTING=yes: must be none or csv"):
+        launch(glue.launch, *TYPED, folder / "tiny")
 
 
 def test_random_weights(folder, started, monkeypatch):

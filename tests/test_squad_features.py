@@ -189,6 +189,7 @@ def test_an_invisible_answer_is_refused_when_training(golden):
     [
         ((67, 128, 64), "max_seq_length=67 leaves no room"),
         ((384, 0, 64), "doc_stride=0"),
+        ((384, 381, 64), "doc_stride=381 is as long as a window of max_seq_length=384"),
         ((384, 128, 0), "max_query_length=0"),
     ],
 )

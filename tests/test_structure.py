@@ -49,9 +49,8 @@ FLAGS = {
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
         model_export_path num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file
-        recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
-        train_file use_horovod
-        vocab_file warmup_proportion xla_scope""",
+        quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
+        train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "run_pretraining.py": """
         adam_bias_correction allow_missing_weights
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join

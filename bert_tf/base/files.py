@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import glob
 import hashlib
+import itertools
 import json
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -112,29 +115,98 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
         ) from None
 
 
+# How a file begins that is no text -> what it is, and the command that makes text of it, where {} stands for its name.
+_BEGINNINGS = (
+    (b"\x1f\x8b", "compressed with gzip", "gzip -dc {} > OUT"),
+    (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
+    (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "compressed with bzip2", "bzip2 -dc {} > OUT"),
+    (b"\xfd7zXZ", "compressed with xz", "xz -dc {} > OUT"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc {} > OUT"),
+    # UTF-32 before UTF-16, because its mark begins with UTF-16's.
+    (codecs.BOM_UTF32_LE, "UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
+    (codecs.BOM_UTF32_BE, "UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
+    (codecs.BOM_UTF16_LE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
+    (codecs.BOM_UTF16_BE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
+)
+HEAD_BYTES = 1 << 12  # this much of a file tells what it is
+
+
+def what_is_not_text(head: bytes, name: str) -> str | None:
+    """What a file is whose first bytes are `head`, and the command that makes UTF-8 text of it; None if it may be that.
+
+    UTF-16 without a byte-order mark is known by the zero bytes of its line ends, spaces and Latin letters, all of them
+    at odd places or all at even ones. A few zero bytes in what is valid UTF-8 are characters.
+    """
+    found = next((entry[1:] for entry in _BEGINNINGS if head.startswith(entry[0])), None)
+    num_zeros, num_odd = head.count(0), head[1::2].count(0)
+    if not found and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
+        if 0 < num_odd < num_zeros or num_zeros == len(head):
+            return "a binary file, not text"
+        encoding = "UTF-16LE" if num_odd else "UTF-16BE"
+        found = encoding, f"iconv -f {encoding} -t UTF-8 {{}} > OUT"
+    return f"{found[0]}, not UTF-8 text; convert it: {found[1].format(shlex.quote(name))}" if found else None
+
+
+def _may_be_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # whose last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def decode_utf8(content: bytes, place: str, encoding: str = "utf-8") -> str:
+    """Raises `UserError`, whose message begins with `place`, where `content` is not UTF-8."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file from its "
+            "encoding, e.g. with iconv -f WINDOWS-1252 -t UTF-8"
+        ) from None
+
+
 def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 file with their line ends, numbered from 1.
 
-    Lines are split at line feeds only: Unicode's other line ends occur within sentences.
+    Lines are split at line feeds only: Unicode's other line ends occur within sentences. A file without any line feed
+    is split at carriage returns, which end the lines of old Mac programs.
 
     Raises:
-      UserError: the file cannot be read, or is not UTF-8; the message then names the line.
+      UserError: the file cannot be read, or is not UTF-8; the message then says what it is, or names the line.
     """
     with naming_unreadable(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file, "
-                    "e.g. with iconv -f latin1 -t utf-8"
-                ) from None
+        if what := what_is_not_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
+            raise UserError(f"{path} is {what}")
+        first = file.readline()
+        lines = itertools.chain([first] if first.endswith(b"\n") else first.splitlines(keepends=True), file)
+        for number, line in enumerate(lines, 1):
+            yield number, decode_utf8(line, f"{path}, line {number}", "utf-8-sig" if number == 1 else "utf-8")
 
 
 def check_file(path: Path, way_out: str) -> None:
     """Raises `UserError`, whose message ends with `way_out`, if `path` is not a regular file."""
     if not path.is_file():
         raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
+
+
+def parse_json(text: str) -> Any:
+    """The content of a JSON text. Raises `ValueError`, also where an object gives one key two different values."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_contradictions)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content and content[key] != value:
+            raise ValueError(
+                f"the field {key!r} occurs twice in one object, as {content[key]!r:.40} and as {value!r:.40}"
+            )
+        content[key] = value
+    return content
 
 
 def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
@@ -144,10 +216,15 @@ def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
       UserError: the file cannot be read or contains no JSON object; the message ends with `way_out`.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        encoded = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); {way_out}") from None
-    except (ValueError, RecursionError) as error:
+    if what := what_is_not_text(encoded[:HEAD_BYTES], path.name):
+        raise UserError(f"{path} is {what}")
+    text = decode_utf8(encoded, str(path), "utf-8-sig")
+    try:
+        content = parse_json(text)
+    except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}); {way_out}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {way_out}")

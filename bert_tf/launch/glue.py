@@ -10,6 +10,7 @@ from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import SHARE, TEXT, Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.finetuning import Call, Flags
+from bert_tf.tasks.glue.records import QUOTINGS
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
@@ -88,7 +89,11 @@ def _make_call(
 
 
 def _task_flags(task: TextTask, call: Call, model_dir: Path) -> Flags:
-    return {"task_name": task.name, "data_dir": call.data[1], **call.flags(model_dir)}
+    quoting = call.environment.environ.get("QUOTING")
+    if quoting and quoting not in QUOTINGS:
+        raise UserError(f"QUOTING={quoting}: must be {' or '.join(QUOTINGS)}")
+    flags = {"task_name": task.name, "data_dir": call.data[1], **call.flags(model_dir)}
+    return {**flags, "quoting": quoting} if quoting else flags
 
 
 def check_files(task: TextTask, uses: Sequence[str], call: Call) -> None:

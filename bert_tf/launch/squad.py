@@ -10,6 +10,7 @@ from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import TEXT, Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import Call, Flags
+from bert_tf.tasks.squad.features import FeatureSettings
 
 ARGUMENTS = (
     Argument("batch_size_per_gpu", "10", whole(1)),
@@ -56,6 +57,7 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
 
 def make_call(kind: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> Call:
     values = parse_arguments(arguments, typed)
+    FeatureSettings(values["seq_length"], values["doc_stride"])  # refuses what the program would refuse
     default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
     data = ("squad_dir", environment.path("SQUAD_DIR", default))
     return Call(kind, arguments, typed, values, data, environment)

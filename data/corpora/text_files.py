@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
@@ -172,11 +173,11 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     for candidate in (stated and stated[1].decode(), fallback):
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
-    if encoding == "utf-8" and b"\0" in head:
-        raise UserError(
-            f"{path}: a binary file, not text (a NUL at byte {head.index(0)}): take it out of the "
-            "input; if it is UTF-16 without a byte-order mark, give --fallback_encoding=utf-16-le"
-        )
+    what = what_is_not_text(head[:HEAD_BYTES], path.name)
+    if not what and b"\0" in head:
+        what = f"a binary file, not text (a NUL at byte {head.index(0)})"
+    if encoding == "utf-8" and what:
+        raise UserError(f"{path}: {what}; or name its encoding (--fallback_encoding), or take it out of the input")
     if errors == "replace":
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""

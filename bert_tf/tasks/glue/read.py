@@ -4,15 +4,14 @@ GLUE's files have one record per line and tabs between the columns; quotation ma
 header names the columns. CoLA has no header, and is distributed with four columns or two: there the label is
 the column that contains labels, and the sentence is the longest of the other columns.
 
-Users' own CSV and TSV files are read by Python's csv module, which handles quoting, and need a header.
+Users' own CSV and TSV files need a header.
 """
 
 from __future__ import annotations
 
 import collections
-import csv
 import itertools
-import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,20 +19,25 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import decoded_lines
 from bert_tf.base.values import parse_number
+from bert_tf.tasks.glue.records import (
+    CSV_QUOTING,
+    DELIMITERS,
+    JSON_SUFFIXES,
+    NO_QUOTING,
+    Record,
+    find_quoting,
+    read_csv,
+    read_json_lines,
+    read_plain,
+)
 from bert_tf.tasks.glue.tasks import TextTask
 
+# Half of a pair that stands for one character in UTF-16; JSON can name it alone.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
-_DELIMITERS = {".tsv": "\t", ".csv": ","}
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
-
-
-class Record(NamedTuple):
-    line: int  # number of the record's first line, from 1
-    fields: list[str]
 
 
 class Layout(NamedTuple):
@@ -56,21 +60,26 @@ class Examples(NamedTuple):
     notes: list[str]  # what was left out
 
 
-def read_examples(path: Path, task: TextTask, *, wants_labels: bool, max_bad_records: int | None = None) -> Examples:
+def read_examples(
+    path: Path, task: TextTask, *, wants_labels: bool, max_bad_records: int | None = None, quoting: str | None = None
+) -> Examples:
     """All records of a file.
 
     Args:
       wants_labels: whether the label column must be there; else it is ignored.
-      max_bad_records: how many records with a wrong number of columns are skipped and counted; None: as many
-        as the published file is known to have. Without labels none is skipped, as each must get a prediction.
+      max_bad_records: how many records with a wrong number of columns or wrong quoting are skipped and counted; None:
+        as many as the published file is known to have. Without labels none is skipped, as each must get a prediction.
+      quoting: one of `QUOTINGS`; None: CSV's for .csv, none for GLUE's files, and for .tsv what the content shows.
 
     Raises:
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
-    records = iter(_records(path, task, wants_labels))
+    records, note = _records(path, task, _wanted(task, wants_labels), quoting)
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
+    if first.problem:
+        raise UserError(f"{path}, line {first.line}: {first.problem}; the header must be right")
     layout = _layout_by_header(path, first, task, wants_labels)
     if layout is None:
         records = itertools.chain([first], records)
@@ -78,7 +87,8 @@ def read_examples(path: Path, task: TextTask, *, wants_labels: bool, max_bad_rec
         layout = _layout_by_content(path, [record.fields for record in sample], task, wants_labels)
         records = itertools.chain(sample, records)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
-    return _collect(path, records, layout, task.no_label, allowed)
+    examples = _collect(path, records, layout, task.no_label, allowed)
+    return examples._replace(notes=[*filter(None, [note]), *examples.notes, *_about_content(examples, task)])
 
 
 def _collect(
@@ -88,15 +98,19 @@ def _collect(
     labels: list[str] = []
     lines: list[int] = []
     indices: list[str] = []
-    num_bad = num_unlabelled = 0
-    for line, fields in records:
-        if len(fields) != layout.num_columns:
+    num_bad = num_unlabelled = num_broken = 0
+    for line, fields, num_lines, problem in records:
+        if problem or len(fields) != layout.num_columns:
             num_bad += 1
             if num_bad > max_bad_records:
+                has_quotes = problem or '"' in "".join(fields)
+                after = f", after {max_bad_records} other such records" if max_bad_records else ""
+                quoting = "; --quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields"
+                problem = problem or f"{len(fields)} columns instead of {layout.num_columns}"
                 raise UserError(
-                    f"{path}, line {line}: {len(fields)} columns instead of {layout.num_columns}"
-                    + (f", after {max_bad_records} other such lines" if max_bad_records else "")
-                    + "; correct the line, or leave such lines out of training and evaluation with --max_bad_records"
+                    f"{path}, line {line}: {problem}{after}; "
+                    "correct the line, or leave such records out of training and evaluation with --max_bad_records"
+                    + (quoting if has_quotes else "")
                 )
             continue
         if layout.label is not None:
@@ -109,76 +123,66 @@ def _collect(
             sentences.append(fields[column])
         indices.append(str(len(lines)) if layout.number is None else fields[layout.number])
         lines.append(line)
-    if not lines:
-        raise UserError(f"{path} holds no record beside its header; it must hold at least one")
-    notes = [
-        f"{path}: {count} line(s) {what}, left out"
-        for count, what in ((num_bad, "with a wrong number of columns"), (num_unlabelled, f"labelled {no_label!r}"))
+        num_broken += num_lines > 1
+    left_out = [
+        f"{count:,} record(s) {what}, left out"
+        for count, what in (
+            (num_bad, "with a wrong number of columns or wrong quoting"),
+            (num_unlabelled, f"labelled {no_label!r}"),
+        )
         if count
     ]
-    return Examples(path, texts, None if layout.label is None else labels, lines, indices, notes)
+    if not lines:
+        found = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
+        raise UserError(f"{path} holds {found}; it must hold at least one that can be used")
+    if num_broken:
+        left_out.append(f"{num_broken:,} record(s) with line breaks between quotation marks, kept")
+    return Examples(
+        path, texts, None if layout.label is None else labels, lines, indices, [f"{path}: {it}" for it in left_out]
+    )
+
+
+def _about_content(examples: Examples, task: TextTask) -> list[str]:
+    """Lines about what is allowed and yet often a mistake. Raises `UserError` for labels that cannot be written."""
+    notes = []
+    for row, label in enumerate(examples.labels or ()):
+        if _SURROGATE.search(label):
+            raise UserError(
+                f"{_place(examples, row)}: the label is {label!r:.80}, with half of a surrogate pair, which no file "
+                "can hold; write the whole character"
+            )
+    for column, sentences in zip(task.text_columns, examples.texts):
+        empty = [row for row, sentence in enumerate(sentences) if not sentence.strip()]
+        if empty:
+            notes.append(
+                f"{examples.path}: {len(empty):,} record(s) with an empty {column!r}, kept; the first in line "
+                f"{examples.lines[empty[0]]}"
+            )
+    if task.is_regression and examples.labels and len(set(examples.labels)) == 1:
+        notes.append(f"{examples.path}: all labels are {examples.labels[0]!r}, so no correlation with them is defined")
+    return notes
 
 
 # --- Formats -------------------------------------------------------------------------------------
 
 
-def _records(path: Path, task: TextTask, wants_labels: bool) -> Iterator[Record]:
-    if not task.is_custom:
-        return _read_plain(path)
-    if path.suffix.lower() in JSON_SUFFIXES:
-        return _read_json_lines(path, _wanted(task, wants_labels))
-    if path.suffix.lower() in _DELIMITERS:
-        return _read_csv(path, _DELIMITERS[path.suffix.lower()])
-    raise UserError(f"{path}: the name must end in {', '.join([*_DELIMITERS, *JSON_SUFFIXES])}, which says its format")
-
-
-def _read_plain(path: Path) -> Iterator[Record]:
-    """Lines with tabs between the columns and without quoting. Blank lines are skipped."""
-    for number, line in decoded_lines(path):
-        if line.strip():
-            yield Record(number, line.rstrip("\r\n").split("\t"))
-
-
-def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
-    reader = csv.reader((line for _, line in decoded_lines(path)), delimiter=delimiter, strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            raise UserError(
-                f"{path}, line {line}: {error}; a field that begins with a quotation mark must end with one, and "
-                "quotation marks inside it are doubled"
-            ) from None
-        if fields is None:
-            return
-        if fields:
-            yield Record(line, fields)
-
-
-def _read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The wanted fields of one JSON object per line, preceded by a header with their names."""
-    yield Record(0, list(columns))
-    for number, line in decoded_lines(path):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not valid JSON ({error}); each line must hold an object") from None
-        if not isinstance(content, dict):
-            raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}")
-        yield Record(number, [_json_field(path, number, content, column) for column in columns])
-
-
-def _json_field(path: Path, number: int, content: dict, column: str) -> str:
-    value = content.get(column)
-    if value is None or isinstance(value, (list, dict)):
-        problem = (
-            f"no field {column!r}" if column not in content else f"the field {column!r} is {json.dumps(value)[:40]}"
+def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | None) -> tuple[Iterator[Record], str]:
+    """The records of a file, the header among them, and a note about its quoting."""
+    suffix = path.suffix.lower()
+    if task.is_custom and suffix in JSON_SUFFIXES:
+        if quoting:
+            raise UserError(f"--quoting={quoting}: {path} holds JSON, which has its own quoting; leave the flag out")
+        return read_json_lines(path, columns), ""
+    if task.is_custom and suffix not in DELIMITERS:
+        raise UserError(
+            f"{path}: the name must end in {', '.join([*DELIMITERS, *JSON_SUFFIXES])}, which says its format"
         )
-        raise UserError(f"{path}, line {number}: {problem}; it must be a text or a number")
-    return value if isinstance(value, str) else json.dumps(value)
+    delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
+    if quoting is None:
+        quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
+        if task.is_custom and delimiter == "\t":
+            quoting, note = find_quoting(path, delimiter)
+    return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter), note
 
 
 # --- Columns -------------------------------------------------------------------------------------
@@ -195,6 +199,7 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
     if missing:
         way_out = (
             "name the file's columns with --text_columns and --label_column"
+            + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
             else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
         )
@@ -249,16 +254,11 @@ def find_labels(examples: Examples) -> tuple[str, ...]:
     """The labels in a user's own training file, sorted, with numbers sorted by value.
 
     Raises:
-      UserError: a label is empty, or there are fewer than two.
+      UserError: a label is empty.
     """
     labels = set(examples.labels or ())
     if "" in labels:
         raise UserError(f"{_place(examples, (examples.labels or []).index(''))}: the label is empty")
-    if len(labels) < 2:
-        raise UserError(
-            f"{examples.path}: all labels are {', '.join(labels)!r}, so there is nothing to learn; is it the right "
-            "--label_column?"
-        )
 
     def by_value(label: str) -> tuple[int, int, str]:
         is_number = label.isdecimal() and len(label) <= _LONGEST_NUMBER
@@ -285,6 +285,16 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
     return np.array([classes[label] for label in labels], np.int32)
 
 
+def check_variety(examples: Examples, labels_F: np.ndarray) -> None:
+    """Raises `UserError` if all labels of a training file are the same, as numbers or as classes."""
+    if (labels_F == labels_F[0]).all():
+        label = (examples.labels or [""])[0]
+        raise UserError(
+            f"{examples.path}: all labels are {label!r:.80}, so there is nothing to learn; is it the right file and "
+            "label column?"
+        )
+
+
 def _number(examples: Examples, row: int, task: TextTask) -> float:
     label = (examples.labels or [])[row]
     low, high = task.range or (-_LARGEST_FLOAT32, _LARGEST_FLOAT32)
@@ -293,8 +303,7 @@ def _number(examples: Examples, row: int, task: TextTask) -> float:
             return number
     except ValueError:
         pass
-    allowed = f" from {low:g} to {high:g}" if task.range else ""
-    raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be a number{allowed}")
+    raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be a number from {low:g} to {high:g}")
 
 
 def _place(examples: Examples, row: int) -> str:

@@ -32,7 +32,7 @@ from bert_tf.tasks.glue.classes import (
 )
 from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
-from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
+from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
 from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
@@ -48,6 +48,7 @@ class GlueJob(FinetuningJob):
     files: Mapping[str, Mapping[str, Path]]  # those of TRAIN, EVAL and PREDICT that the mode needs -> part -> file
     max_seq_length: int
     max_bad_records: int | None  # None: as many as the published files have
+    quoting: str | None = None  # as in `read_examples`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +155,9 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
 
 def _read(job: GlueJob) -> dict[_Part, Examples]:
     return {
-        (use, part): read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
+        (use, part): read_examples(
+            path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records, quoting=job.quoting
+        )
         for use, files in job.files.items()
         for part, path in files.items()
     }
@@ -171,6 +174,8 @@ def describe_examples(examples: Examples) -> str:
 def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
     """Makes all rows; all labels are checked before the first sentence is tokenised."""
     labels = {part: None if found.labels is None else targets(found, task) for part, found in examples.items()}
+    if (labels_F := labels.get((TRAIN, ""))) is not None:
+        check_variety(examples[TRAIN, ""], labels_F)
     rows: dict[_Part, _Rows] = {}
     for part, found in examples.items():
         features = make_features(

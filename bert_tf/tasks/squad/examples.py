@@ -18,8 +18,14 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
+_ROWS = (
+    "SQuAD's format is one object, data > paragraphs > qas; docs/fine_tuning.md shows how to convert rows with a "
+    "question each, as Hugging Face's datasets writes them"
+)
 # An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 6
+# If more of the questions than this have a wrong answer, the file is refused.
+_LARGEST_WRONG_SHARE = 0.5
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -78,25 +84,44 @@ class Example:
 def answer_range(example: Example) -> tuple[int, int]:
     """Where the answer used for training, the first of those given, starts and ends (exclusive) in the context.
 
-    Raises: UserError if the context does not have the answer's text at its position.
+    If the text stands at answer_start, it is that one. Otherwise the rule of Google's reader decides: the words from
+    answer_start to the answer's end, as many characters further, must contain it; of several occurrences there the
+    one nearest to answer_start counts. In both, white space may differ.
+
+    Raises: UserError if there is no answer by these rules, or if the tokenizer leaves nothing of it.
     """
     assert example.answers
-    answer, context = example.answers[0], example.paragraph.context
-    # White space may differ, as in Google's reader, because some files have been re-wrapped.
-    text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
-    found = answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
-    if found:
-        if tokenize_words(found.group(), Casing.of(True)):
-            return answer.start, found.end()
+    answer, paragraph = example.answers[0], example.paragraph
+    found = _find_answer(answer, paragraph)
+    if found is None:
+        raise UserError(
+            f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
+            f"{answer.text!r} ({_describe_mismatch(paragraph.context, answer)}); answer_start counts characters (not "
+            "bytes) from 0"
+        )
+    if not tokenize_words(paragraph.context[slice(*found)], Casing.of(True)):
         raise UserError(
             f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
             "needs visible characters"
         )
-    raise UserError(
-        f"question {example.question_id!r}: its context does not hold the answer {answer.text!r} at "
-        f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
-        "answer_start counts characters (not bytes) from 0"
-    )
+    return found
+
+
+def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None:
+    context, text = paragraph.context, answer.text.strip()
+    if not text or not 0 <= answer.start < len(context):
+        return None
+    if context.startswith(text, answer.start):
+        return answer.start, answer.start + len(text)
+    pattern = r"\s+".join(map(re.escape, text.split()))
+    found = re.compile(rf"\s*({pattern})").match(context, answer.start)
+    if not found:
+        first, last = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
+        begin, end = paragraph.word_starts[first], paragraph.word_starts[last] + len(paragraph.words[last])
+        # Looking ahead, so that occurrences may overlap.
+        occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
+        found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
+    return found.span(1) if found else None
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
@@ -122,7 +147,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
         id, or a question without an answer if that is not allowed.
     """
     check_file(Path(path), NAME_A_FILE)
-    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
+    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
     for place, example in _questions(content, str(path)):
@@ -135,7 +160,8 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
         if example.is_impossible and not version_2_with_negative:
             raise UserError(
                 f"{place}: question {example.question_id!r} has no answer; pass "
-                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file; a file that is only "
+                "to be predicted has no field 'answers'"
             )
         examples.append(example)
     if not examples:
@@ -146,10 +172,10 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
-    Google's code leaves out questions whose context does not have the answer at its position. So does this, and also
-    those with an invisible answer, but only up to one in a hundred; more than that means another format.
+    Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
+    questions with an answer, the file is in another format.
 
-    Raises: UserError, which tells their number, if there are more, or if a question has no field for answers.
+    Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
     sound: list[Example] = []
     wrong: list[tuple[str, UserError]] = []
@@ -160,6 +186,8 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
                 "and a file without them can only be predicted"
             )
         try:
+            if not example.question.strip():
+                raise UserError(f"question {example.question_id!r} is empty")
             if example.answers:
                 answer_range(example)
             sound.append(example)
@@ -172,12 +200,22 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
         more = ", ..." if len(wrong) > _NUM_NAMED else ""
         message = (
-            f"{path}: {len(wrong):,} of {len(examples):,} questions have a wrong answer; "
-            f"{wrong[0][1]}; so it is with {others}{more}"
+            f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer; "
+            f"{wrong[0][1]}; the others are {others}{more}"
         )
-    if 100 * len(wrong) > len(examples):
+    if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
         raise UserError(message)
     return sound, f"left out of training: {message}"
+
+
+def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
+    """A line about the empty questions of a file to be predicted, which are answered, too; "" if there are none."""
+    empty = [example.question_id for example in examples if not example.question.strip()]
+    return (
+        f"{path}: {len(empty):,} empty question(s), answered like the others; the first is {empty[0]!r}"
+        if empty
+        else ""
+    )
 
 
 def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
@@ -195,6 +233,8 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> A
 def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
     """All questions of a file, each with its place in it for messages."""
     for a, article in enumerate(_field(content, "data", list, path)):
+        if isinstance(article, dict) and {"context", "question"} <= article.keys():
+            raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
         for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
             place = f"{path}: data[{a}].paragraphs[{p}]"
             paragraph = Paragraph(_field(item, "context", str, place))
@@ -208,8 +248,8 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
 
 
 def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
-    is_impossible = question.get("is_impossible") or False
-    if not isinstance(is_impossible, bool):
+    is_impossible = question.get("is_impossible")
+    if not isinstance(is_impossible, (bool, type(None))):
         raise UserError(f"{place}: is_impossible is {is_impossible!r:.40}: must be true or false")
     if "answers" not in question:
         return () if is_impossible else None
@@ -220,6 +260,11 @@ def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
         )
         for i, answer in enumerate(_field(question, "answers", list, place))
     )
+    if is_impossible is False and not answers:
+        raise UserError(
+            f'{place}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to be '
+            "predicted has no field 'answers')"
+        )
     if is_impossible and answers:
         raise UserError(
             f"{place}: has is_impossible and yet an answer; one of them is wrong "

@@ -39,6 +39,11 @@ class FeatureSettings:
                 f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
                 f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
             )
+        if self.doc_stride >= self.max_seq_length - 3:
+            raise UserError(
+                f"doc_stride={self.doc_stride} is as long as a window of max_seq_length={self.max_seq_length} with its "
+                "[CLS] and two [SEP], so that windows never overlap and cut answers apart: it must be smaller"
+            )
 
 
 class Features(NamedTuple):

@@ -20,7 +20,7 @@ from bert_tf.tasks.finetuning import Task
 from bert_tf.tasks.job import FinetuningJob, Head, TaskRun
 from bert_tf.tasks.predict import Compute, Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, sound_answers
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import Features, FeatureSettings, make_features
 from bert_tf.tasks.squad.metrics import score, score_version_2
 from bert_tf.text.vocabulary import Tokenizer
@@ -106,8 +106,10 @@ def _features(run: TaskRun, job: SquadJob, read: Callable[[], list[Example]], *,
         examples, is_chief = read(), run.workers.is_chief
         if is_training:
             examples, note = sound_answers(examples, path)
-            if note and is_chief:
-                print(note, flush=True)
+        else:
+            note = describe_empty_questions(examples, path)
+        if note and is_chief:
+            print(note, flush=True)
         return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_chief)
 
     check_file(path, NAME_A_FILE)
