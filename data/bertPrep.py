@@ -143,7 +143,8 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--input_format",
         choices=custom.INPUT_FORMATS,
         default="auto",
-        help="dataset custom: a document is a file, a line, between blank lines (paragraph), the text of a JSON object "
+        help="dataset custom: a document is a file, a line, between blank lines (paragraph; "
+        "sentences: with a sentence on each line, which is kept), the text of a JSON object "
         "on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, of others a file if there "
         "are several, else paragraph if there are blank lines, else a line; kinds may be mixed",
     )

@@ -25,7 +25,7 @@ from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepie
 from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
 # The trainer allocates room for all pieces before it begins, and aborts where there is none.
@@ -57,7 +57,8 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
         number = number + 1 if offset else 0
         if number % step == 0:
             # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
-            yield from decoded(line, path, offset).strip().split(PARAGRAPH_SEPARATOR)
+            text = decoded(line, path, offset).replace(SENTENCE_END, PARAGRAPH_SEPARATOR)
+            yield from text.strip().split(PARAGRAPH_SEPARATOR)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
