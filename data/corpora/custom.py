@@ -173,6 +173,8 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
                     "name one by --text_column"
                 )
+            if table.schema_arrow.names.count(column) > 1:
+                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
             row = 0
             for group in range(table.num_row_groups):
                 row_group = table.metadata.row_group(group)
@@ -207,7 +209,7 @@ def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord
     if not isinstance(text, str):
         return BadRecord(f"{where}: no text in column {column!r}")
     if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(f"{path}, {where}")
+        raise text_files.document_too_large(f"{path}, {where}", "split it into several rows")
     return text
 
 
