@@ -117,7 +117,8 @@ def _number(text: str) -> float:
 def _add_common_options(add: Callable[..., Any]) -> None:
     add("--action", choices=ACTIONS)
     help_text = "upper or lower case; status and verify: without it, all that exist"
-    add("--dataset", type=str.lower, choices=(*registry.DATASETS, "all"), help=help_text)
+    names = registry.Names((*registry.DATASETS, "wikicorpus_<code>", "all"))
+    add("--dataset", type=str.lower, choices=names, help=help_text)
     add(
         "--n_processes",
         type=_whole_number,
@@ -143,7 +144,8 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--input_format",
         choices=custom.INPUT_FORMATS,
         default="auto",
-        help="dataset custom: a document is a file, a line, between blank lines (paragraph), the text of a JSON object "
+        help="dataset custom: a document is a file, a line, between blank lines (paragraph; "
+        "sentences: with a sentence on each line, which is kept), the text of a JSON object "
         "on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, of others a file if there "
         "are several, else paragraph if there are blank lines, else a line; kinds may be mixed",
     )
@@ -211,7 +213,8 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
     readers = [("action", OPTIONS_OF)]
     if options.action == "text_formatting":
-        of_dataset = {name: (*entry.options, "keep_duplicates") for name, entry in registry.DATASETS.items()}
+        every = dict.fromkeys((*registry.DATASETS, options.dataset))
+        of_dataset = {name: (*registry.dataset_named(name).options, "keep_duplicates") for name in every}
         readers.append(("dataset", of_dataset))
     for kind, read_by in readers:
         chosen = getattr(options, kind)
@@ -219,6 +222,8 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
             if name not in (*_OF_ALL_ACTIONS, *read_by[chosen]):
                 others = [other for other, names in read_by.items() if name in names]
                 raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {', '.join(others)}")
+    if options.action == "verify" and "vocab_file" in given and not options.repair:
+        raise UserError("--vocab_file has no effect on --action=verify without --repair")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

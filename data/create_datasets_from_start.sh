@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the stages of bertPrep.py in order, from the raw text to the data of both phases.
 #
-#   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample]
+#   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample|wikicorpus_<code>]
 #
 # All files are below BERT_PREP_WORKING_DIR (default: this folder). Run again, it continues where it
 # stopped. If there are no books, wiki_books continues with Wikipedia alone.
 #
 #   VOCAB_FILE    vocabulary; default: Google's uncased one, downloaded with its weights if it is missing
-#   VOCAB_SIZE    make a vocabulary of this size from the text instead; default for sample: 4000
+#   VOCAB_SIZE    make a vocabulary of this size from the text instead; default for sample: 4000, for the Wikipedia of
+#                 another language (wikicorpus_de): 30522
 #   N_PROCESSES   worker processes; default: all cores
 #   DASK_SCHEDULER  address or file of a Dask scheduler, whose workers are used instead
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
@@ -42,6 +43,10 @@ case $corpora in
   wiki_only) dataset=wikicorpus_en parts=(wikicorpus_en) ;;
   wiki_books) dataset=books_wiki_en_corpus parts=(bookscorpus wikicorpus_en) ;;
   sample) dataset=sample parts=(sample) vocab_size=${vocab_size:-4000} ;;
+  wikicorpus_*)
+    dataset=$corpora parts=("$corpora")
+    [[ $corpora == wikicorpus_en || -n "$vocab_file" ]] || vocab_size=${vocab_size:-30522}
+    ;;
   *) fail "'$corpora': must be wiki_only, wiki_books or sample" ;;
 esac
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from data.corpora import registry
+from data.fetching.sources import wikipedia_of
 from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
 
@@ -23,12 +24,20 @@ class Layout:
         self.tokens = working_dir / "tokens"
         self.vocab = working_dir / "vocab"
 
+    def datasets(self) -> list[str]:
+        """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
+        places = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
+        found = {path.name.partition("_one_article_per_line.")[0] for path in places}
+        return [*registry.DATASETS, *sorted(name for name in found - {*registry.DATASETS} if wikipedia_of(name))]
+
     def download_folder(self, dataset: str) -> Path:
-        source = registry.DATASETS[dataset].source
+        source = registry.dataset_named(dataset).source
         return self.download / (source.folder if source else dataset)
 
     def formatted_file(self, corpus: str) -> Path:
-        return self.formatted / registry.FORMATTED_FILES[corpus]
+        name = registry.dataset_named(corpus).formatted_file
+        assert name
+        return self.formatted / name
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")

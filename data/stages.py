@@ -10,9 +10,11 @@ File names below the working directory are part of the interface, because users 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from data.checking import headings
 from data.corpora import formatting, registry, sample
 from data.fetching import download
 from data.instances import stages as instance_stages
@@ -103,11 +105,21 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
         num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
     ).validated()
     paths, inputs = _formatted_inputs(dataset, layout)
+    if dataset == "custom" and settings.segmentation_method != "rules":
+        formatted = read_manifest(layout.formatted_manifest(dataset))
+        if formatted and formatted.arguments.get("input_format") == "sentences":
+            raise UserError(
+                f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
+                "--input_format=sentences, whose sentences are kept: leave it out"
+            )
     folder = layout.sharded / dataset
     with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
         if not already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
             print_done("sharded", counts, folder)
+            training = [folder / name for name in stage.finished if name.startswith("training/")]
+            for warning in headings.judge_ends(headings.sample_sentences(training)):
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:

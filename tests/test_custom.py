@@ -96,6 +96,25 @@ def test_field_of_json_lines(tmp_path):
     assert lines == ["It is one."] and manifest["arguments"]["text_column"] == "body"
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pyarrow.Table.from_arrays([pyarrow.array(["It is one."]), pyarrow.array(["It is two."])], ["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet: has several columns 'text': rename one"):
+        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--input_format", "sentences")])
+def test_files_of_several_kinds_are_read_in_the_same_way_by_a_repair(folder, tmp_path, arguments):
+    if arguments:
+        for path in [*folder.rglob("*.jsonl*"), *folder.rglob("*.ndjson*")]:
+            path.unlink()
+    before = formatted(tmp_path, "--input_files", folder, *arguments)
+    path = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    path.unlink()
+    preparation.run(tmp_path, "verify", "--repair")
+    assert path.read_text().splitlines() == before[0]
+
+
 def test_a_row_group_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)

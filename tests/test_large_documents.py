@@ -15,6 +15,13 @@ from data.corpora import formatting, text_files
 
 LIMIT = 1000
 WAYS_OUT = r"--input_format=paragraph.*--input_format=line"
+# Never the format that the text was read in.
+WAY_OUT_OF = {
+    "file": WAYS_OUT,
+    "paragraph": r"custom split it at every line \(--input_format=line\)$",
+    "line": "memory: break the line into several$",
+    "jsonl": "memory: break the line into several$",
+}
 
 
 def sentences(num_bytes: int, between: str = " ") -> str:
@@ -48,7 +55,7 @@ def test_own_documents(tmp_path, form):
     source.write_text(content(form, sentences(LIMIT - room, between)))
     preparation.run(tmp_path / "fits", "text_formatting", *arguments)
     source.write_text(content(form, sentences(LIMIT - room + 1, between)))
-    with pytest.raises(UserError, match=rf"mine.txt.*more than 1,000 bytes.*{WAYS_OUT}"):
+    with pytest.raises(UserError, match=rf"mine.txt.*more than 1,000 bytes.*{WAY_OUT_OF[form]}"):
         preparation.run(tmp_path / "refused", "text_formatting", *arguments)
 
 
@@ -59,13 +66,13 @@ def test_bytes_count_not_characters(tmp_path):
         preparation.run(tmp_path, "text_formatting", "--input_files", source, "--input_format", "line")
 
 
-@pytest.mark.parametrize("between", [" ", "\n", "\n\n"])
-def test_books(tmp_path, between):
+@pytest.mark.parametrize("between,way_out", [(" ", WAY_OUT_OF["line"]), ("\n", WAYS_OUT), ("\n\n", WAYS_OUT)])
+def test_books(tmp_path, between, way_out):
     folder = tmp_path / "download" / "bookscorpus"
     folder.mkdir(parents=True)
     (folder / "short.txt").write_text("A short book.")
     (folder / "endless.txt").write_text(sentences(LIMIT + 1, between))
-    with pytest.raises(UserError, match=f"endless.txt.*{WAYS_OUT}"):
+    with pytest.raises(UserError, match=f"endless.txt.*{way_out}"):
         preparation.run(tmp_path, "text_formatting", dataset="bookscorpus")
 
 

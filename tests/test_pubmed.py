@@ -241,3 +241,32 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
     assert text.read_text() == "It is 1.\nIt is 3.\n"
     preparation.run(tmp_path, "verify", dataset="pubmed_baseline")
+
+
+@pytest.mark.parametrize(
+    "title,vernacular,shown",
+    [
+        ("[Not Available].", "Le fer chez quarante malades.", "Le fer chez quarante malades."),
+        ("[Not available]", "", ""),
+        ("[In Process Citation].", "Kupfer.", "Kupfer."),
+        ("", "Kupfer bei zwanzig Kranken.", "Kupfer bei zwanzig Kranken."),
+        ("[Not Available].", "[Not Available].", ""),
+        ("[A study of lead].", "Blei.", "A study of lead"),
+        ("Not available in stores: a survey.", "", "Not available in stores: a survey."),
+        ("Uptake &lt;i&gt;in vitro&lt;/i&gt; (P &lt; 1).", "", "Uptake in vitro (P < 1)."),
+    ],
+)
+def test_a_placeholder_is_no_title(title, vernacular, shown):
+    xml = article(1, title)
+    xml = xml.replace("</Article>", f"<VernacularTitle>{vernacular}</VernacularTitle></Article>") if vernacular else xml
+    assert pubmed.clean(xml.encode()) == "  ".join(filter(None, (shown, "An abstract. It ends.")))
+
+
+@pytest.mark.parametrize(
+    "abstract",
+    ["[ABSTRACT NOT AVAILABLE]", "n/a.", "No abstract available.", "Abstract is not available", " [Not Available]. "],
+)
+def test_a_placeholder_is_no_abstract(abstract):
+    assert pubmed.clean(article(1, abstract=abstract).encode()) == Dropped("without_abstract")
+    parts = f"<AbstractText>{abstract}</AbstractText><AbstractText>No abstract art. It is known.</AbstractText>"
+    assert pubmed.clean(article(1, abstract=parts).encode()) == "A title.  No abstract art. It is known."

@@ -177,6 +177,7 @@ def test_number_of_ranks(environ, expected):
         ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
         ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
         ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
+        ([], {"NUM_GPUS": "4"}, "NUM_GPUS=4: has no effect on run.sub, whose ranks are the job's tasks"),
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
         ([], {"SLURM_JOB_NUM_NODES": "0"}, "SLURM_JOB_NUM_NODES=0: must be a whole number of at least 1"),
@@ -194,9 +195,7 @@ def test_wrong_values_are_refused(job, typed, changed, expected):
 
 
 def test_other_programs_variables_are_none_of_ours():
-    others = (
-        "CONTAINER_NAME DATASET_DIR DEVICE_ID XDG_DATA_DIRS SLURM_CONTAINER_IMAGE SLURM_JOB_ID NUM_GPUS HOSTNAME PATH"
-    )
+    others = "CONTAINER_NAME DATASET_DIR DEVICE_ID XDG_DATA_DIRS SLURM_CONTAINER_IMAGE SLURM_JOB_ID HOSTNAME PATH"
     run_sub.refuse_mistyped(dict.fromkeys(others.split(), "x"), phase=1)
     run_sub.refuse_mistyped({"BATCH_SIZE": ""}, phase=1)
 

@@ -255,6 +255,23 @@ def test_damaged_and_unfinished_stages(work, capsys):
     assert "not finished, so not verified" in output
 
 
+@pytest.mark.parametrize(
+    "name,way_out",
+    [
+        ("sharded/custom/manifest.json", "delete the folder .*sharded/custom, and run the stage again"),
+        (
+            "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
+            "delete it and the file that it describes, and run the stage again",
+        ),
+    ],
+)
+def test_an_empty_manifest_has_a_way_out_that_is_not_refused(work, capsys, name, way_out):
+    (work / name).write_text("{}")
+    with pytest.raises(UserError, match="as said above; do what is said there, since --repair cannot"):
+        run(work, "verify")
+    assert re.search(f"names no stage\\): {way_out}", capsys.readouterr().out)
+
+
 def test_records_of_an_older_text_are_noted(work, capsys):
     shutil.rmtree(work / "sharded")
     run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2, "--random_seed", 7)

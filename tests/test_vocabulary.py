@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -231,3 +232,33 @@ def test_casing_of_a_vocabulary_shows_in_its_capitals():
     assert guess_casing(["강은", "##은", "북쪽", "a"]) == (True, False)  # NFD would break syllables into letters
     assert guess_casing(["गाँव", "में", "है"]) == (True, False)  # and take vowel signs away
     assert guess_casing(["中", "国", "a", "##b"]) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "own.model"])
+def test_words_that_are_no_language_are_left_out_and_counted(tmp_path, capsys, name):
+    english = "the river flows into the sea and the sea is deep. " * 20
+    words = ["ACGT" * 75_000, "aGVsbG8+d29y/bGQ=" * 100, "ж" * 1001]
+    texts = {"with.txt": " ".join([english, *words, english]), "without.txt": " ".join([english, english])}
+    kept = "今天天气好。" * 300 + " " + "й" * 1000
+    counts = {}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(f"{text} {kept}\n", encoding="utf-8")
+        lines = [tmp_path / file]
+        train = vocabulary.train_sentencepiece if name.endswith("model") else vocabulary.train_vocabulary
+        counts[file] = train(lines, 80, UNCASED)
+        said = capsys.readouterr().out
+        assert said == (
+            "left out: 3 words of more than 1,000 characters (base64, DNA and the like)\n" * (file == "with.txt")
+        )
+    if not name.endswith("model"):
+        assert counts["with.txt"] == counts["without.txt"] and {"и", "今"} <= {*counts["with.txt"]}
+
+
+@pytest.mark.parametrize("vocab_size,is_said", [(1200, True), (40, False)])
+def test_a_text_too_small_for_the_vocabulary_says_so(tmp_path, capsys, vocab_size, is_said):
+    text = "the river flows into the sea and the sea is deep. " * 20
+    preparation.shard(tmp_path, [text, text + "Or not."], "--n_training_shards", 1, "--n_test_shards", 1)
+    preparation.run(tmp_path, "create_vocab", "--vocab_size", vocab_size)
+    size = len(load_pieces(tmp_path / "vocab/custom/vocab.txt"))
+    warning = f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {size:,} pieces"
+    assert (warning in capsys.readouterr().err) == is_said and (size < vocab_size) == is_said

@@ -12,7 +12,7 @@ import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, wiki, xml_files
+from data.corpora import extracted, formatting, wiki, xml_files
 from data.corpora.formatting import BadRecord, Document, Dropped
 
 HEAD = (
@@ -44,10 +44,10 @@ PAGES = (
 
 def read(paths, place=None, reads_ahead=False):
     """Pages and batch of each piece, and what is damaged."""
-    dumps = wiki.Dumps(paths)
+    dumps = wiki.Dumps(paths, wiki.clean)
     batches = dumps.batches(place or {})
     pieces = (
-        ([wiki.clean_piece(piece) for piece in batch.documents], batch)
+        ([wiki.clean_piece(piece, clean_page=wiki.clean) for piece in batch.documents], batch)
         for batch in (list(batches) if reads_ahead else batches)
     )
     return [(pages, batch._replace(documents=())) for pages, batch in dumps.join(pieces)], dumps.damages
@@ -114,7 +114,7 @@ def test_report_of_pieces_with_their_title():
 
 def test_a_title_of_any_length_takes_linear_time():
     title, num_lines = "x" * 50_000, 100
-    report = wiki.clean_extracted(title + "\n=" * num_lines, keep_report=True).report
+    report = extracted.clean(title + "\n=" * num_lines, keep_report=True).report
     assert len(report) == num_lines and max(map(len, report)) < 300
 
 
@@ -290,14 +290,14 @@ Empty
 
 def test_what_wikiextractor_has_written_is_read(tmp_path):
     with pytest.raises(UserError, match="holds no file like AA/wiki_00"):
-        wiki.find_extracted(tmp_path)
+        extracted.find_files(tmp_path)
     (tmp_path / "AA").mkdir()
     path = tmp_path / "AA/wiki_00"
     path.write_text(EXTRACTED)
-    assert wiki.find_extracted(tmp_path) == [path]
-    (batch,) = wiki.read_extracted([path], {})
+    assert extracted.find_files(tmp_path) == [path]
+    (batch,) = extracted.read_batches([path], {})
     assert batch.input_bytes == path.stat().st_size
-    one, empty = (wiki.clean_extracted(article, keep_report=True) for article in batch.documents)
+    one, empty = (extracted.clean(article, keep_report=True) for article in batch.documents)
     assert one[:3] == ("The one is large <or not>.  It ends.", "One", {"fragments": 1})
     assert one.report == ["fragments\tOne\tSection heading"] and empty[:2] == ("", "Empty")
 
@@ -305,7 +305,7 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     "content,message",
     [
-        ('{"id": "12", "text": "One."}', "wiki_00, line 1: no <doc ...>.*--input_format=jsonl"),
+        ("One.", "wiki_00, line 1: neither <doc ...> nor a JSON object.*: run wikiextractor again"),
         (EXTRACTED[:150], "ends inside an article"),
         (
             EXTRACTED.replace("</doc>", "</dob>", 1),
@@ -317,7 +317,7 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
     path = tmp_path / "wiki_00"
     path.write_text(content)
     with pytest.raises(UserError, match=message):
-        list(wiki.read_extracted([path], {}))
+        list(extracted.read_batches([path], {}))
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])

@@ -190,3 +190,23 @@ def test_brackets_that_are_never_opened_take_linear_time():
     number = 200_000
     assert paragraphs_of("{{" * number + "]]" * number + "\n\nThe end.") == ["The end."]
     assert paragraphs_of("[[a " * number + "]]" * number + "\n\nThe end.")[-1] == "The end."
+
+
+@pytest.mark.parametrize("end", ["", "; and", "; or", ",", " ;"])
+def test_a_list_that_is_one_sentence_is_kept_whole_or_not_at_all(end):
+    items = [f"the {what} of the water{end or ';'}" for what in ("keeping", "selling")]
+    tidied = [item.replace(" ;", ";") for item in items]
+    whole = "\n".join(f"* {item}" for item in items)
+    assert paragraphs_of(f"{whole}\n\n* the drinking of the water.\n* It is another one, by itself.") == [
+        f"{' '.join(tidied)} the drinking of the water.",
+        "It is another one, by itself.",
+    ]
+    removed = []
+    assert wikitext.paragraphs_of(f"{whole}\n* the drinking\n\nText ends it.", removed) == ["Text ends it."]
+    assert removed == [("list_items", f"{' '.join(tidied)} the drinking")]
+
+
+def test_items_that_are_sentences_stay_apart():
+    assert paragraphs_of(
+        "* One of the items is a sentence.\n* So is this one here.\n* Paris, Ohio\n* It is the last of them."
+    ) == ["One of the items is a sentence.", "So is this one here.", "It is the last of them."]

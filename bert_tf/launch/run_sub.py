@@ -109,7 +109,14 @@ def variables_of(phase: int) -> dict[str, str]:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable that is probably a mistyped one, such as BATCH_SIZE for BATCHSIZE."""
+    """Raises `UserError` for a variable that has no effect: NUM_GPUS, or one that is probably mistyped, such as
+    BATCH_SIZE for BATCHSIZE.
+    """
+    if environ.get("NUM_GPUS"):
+        raise UserError(
+            f"NUM_GPUS={environ['NUM_GPUS']}: has no effect on run.sub, whose ranks are the job's tasks: say it by "
+            f"sbatch's -N and --ntasks-per-node, as in {_USAGE}, and take it out: env -u NUM_GPUS sbatch ..."
+        )
     read = {*variables_of(phase).values(), *_OTHERS}
     meant = {name.replace("_", ""): name for name in read}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase

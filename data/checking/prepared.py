@@ -76,10 +76,12 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
 
 def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
-    for dataset in registry.DATASETS:
+    datasets = layout.datasets()
+    for dataset in datasets:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
-    for corpus in registry.FORMATTED_FILES:
-        yield "text_formatting", corpus, layout.formatted_manifest(corpus)
+    for corpus in datasets:
+        if registry.dataset_named(corpus).formatted_file:
+            yield "text_formatting", corpus, layout.formatted_manifest(corpus)
     for stage, parent, pattern, name in (
         ("sharding", layout.sharded, "*", "manifest.json"),
         ("create_vocab", layout.vocab, "*", "vocab.txt.manifest.json"),
@@ -92,7 +94,7 @@ def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
 
 def find_prepared(layout: Layout, dataset: str | None) -> list[Prepared]:
     """All stages of a dataset and the corpora that it is made of, or of all datasets; in the order of the stages."""
-    wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
+    wanted = {dataset, *registry.parts_of(dataset)} if dataset else None
     found = [
         read_stage(stage, of, path)
         for stage, of, path in _places(layout)
@@ -113,6 +115,11 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
         options["input_files"] = [str(layout.root / entry.file) for entry in prepared.header.inputs]
+        # Of several kinds, tables are told by their suffix whatever the option says, and other kinds only by "auto".
+        kinds = {*str(options.get("input_format", "auto")).split("+")}
+        if len(kinds) > 1:
+            kinds.discard("parquet")
+            options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
     if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
         options["max_bad_records"] = num_bad
     if prepared.stage == "create_vocab":
@@ -140,6 +147,6 @@ def command_again(prepared: Prepared, layout: Layout, **changes: Any) -> str:
     options = options_of(prepared, layout)
     if prepared.stage == "text_formatting":
         # Some arguments, such as the sample's format and encoding, are not options.
-        read = ("action", "dataset", "keep_duplicates", *registry.DATASETS[prepared.dataset].options)
+        read = ("action", "dataset", "keep_duplicates", *registry.dataset_named(prepared.dataset).options)
         options = {name: value for name, value in options.items() if name in read}
     return command(**{**options, **changes})

@@ -127,7 +127,7 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
             for path in layout.download_folder(corpus).rglob("*")
             if path.is_file() and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))
         ]
-    if stage == "text_formatting" and corpus in registry.FORMATTED_FILES:
+    if stage == "text_formatting" and registry.dataset_named(corpus).formatted_file:
         return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
     return []
 
@@ -150,13 +150,13 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
     done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
     if ("sharding", dataset) in done:
         return _next_records(dataset, found, layout)
-    if dataset not in registry.CORPORA_OF:
+    if not registry.parts_of(dataset):
         return [] if ("download", dataset) in done else [command("download", dataset)]
 
     def is_there(stage: str, corpus: str) -> bool:
         return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
 
-    for corpus in registry.CORPORA_OF.get(dataset, ()):
+    for corpus in registry.parts_of(dataset):
         if is_there("text_formatting", corpus):
             continue
         if corpus == "custom":
@@ -208,12 +208,12 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 def _print_dataset(dataset: str, layout: Layout) -> None:
     found = find_prepared(layout, dataset)
     print(dataset)
-    for stage in stages.STAGES if dataset in registry.CORPORA_OF else ("download",):
+    for stage in stages.STAGES if registry.parts_of(dataset) else ("download",):
         of_stage = [prepared for prepared in found if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
         blocks += [
             (corpus, _describe_placed(placed))
-            for corpus in registry.CORPORA_OF.get(dataset, (dataset,))
+            for corpus in registry.parts_of(dataset) or (dataset,)
             if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
         ]
         if not blocks and (stage, dataset) != ("download", "custom"):
@@ -229,12 +229,12 @@ def _all_datasets(layout: Layout) -> list[str]:
     found = find_prepared(layout, None)
     placed = {
         corpus
-        for corpus in registry.FORMATTED_FILES
+        for corpus in filter(registry.parts_of, layout.datasets())
         for stage in CORPUS_STAGES
         if _placed_by_hand(layout, stage, corpus)
     }
     own = {prepared.dataset for prepared in found if prepared.stage not in CORPUS_STAGES}
-    parts = {corpus for dataset in own for corpus in registry.CORPORA_OF.get(dataset, ())}
+    parts = {corpus for dataset in own for corpus in registry.parts_of(dataset)}
     return sorted(own | (placed | {prepared.dataset for prepared in found}) - parts)
 
 

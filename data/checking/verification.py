@@ -333,10 +333,12 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
         of = f" of {options.dataset}" if options.dataset else ""
         raise UserError(f"nothing{of} has been prepared below {layout.root}: --action status says what to begin with")
     broken: list[Path] = []
+    can_repair = False
     made: dict[Path, str] = {}
     for prepared in found:
         made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
+        can_repair = can_repair or any(fault.repair != Repair.BY_HAND for fault in left)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
             print(f"  note: made from another {stale} than there is now", flush=True)
@@ -345,4 +347,6 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
         way_out = "the same command with --repair makes again exactly what is broken"
         if options.repair:
             way_out = "what could not be made again must be repaired by hand"
+        elif not can_repair:
+            way_out = "do what is said there, since --repair cannot"
         raise UserError(f"broken: {broken[0]}{more}, as said above; {way_out}")

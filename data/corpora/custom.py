@@ -1,4 +1,8 @@
-"""The user's own text: a document is a file, a line, the lines between blank lines, a JSON line or a table row."""
+"""The user's own text: a document is a file, a line, the lines between blank lines, a JSON line or a table row.
+
+Of documents between blank lines, each line may be a sentence (format "sentences", Google's input for BERT); then these
+sentences are kept. In all other formats sharding finds the sentences.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,23 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line, as_marked_line
 
-INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
+INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
 TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
 TABLE_SUFFIX = ".parquet"
+
 # This many rows of a table are decoded at once, but large rows one by one.
 _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
 _COLUMN_BUFFER_BYTES = 1 << 20
 # pyarrow holds a decompressed page twice: this keeps the reading process below 1 GiB.
 LARGEST_PAGE_BYTES = 256 << 20
+
+
+class Sentences(str):
+    """A document with a sentence on each line."""
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
@@ -115,6 +124,8 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
         yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
         yield from text_files.blank_line_separated(path, lines)
+    elif input_format == "sentences":
+        yield from map(Sentences, text_files.blank_line_separated(path, lines))
     else:
         yield from filter(None, lines)
 
@@ -162,6 +173,8 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
                     "name one by --text_column"
                 )
+            if table.schema_arrow.names.count(column) > 1:
+                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
             row = 0
             for group in range(table.num_row_groups):
                 row_group = table.metadata.row_group(group)
@@ -196,7 +209,7 @@ def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord
     if not isinstance(text, str):
         return BadRecord(f"{where}: no text in column {column!r}")
     if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(f"{path}, {where}")
+        raise text_files.document_too_large(f"{path}, {where}", "split it into several rows")
     return text
 
 
@@ -234,4 +247,4 @@ def _paragraphs(document: str) -> Iterator[str]:
 
 
 def clean(document: str) -> str:
-    return as_line(_paragraphs(document))
+    return as_marked_line(document.split("\n")) if isinstance(document, Sentences) else as_line(_paragraphs(document))

@@ -28,7 +28,7 @@ from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
-from data.sharding.sentences import PARAGRAPH_SEPARATOR
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19
@@ -45,7 +45,7 @@ _LONGEST_TITLE = 255
 _BYTES_IN_FLIGHT = 1 << 27
 
 _WORD = re.compile(r"[^\W_]+")
-_STOP = re.compile("[.!?…。！？｡।॥؟۔]")
+_STOP = re.compile(f"[.!?…。！？｡।॥؟۔{SENTENCE_END}]")
 # Text without a full stop (speech, verse) counts if it has more words than a title.
 MIN_WORDS_WITHOUT_STOP = 8
 
@@ -117,6 +117,12 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
+def as_marked_line(sentences: Iterable[str]) -> str:
+    """Joins sentences that sharding is to keep, with a mark after each; white space within one as in `as_line`."""
+    normal = (" ".join(sentence.split()) for sentence in sentences)
+    return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
+
+
 def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """The files that are still to be read from a place on, each with the place inside it."""
     for number in range(place.get("file", 0), len(paths)):
@@ -171,7 +177,7 @@ def has_words(text: str, number: int) -> bool:
 
 
 def has_sentence(line: str) -> bool:
-    """Whether there is a word, and either a full stop or the like or more words than in a title."""
+    """Whether there is a word, and either a sentence's end or more words than in a title."""
     return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
 
 

@@ -32,6 +32,16 @@ _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
 _TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
+# What stands where there is no title or abstract: "[Not Available].", "[In Process Citation]",
+# "[ABSTRACT NOT AVAILABLE]", "No abstract available.", "n/a".
+_PLACEHOLDER = re.compile(
+    r"[\W_]*(?:(?:the )?(?:article |original )?(?:title|abstract) )?(?:is )?(?:currently )?"
+    r"(?:not (?:yet )?(?:available|provided|applicable|supplied)|unavailable|n\W?a|in process citation)[\W_]*|"
+    r"[\W_]*no (?:english |article )?(?:title|abstract)(?: (?:is |was )?(?:available|provided|supplied|given))?[\W_]*",
+    re.IGNORECASE,
+)
+# Older records have these tags as text.
+_ESCAPED_TAG = re.compile(r"</?(?:b|i|u|sub|sup)>")
 _FORMULAS = frozenset({"math", "DispFormula"})
 
 
@@ -151,19 +161,25 @@ def _text(element: ElementTree.Element | None) -> str:
         if name not in _FORMULAS:
             pieces.append(_text(part))
         pieces.append(part.tail or "")
-    return "".join(pieces)
+    return _ESCAPED_TAG.sub("", "".join(pieces))
+
+
+def _says_something(text: str) -> bool:
+    return bool(text.strip()) and not _PLACEHOLDER.fullmatch(" ".join(text.split()))
 
 
 def _paragraphs(xml: bytes) -> list[str]:
-    """Title and parts of the abstract; empty where there is no abstract."""
+    """Title (in the article's own language, or the book's, if there is no other) and parts of the abstract; empty where
+    there is no abstract.
+    """
     root = ElementTree.fromstring(xml)
     abstract = root.find(".//Abstract")
     parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
-    if not any(part.strip() for part in parts):
+    parts = list(filter(_says_something, parts))
+    if not parts:
         return []
-    title = " ".join(_text(root.find(".//ArticleTitle")).split())
-    if not title:
-        title = " ".join(_text(root.find(".//BookTitle")).split())
+    titles = (_text(root.find(f".//{name}")) for name in ("ArticleTitle", "VernacularTitle", "BookTitle"))
+    title = " ".join(next(filter(_says_something, titles), "").split())
     translated = _TRANSLATED.fullmatch(title)
     return [translated[1] if translated else title, *parts]
 

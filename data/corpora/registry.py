@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from data.corpora import books, custom, pubmed, sample, wiki
+from data.corpora import books, custom, extracted, pubmed, sample, wiki
 from data.corpora.formatting import Corpus
-from data.fetching.sources import SOURCES, Source
+from data.fetching.sources import SOURCES, Source, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
@@ -38,7 +38,7 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
 
     Raises: UserError where its files are missing; says how to get them.
     """
-    opener = DATASETS[options.dataset].open
+    opener = dataset_named(options.dataset).open
     assert opener
     corpus = opener(options.dataset, working_dir, options)
     return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
@@ -52,14 +52,15 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     # Omitted if off, so that text formatted before this option existed has the same arguments.
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
-        paths = wiki.find_extracted(working_dir / "extracted" / dataset)
-        clean = functools.partial(wiki.clean_extracted, **report)
+        paths = extracted.find_files(working_dir / "extracted" / dataset)
+        clean = functools.partial(extracted.clean, **report)
         return Corpus(
-            paths, functools.partial(wiki.read_extracted, paths), clean, {"skip_wikiextractor": True, **report}
+            paths, functools.partial(extracted.read_batches, paths), clean, {"skip_wikiextractor": True, **report}
         )
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
-    dumps = wiki.Dumps(paths, **report)
-    clean_piece = functools.partial(wiki.clean_piece, **report)
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
+    dumps = wiki.Dumps(paths, clean_page)
+    clean_piece = functools.partial(wiki.clean_piece, clean_page=clean_page)
     return Corpus(paths, dumps.batches, clean_piece, report, dumps.damages, dumps.join)
 
 
@@ -91,6 +92,11 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
     encoding = _encoding(options)
     format_of = custom.choose_formats(input_format, paths, **encoding)
     formats = sorted(set(format_of.values()))
+    if options.text_column != "text" and not {"jsonl", "parquet"} & {*formats}:
+        raise UserError(
+            f"text_column={options.text_column}: has no effect, because no input file is read as jsonl or parquet, but "
+            f"{' and '.join(formats)}: leave it out, or give --input_format=jsonl if the lines are JSON objects"
+        )
     # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
     batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
@@ -99,7 +105,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
 
 def _wiki_dataset(name: str) -> Dataset:
     options = ("skip_wikiextractor", "keep_report", "max_bad_records")
-    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, options)
+    return Dataset(wikipedia_of(name), f"{name}_one_article_per_line.txt", _open_wiki, options)
 
 
 DATASETS = {
@@ -122,17 +128,32 @@ DATASETS = {
 # Datasets that are only downloaded: questions, sentences, weights.
 DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
 
-# The corpora of each dataset to pre-train on.
-CORPORA_OF = {
-    name: dataset.made_of or (name,) for name, dataset in DATASETS.items() if dataset.made_of or dataset.formatted_file
-}
-FORMATTED_FILES = {name: dataset.formatted_file for name, dataset in DATASETS.items() if dataset.formatted_file}
+
+class Names(tuple[str, ...]):
+    """Names of datasets, and wikicorpus_<code> for the Wikipedia of any language."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and wikipedia_of(name) is not None)
 
 
-def corpora_of(dataset: str) -> tuple[str, ...]:
-    """Raises: UserError where `dataset` is not for pre-training."""
-    if dataset in DATASETS and (other := DATASETS[dataset].read_with):
-        raise UserError(f"dataset={dataset} is read together with {other}: --dataset={other}")
-    if dataset not in CORPORA_OF:
-        raise UserError(f"dataset={dataset} is not for pre-training; choose one of {', '.join(CORPORA_OF)}")
-    return CORPORA_OF[dataset]
+def dataset_named(name: str) -> Dataset:
+    """The dataset with this name, one of `DATASETS` or a Wikipedia; of an unknown one nothing is known."""
+    return DATASETS.get(name) or (_wiki_dataset(name) if wikipedia_of(name) else Dataset())
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The corpora of a dataset to pre-train on; empty for others."""
+    dataset = dataset_named(name)
+    return dataset.made_of or ((name,) if dataset.formatted_file else ())
+
+
+def corpora_of(name: str) -> tuple[str, ...]:
+    """As `parts_of`. Raises: UserError where the dataset is not for pre-training."""
+    if other := dataset_named(name).read_with:
+        raise UserError(f"dataset={name} is read together with {other}: --dataset={other}")
+    if not parts_of(name):
+        raise UserError(
+            f"dataset={name} is not for pre-training; choose one of {', '.join(filter(parts_of, DATASETS))}, or "
+            "wikicorpus_<code> for the Wikipedia of another language"
+        )
+    return parts_of(name)

@@ -204,11 +204,13 @@ def num_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def document_too_large(where: str) -> UserError:
+_AT_LINES = "split it into several; or let --dataset=custom split it at every line (--input_format=line)"
+_AT_BLANK_LINES = _AT_LINES.replace("split it at", "split it at blank lines (--input_format=paragraph) or at")
+
+
+def document_too_large(where: str, way_out: str = _AT_BLANK_LINES) -> UserError:
     return UserError(
-        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: "
-        "split it into several; or let --dataset=custom split it at blank lines "
-        "(--input_format=paragraph) or at every line (--input_format=line)"
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: {way_out}"
     )
 
 
@@ -251,18 +253,19 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
     while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
         number += 1
         if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
-            raise document_too_large(f"{path}, line {number:,}")
+            # No format splits a line.
+            raise document_too_large(f"{path}, line {number:,}", "break the line into several")
         yield line
 
 
-def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
+def document_lines(path: Path, lines: Iterable[str], way_out: str = _AT_BLANK_LINES) -> list[str]:
     """The lines of one document as a list. Raises: UserError where the document is too large."""
     found, num_bytes = [], 0
     for line in lines:
         found.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
-            raise document_too_large(str(path))
+            raise document_too_large(str(path), way_out)
     return found
 
 
@@ -273,4 +276,5 @@ def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:
     """
     lines = iter(lines)
     for line in filter(None, lines):
-        yield "\n".join(document_lines(path, itertools.chain([line], itertools.takewhile(bool, lines))))
+        group = itertools.chain([line], itertools.takewhile(bool, lines))
+        yield "\n".join(document_lines(path, group, _AT_LINES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -13,16 +14,19 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from data.corpora import formatting, text_files
+from data.corpora import formatting
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
-from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
+from data.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key
+from data.corpora.wikitext import Removed, paragraphs_of
 from data.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile, unpack
+from data.fetching.sources import wikipedia_of
 
-# Each dataset's wiki, as in the file names of published dumps.
-WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 # A dump's name has the wiki, date and kind; of one in several files each has a number.
 _PUBLISHED = re.compile(r"(?P<dump>.*-pages-articles.*?)(?P<part>[0-9]*)\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
+# MediaWiki's numbers of the namespaces of media, files and categories.
+_HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
+_MOST_HEAD_BYTES = 1 << 20
 # Half a second of a worker's time. The page or two cut at a piece's ends are left to the process that joins the pieces.
 BLOCKS_OF_A_PIECE = 2
 Paragraphs = Callable[[str, Removed], Iterable[str]]
@@ -34,7 +38,9 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
     Raises: UserError where there is none although it is `needed`, several dumps, or what is no file.
     """
-    wiki = WIKIS[dataset]
+    wikipedia = wikipedia_of(dataset)
+    assert wikipedia
+    wiki = wikipedia.wiki
     named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
     # The files of each published dump: whole or in parts, packed or not.
     dumps: dict[tuple[str, bool, bool], list[Path]] = {}
@@ -60,6 +66,54 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         check_file(path, "repair or delete it")
     if found and not named and not dumps:
         print(f"taking {found[0]} as the dump", flush=True)
+    return found
+
+
+def read_namespaces(paths: Iterable[Path]) -> Namespaces:
+    """The names of namespaces in English and in the language of the dump, whose <siteinfo> lists them.
+
+    Raises: UserError where a file is not written in the encoding that it declares.
+    """
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        found = _namespaces_of(_head(path))
+        if not found:
+            print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
+        for number, name in found:
+            names.setdefault(number, set()).add(namespace_key(name))
+    hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
+    return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
+
+
+def _head(path: Path) -> bytes:
+    """What stands before the first page, as UTF-8."""
+    head = b""
+    with XmlFile(path) as file:
+        for block in file.blocks():
+            head += block
+            if b"<page>" in head or len(head) > _MOST_HEAD_BYTES:
+                break
+    return head.partition(b"<page>")[0]
+
+
+def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
+    """(number, name) of each namespace in a dump's head, up to any damage."""
+    found: list[tuple[str, str]] = []
+    number = ""
+
+    def start(_: str, attributes: Mapping[str, str]) -> None:
+        nonlocal number
+        number = attributes.get("key", "")
+
+    def text(name: str) -> None:
+        if number and name.strip():
+            found.append((number, name))
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.CharacterDataHandler = start, text
+    with contextlib.suppress(expat.ExpatError):
+        parser.Parse(head, False)
     return found
 
 
@@ -135,10 +189,10 @@ class Dumps:
     If a file ends early or is damaged, the pages before that are kept, and `damages` holds a sentence about it.
     """
 
-    def __init__(self, paths: Sequence[Path], keep_report: bool = False):
+    def __init__(self, paths: Sequence[Path], clean_page: Callable[[bytes], Cleaned]):
         self.damages: list[str] = []
         self._paths = paths
-        self._keep_report = keep_report
+        self._clean_page = clean_page
         # The files being read, by number.
         self._open: dict[int, _OpenDump] = {}
 
@@ -148,10 +202,9 @@ class Dumps:
         Raises: UserError where a file is not written in the encoding that it declares.
         """
         self.damages += place.get("damages", ())
-        clean_page = functools.partial(clean, keep_report=self._keep_report)
         for path, begin in formatting.files_from(self._paths, place):
             with XmlFile(path) as file:
-                self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
+                self._open[begin["file"]] = dump = _OpenDump(file, begin, self._clean_page)
                 for piece in dump.pieces():
                     behind = {"file": begin["file"], "next": piece.next()}
                     yield Batch([piece], path, 0, behind, BLOCKS_OF_A_PIECE * BLOCK_BYTES)
@@ -179,7 +232,7 @@ def _cutter(path: Path) -> Cutter:
     return Cutter(path, ("page",), "mediawiki")
 
 
-def clean_piece(piece: Piece, *, keep_report: bool = False) -> CleanedPiece:
+def clean_piece(piece: Piece, *, clean_page: Callable[[bytes], Cleaned]) -> CleanedPiece:
     """Unpacks a piece and cleans the pages that lie in it."""
     text, cutter = unpack(piece), _cutter(piece.path)
     xml = b"".join(text.blocks)
@@ -187,7 +240,7 @@ def clean_piece(piece: Piece, *, keep_report: bool = False) -> CleanedPiece:
     elements = [] if start is None else cutter.cut(xml[start:])
     return CleanedPiece(
         before=xml[:start],
-        pages=[clean(element.xml, keep_report=keep_report) for element in elements],
+        pages=[clean_page(element.xml) for element in elements],
         behind=None if start is None else cutter.state,
         num_bytes=len(xml),
         file_end=text.end,
@@ -196,7 +249,8 @@ def clean_piece(piece: Piece, *, keep_report: bool = False) -> CleanedPiece:
     )
 
 
-def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:
+def clean_text(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:
+    """An article, of whose text `paragraphs_of` makes paragraphs."""
     removed: Removed = []
     line = as_line(paragraphs_of(text, removed))
     report = [report_line(reason, title, piece) for reason, piece in removed] if keep_report else []
@@ -204,25 +258,40 @@ def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) 
 
 
 def _texts_of(xml: bytes) -> dict[str, str]:
-    """The text of each element without others in it, by name; of several with the same name the last one's."""
+    """The text of each element without others in it, by name; of several with the same name the last one's.
+
+    Without what stands in <content>: there a revision has its other slots, such as data about a picture, while the
+    main slot's elements are the revision's own.
+    """
     texts: dict[str, str] = {}
     pieces: list[str] = []
+    is_in_slot = False
+
+    def start(name: str, _: object) -> None:
+        nonlocal is_in_slot
+        is_in_slot = is_in_slot or name == "content"
+        pieces.clear()
 
     def end(name: str) -> None:
-        texts[name] = "".join(pieces)
+        nonlocal is_in_slot
+        if not is_in_slot:
+            texts[name] = "".join(pieces)
+        is_in_slot = is_in_slot and name != "content"
         pieces.clear()
 
     # Twice as fast as ElementTree, which processes every line separately.
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text, parser.buffer_size = True, len(xml)
-    parser.StartElementHandler = lambda name, attributes: pieces.clear()
+    parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = pieces.append
     parser.Parse(xml, True)
     return texts
 
 
-def clean(xml: bytes, *, keep_report: bool = False) -> Document | Dropped | BadRecord:
+def clean(
+    xml: bytes, *, keep_report: bool = False, namespaces: Namespaces = KNOWN_NAMESPACES
+) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
         page = _texts_of(xml)
@@ -237,63 +306,6 @@ def clean(xml: bytes, *, keep_report: bool = False) -> Document | Dropped | BadR
         return Dropped("other_namespaces", title)
     if "redirect" in page or _REDIRECT.match(text):
         return Dropped("redirects", title)
-    return _clean(title, text, paragraphs_of, keep_report)
-
-
-def find_extracted(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
-    found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-    if not found:
-        raise UserError(
-            f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
-            "wikiextractor writes; without --skip_wikiextractor the dump itself is "
-            "read, and wikiextractor is not needed"
-        )
-    return found
-
-
-def read_extracted(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
-    """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, its title first.
-
-    Raises: UserError where a file is something else, or ends inside an article.
-    """
-    return formatting.read_files(paths, place, _extracted_articles)
-
-
-def _extracted_articles(path: Path) -> Iterator[str]:
-    article: list[str] | None = None
-    with text_files.open_text(path) as file:
-        for number, line in enumerate(text_files.read_lines(path, file), 1):
-            if article is not None and line == "</doc>":
-                # The first line inside <doc> is the title.
-                yield "\n".join(text_files.document_lines(path, article))
-                article = None
-            elif line.startswith("<doc "):
-                if article is not None:
-                    raise UserError(
-                        f"{path}, line {number}: an article begins where the one before has no </doc>: run "
-                        "wikiextractor again"
-                    )
-                article = []
-            elif article is not None:
-                article.append(line)
-            elif line:
-                raise UserError(
-                    f"{path}, line {number}: no <doc ...>, with which wikiextractor begins an article (for its --json "
-                    "files use --dataset=custom --input_format=jsonl)"
-                )
-    if article is not None:
-        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
-
-
-def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:
-    for line in unescape(text).split("\n"):
-        if is_prose(line):
-            yield line
-        elif line:
-            removed.append(("fragments", line))
-
-
-def clean_extracted(article: str, *, keep_report: bool = False) -> Document:
-    title, _, text = article.partition("\n")
-    return _clean(title, text, _extracted_paragraphs, keep_report)
+    if page.get("model", "wikitext") != "wikitext":
+        return Dropped("other_models", title)
+    return clean_text(title, text, functools.partial(paragraphs_of, namespaces=namespaces), keep_report)

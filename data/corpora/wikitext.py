@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from data.corpora import wiki_templates
 from data.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
+from data.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
 
 # (reason, text) of each removed piece.
 Removed = list[tuple[str, str]]
@@ -35,15 +36,16 @@ _PARAGRAPH_END = re.compile(r"\n[ \t]*(?=[\n=*#:;]|\Z)")
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _KEPT_TAGS = (
     "abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|ins|"
-    "kbd|li|mark|nowiki|ol|onlyinclude|p|poem|q|rb|rp|rt|ruby|s|samp|small|span|strike|strong|sub|"
-    "sup|td|th|tr|tt|u|ul|var|wbr"
+    "kbd|li|mark|nowiki|ol|onlyinclude|p|phonos|poem|q|rb|rp|rt|ruby|s|samp|small|span|strike|strong|sub|"
+    "sup|td|templatestyles|th|tr|tt|u|ul|var|wbr"
 )
 _TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
 _BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
 _BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
 _QUOTES = re.compile("''+")
-_SWITCH = re.compile(r"__[A-Z]+__")
+# "__NOTOC__", in any language; "__init__" is none.
+_SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
 # References this long are not characters, and parsing them as numbers takes quadratic time.
 _LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
 # For text in which white space is single spaces. Patterns that begin with a fixed character are several
@@ -73,17 +75,15 @@ _REFERENCE_SECTIONS = frozenset(
     """.split(",")
 )
 
-# Namespaces whose links show a picture or nothing in the text: English and Chinese names.
-_HIDDEN_NAMESPACES = frozenset("file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
+# The end of a list item that the next one continues ("a;", "b; and", "c.").
+_CONTINUED = re.compile(r"[;；](?: ?[^\W\d_]{1,5})?$|[,，、](?: (?:and|or))?$")
+
 # Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
 # changes what is shown elsewhere, "-{...}-" alone only protects its content.
 _VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
 _VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?)\s*:\s*([^;]*)")
 _VARIANT_ORDER = ("zh-hans", "zh-cn", "zh", "zh-sg", "zh-my", "zh-hant", "zh-tw", "zh-hk", "zh-mo")
 _SILENT_FLAGS = frozenset("TH-")
-_LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-# Prefixes that look like languages but are projects: their links show their text.
-_PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
 
 # MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
@@ -96,29 +96,6 @@ _PROTECTED = str.maketrans("|=", "\x01\x02")
 
 def _unprotected(text: str) -> str:
     return text.replace("\x01", "|").replace("\x02", "=")
-
-
-def _render_link(content: str) -> str:
-    # A bar from {{!}} separates like a literal one.
-    target, *rest = content.replace("\x01", "|").split("|")
-    target = target.strip()
-    shown = rest[-1] if rest else target.lstrip(":")
-    prefix, colon, name = target.partition(":")
-    if colon:
-        prefix = prefix.strip()
-        if prefix.lower() in _HIDDEN_NAMESPACES:
-            return ""
-        if (
-            not rest
-            and _LANGUAGE_PREFIX.fullmatch(prefix)
-            and prefix not in _PROJECT_PREFIXES
-            and not name.startswith(" ")
-        ):
-            return ""
-    if rest and not shown.strip():
-        # The pipe trick: [[Paris (Texas)|]] shows Paris.
-        return target.partition("(")[0].partition(",")[0].strip()
-    return shown
 
 
 def _render_formula(content: str) -> str:
@@ -175,8 +152,9 @@ def _without_elements(text: str, removed: Removed) -> str:
 class _Brackets:
     """A stack of open brackets (innermost last) and the pieces of text around and inside them."""
 
-    def __init__(self, removed: Removed) -> None:
+    def __init__(self, removed: Removed, namespaces: Namespaces) -> None:
         self.pieces: list[str] = []
+        self._namespaces = namespaces
         self._open: list[tuple[str, int]] = []
         self._num_open = dict.fromkeys(_REASONS, 0)
         self._removed = removed
@@ -202,9 +180,11 @@ class _Brackets:
             return True
         shown: str | None = None
         if kind == "[[":
-            shown = _render_link(content)
+            shown = render_link(content, self._namespaces)
         elif kind == "{{":
-            shown = wiki_templates.render(content)
+            namespace, colon, name = content.partition(":")
+            is_named = colon and namespace_key(namespace) in self._namespaces.templates
+            shown = wiki_templates.render(name if is_named else content)
         if not shown:
             self._removed.append((_REASONS[kind], _unprotected(content)))
             if kind == "[[":
@@ -222,8 +202,8 @@ def _braces(length: int) -> list[str]:
     return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
 
 
-def _without_brackets(text: str, removed: Removed) -> str:
-    brackets = _Brackets(removed)
+def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> str:
+    brackets = _Brackets(removed, namespaces)
     position = 0
     for match in _BRACKETS.finditer(text):
         brackets.pieces.append(text[position : match.start()])
@@ -274,17 +254,30 @@ def unescape(text: str) -> str:
     return html.unescape(_LONG_CHARACTER_REFERENCE.sub("\ufffd", text))
 
 
+def _without_switches(text: str) -> str:
+    return _SWITCH.sub(lambda switch: "" if switch[1] == switch[1].upper() else switch[0], text)
+
+
+def without_tags(text: str, removed: Removed) -> str:
+    """Text whose lines are paragraphs and whose only markup is tags: without these and what else has no sentences.
+
+    Ends paragraphs with blank lines.
+    """
+    text = _without_elements(_COMMENT.sub("", text).replace("\n", "\n\n"), removed)
+    return _without_switches(_TAG.sub("", _BREAK.sub(" ", text)))
+
+
 def _without_inline_markup(text: str) -> str:
     text = _EXTERNAL_LINK.sub(_external_link_text, text)
     if "://" in text:
         text = _BARE_LINK.sub(_punctuation_after_link, text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
-    text = _SWITCH.sub("", _QUOTES.sub("", text))
+    text = _without_switches(_QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.
     return unescape(unescape(text)).replace("\u00ad", "").replace("\u200b", "")
 
 
-def _tidy(paragraph: str) -> str:
+def tidy(paragraph: str) -> str:
     """Cleans up after removed pieces: empty parentheses, repeated commas, stray spaces."""
     paragraph = " ".join(paragraph.split())
     if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
@@ -341,32 +334,50 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             yield kind, line
 
 
+def _whole_lists(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The blocks, tidied list items without their marks; items that the next one continues ("a;", "b; and", "c.") are
+    one, as they are one sentence.
+    """
+    held: list[str] = []
+    for kind, block in blocks:
+        if kind == "list_items":
+            block = tidy(block.lstrip("*#:; "))
+            held.append(block)
+            if _CONTINUED.search(block):
+                continue
+        if held:
+            yield "list_items", " ".join(held)
+            held = []
+        if kind != "list_items":
+            yield kind, block
+    if held:
+        yield "list_items", " ".join(held)
+
+
 def _passages(text: str, removed: Removed) -> Iterator[str]:
     reference_level = 0
-    for kind, block in _blocks(text):
+    for kind, block in _whole_lists(_blocks(text)):
         if kind == "headings":
             level = len(block) - len(block.lstrip("="))
             if not reference_level or level <= reference_level:
                 is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
                 reference_level = level if is_of_references else 0
         elif kind == "paragraphs":
-            kind, block = "fragments", _tidy(block)
+            kind, block = "fragments", tidy(block)
             if is_prose(block):
                 yield block
                 continue
-        elif kind == "list_items":
-            block = _tidy(block.lstrip("*#:; "))
-            if not reference_level and _is_sentence(block):
-                yield block
-                continue
+        elif kind == "list_items" and not reference_level and _is_sentence(block):
+            yield block
+            continue
         if block:
             removed.append((kind, block))
 
 
-def paragraphs_of(wikitext: str, removed: Removed) -> list[str]:
+def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:
     """The text passages of an article; appends everything else to `removed`, in the order of the steps."""
     text = _COMMENT.sub("", wikitext)
     text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
     text = _without_elements(text, removed)
-    text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed)
+    text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed, namespaces)
     return list(_passages(_without_inline_markup(text), removed))

@@ -31,6 +31,7 @@ from data.fetching.sources import (
     PubMed,
     RemoteFile,
     Source,
+    wikipedia_of,
 )
 from data.running.entries import FileEntry, read_manifest
 from data.running.manifest import Stage, clear_disk_errors
@@ -59,9 +60,9 @@ def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, 
     if dataset == "all":
         _download_all(root, sources, client)
         return
-    if dataset not in sources:
+    source = sources.get(dataset) or wikipedia_of(dataset)
+    if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
-    source = sources[dataset]
     files = _Collection(dataset, root / source.folder, client)
     with clear_disk_errors(files.folder):
         _DOWNLOADERS[type(source)](files, source)

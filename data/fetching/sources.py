@@ -8,6 +8,7 @@ PubMed publish checksums beside their files.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple, Union, get_args
 
@@ -104,3 +105,14 @@ def _read() -> dict[str, Source]:
 
 # Keys are lower-case names of datasets; "all" downloads them in this order.
 SOURCES = _read()
+
+_WIKIPEDIA = re.compile("wikicorpus_([a-z]{2,}(?:-[a-z]+)*)")
+
+
+def wikipedia_of(dataset: str) -> Dump | None:
+    """The Wikipedia of a dataset wikicorpus_<code>, where the code is the one in the wiki's address: en, zh-min-nan."""
+    match = _WIKIPEDIA.fullmatch(dataset)
+    if match is None:
+        return None
+    wiki = f"{match[1].replace('-', '_')}wiki"
+    return Dump(dataset, f"https://dumps.wikimedia.org/{wiki}/", wiki)

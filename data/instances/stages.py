@@ -27,6 +27,7 @@ from bert_tf.text.tokenizer import (
 )
 from bert_tf.text.vocabulary import UnknownTokens, check_casing
 from data.corpora import registry
+from data.fetching.sources import wikipedia_of
 from data.instances import pretraining_examples as examples
 from data.instances import tokens, vocabulary
 from data.layout import Layout, already_done, print_done, workers_of
@@ -67,10 +68,10 @@ def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     of_google = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
     if options.dataset == "wikicorpus_zh":
         of_google = GOOGLE_CHINESE_VOCABULARY
-    candidates = [
-        layout.vocab / options.dataset / "vocab.txt",
-        layout.download / "google_pretrained_weights" / of_google,
-    ]
+    candidates = [layout.vocab / options.dataset / "vocab.txt"]
+    # Google has no vocabulary of another single language.
+    if not wikipedia_of(options.dataset) or options.dataset in registry.DATASETS:
+        candidates.append(layout.download / "google_pretrained_weights" / of_google)
     for candidate in candidates:
         if candidate.is_file():
             print(f"vocab_file={candidate}", flush=True)

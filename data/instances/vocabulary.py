@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from bert_tf.text.vocabulary import (
 from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
 # The trainer allocates room for all pieces before it begins, and aborts where there is none.
@@ -48,30 +49,49 @@ MIN_PIECE_COUNT = 2
 MAX_TRAINING_BYTES = 1 << 30
 # The trainer takes 1.1 kB for each distinct word.
 MOST_WORDS = 400_000
-# Not counting ideographs: each is a separate word, and there are few distinct ones.
-_WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
+# Each is a separate word, and there are few distinct ones.
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+_WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+")
+# Longer words are base64, DNA and the like, and the trainer's time grows with the square of a word's length.
+LONGEST_WORD = 1000
+_LONG_WORD = re.compile(f"[!-~]{{{LONGEST_WORD + 1},}}|[^\\W{_IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
 # SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
 
 
-def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
-    """The paragraphs of all documents, or of every k-th of each file if the text exceeds `max_bytes`.
+def _without_long_words(text: str) -> tuple[str, int]:
+    """The text without words longer than `LONGEST_WORD`, and how many there are."""
+    may_have = max(map(len, text.split()), default=0) > LONGEST_WORD
+    return _LONG_WORD.subn(" ", text) if may_have else (text, 0)
+
+
+def _sampled_lines(
+    paths: Sequence[Path], description: str, max_bytes: int, *, says_what_is_left_out: bool = False
+) -> Iterator[str]:
+    """The paragraphs of all documents, or of every k-th of each file if the text exceeds `max_bytes`; without words
+    longer than `LONGEST_WORD`.
 
     Raises: UserError where a file is not UTF-8.
     """
     step = -(-sum(path.stat().st_size for path in paths) // max_bytes)
-    number = 0
+    number = num_left_out = 0
     for path, offset, line in formatted_lines(paths, description):
         number = number + 1 if offset else 0
         if number % step == 0:
             # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
-            yield from decoded(line, path, offset).strip().split(PARAGRAPH_SEPARATOR)
+            text = decoded(line, path, offset).replace(SENTENCE_END, PARAGRAPH_SEPARATOR)
+            text, num_long = _without_long_words(text)
+            num_left_out += num_long
+            yield from text.strip().split(PARAGRAPH_SEPARATOR)
+    if num_left_out and says_what_is_left_out:
+        words = "1 word" if num_left_out == 1 else f"{num_left_out:,} words"
+        print(f"left out: {words} of more than {LONGEST_WORD:,} characters (base64, DNA and the like)", flush=True)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for line in _sampled_lines(paths, "counting characters", max_bytes):
+    for line in _sampled_lines(paths, "counting characters", max_bytes, says_what_is_left_out=True):
         counts.update(line)
     return counts
 
@@ -237,4 +257,11 @@ def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: 
     counts = {"num_pieces": tokenizer.vocab_size}
     entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
     stage.complete(counts, {"vocabulary": [entry]})
+    if counts["num_pieces"] < vocab_size:
+        print(
+            f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {counts['num_pieces']:,} "
+            "pieces: add text, or use this vocabulary as it is",
+            file=sys.stderr,
+            flush=True,
+        )
     return counts

@@ -287,7 +287,9 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
         return None
     except (ValueError, RecursionError) as error:
         what = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is not a manifest"
-        raise UserError(f"{path} {what} ({error}): delete the folder {path.parent} and make it again") from error
+        # In other places there are files of other corpora beside it.
+        whole = f"the folder {path.parent}" if path.name == "manifest.json" else "it and the file that it describes"
+        raise UserError(f"{path} {what} ({error}): delete {whole}, and run the stage again") from error
 
 
 @functools.cache

@@ -3,7 +3,8 @@
 A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
 sentence if white space and something that can begin a sentence follow, unless the word before
 the stop is an abbreviation, an initial or a list number. Formatted files hold one document per line,
-with two spaces between paragraphs; these also end a sentence.
+with two spaces between paragraphs; these also end a sentence. A document whose sentences the user has given has a
+mark after each of them, and is split there and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ Splitter = Callable[[str], list[str]]
 
 METHODS = ("rules", "nltk")
 PARAGRAPH_SEPARATOR = "  "
+# U+001E RECORD SEPARATOR: white space, which formatting makes a single space of everywhere else. The last sentence has
+# one too, so that a document of a single sentence is told from running text.
+SENTENCE_END = "\x1e"
 
 # Abbreviations that never end a sentence ("Mr. Smith").
 _NEVER_LAST = frozenset(
@@ -175,5 +179,9 @@ def _nltk_splitter() -> Splitter:
 
 
 def get_splitter(method: str) -> Splitter:
-    """The function that splits a line into sentences. Raises: UserError where NLTK or its data are missing."""
-    return split_by_rules if method == "rules" else _nltk_splitter()
+    """The function that splits a line into sentences: at the user's marks or, where there are none, by the method.
+
+    Raises: UserError where NLTK or its data are missing.
+    """
+    split = split_by_rules if method == "rules" else _nltk_splitter()
+    return lambda text: text.split(SENTENCE_END)[:-1] if text.endswith(SENTENCE_END) else split(text)
