@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
-from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, split_paths, write_text
+from bert_tf.base.files import (
+    atomic_file,
+    atomic_folder,
+    check_folder,
+    check_output,
+    sha256_of_file,
+    split_paths,
+    write_text,
+)
 from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
@@ -114,3 +122,52 @@ def test_a_comma_in_a_path_that_stands_alone(tmp_path):
     for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
         assert split_paths(text) == [text]
     assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]
+
+
+def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "circle")
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    for name, fault in (
+        ("file", "file is a file, and must be a folder; name another"),
+        ("file/below", "file is a file, and must be a folder; name another"),
+        ("circle", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("circle/below", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("lost/below", "lost is a link that leads to nothing; correct the link, or name another"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x: {tmp_path}/{fault}$"):
+            check_folder(tmp_path / name, "--to=x")
+    for name in ("x" * 256, "/".join(["x" * 200] * 25)):
+        with pytest.raises(
+            UserError, match="^--to=x: the name is longer than the file system allows; name a shorter one$"
+        ):
+            check_folder(tmp_path / name, "--to=x")
+    for name in (".", "new", "new/below"):
+        check_folder(tmp_path / name, "--to=x")
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
+    ours, theirs, empty = (tmp_path / name for name in ("ours", "theirs", "empty"))
+    ours.write_text("mark, and more")
+    theirs.write_text("no mark")
+    empty.touch()
+
+    def check(path):
+        check_output(path, "--to=x", lambda beginning: beginning.startswith(b"mark"))
+
+    for path in (ours, empty, tmp_path / "new", tmp_path / "new/below"):
+        check(path)
+    with pytest.raises(
+        UserError, match="^--to=x is a file that this program has not written, so it is not overwritten"
+    ):
+        check(theirs)
+    os.mkfifo(tmp_path / "pipe")
+    for path, fault in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe", "is no regular file"),
+        (theirs / "x", ": .* is a file"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
+            check(path)
