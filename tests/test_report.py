@@ -176,7 +176,9 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
     assert "on each of its 2 ranks" in text
     # The line of a model that guesses: ln 8192 + ln 2.
     line = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]["layout"]["shapes"][-1]
-    assert line["y0"] == pytest.approx(math.log(8192) + math.log(2)) and "Dashed: guessing, ln V + ln 2 = 9.704." in text
+    assert (
+        line["y0"] == pytest.approx(math.log(8192) + math.log(2)) and "Dashed: guessing, ln V + ln 2 = 9.704." in text
+    )
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from bert_tf.base.errors import NO_SPACE, UserError
+from bert_tf.base.errors import NO_SPACE, MissingError, UserError
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
@@ -193,8 +193,10 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def check_file(path: Path, way_out: str) -> None:
     """Raises `UserError`, whose message ends with `way_out`, if `path` is not a regular file."""
+    if not path.exists():
+        raise MissingError(f"{path} does not exist; {way_out}")
     if not path.is_file():
-        raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
+        raise UserError(f"{path} is not a file; {way_out}")
 
 
 def read_json_object(path: Path, way_out: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from bert_tf.base.machine import count_cores
 from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
+REPORT = "report.html"
 _LOCK = ".lock"
 # Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
@@ -24,7 +25,7 @@ _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 _RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
 _WRITTEN = (
     *_RESULTS,
-    *(METRICS, "training_summary.txt", "report.html", "summaries", "mlflow_run_id", "pretrained"),
+    *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )
 
