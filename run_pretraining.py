@@ -139,7 +139,7 @@ def _max_eval_steps(num_ranks: int) -> int:
 
 
 def _replay() -> None:
-    if FLAGS.model_dir is None or FLAGS.use_horovod:
+    if not FLAGS.model_dir or FLAGS.use_horovod:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
@@ -168,17 +168,20 @@ def main(_: Sequence[str]) -> None:
         _plan()
         return
     for name in ("input_files", "model_dir", "num_train_steps"):
-        if FLAGS[name].value is None:
+        if FLAGS[name].value in (None, ""):
             raise UserError(f"--{name} is required")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import PretrainingConfig
     from bert_tf.memory.plan import Workload, check_unpacked, choose_split, with_scope
     from bert_tf.ranks.connect import connect
+    from bert_tf.run.run_folder import check_run_folder
     from bert_tf.training.pretraining import pretrain
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
+    if workers.is_chief:
+        check_run_folder(Path(FLAGS.model_dir), FLAGS.dllog_path)
     # The other ranks read after the chief, which makes missing indexes and pairs and decompresses GZIP shards.
     found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(lambda: found or _inputs())

@@ -48,10 +48,6 @@ def timed(call: Callable[[], Any]) -> tuple[float, float, dict[str, float]]:
     return figures.pop("wall_secs"), figures.pop("cpu_secs"), figures
 
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def versions() -> dict[str, str]:
     """The versions of the packages that this process has imported."""
     found = {}

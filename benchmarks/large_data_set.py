@@ -21,8 +21,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from benchmarks.child import peak_mib
 from benchmarks.frame import CHECKOUT, Bench, Variant
+from bert_tf.base.machine import memory_peak_mib
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
@@ -97,7 +97,7 @@ def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """What a rank does, in a separate process."""
 
     def run() -> dict[str, float]:
-        before, started = peak_mib(), time.perf_counter()
+        before, started = memory_peak_mib(), time.perf_counter()
         data = open_instances(settings["folder"], "input_files", SEQUENCE, MaskingRules())
         opened = time.perf_counter()
         order = GlobalOrder(data.copies, seed=1)
@@ -107,8 +107,8 @@ def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
             "shards": len(data.files),
             "opening them, s": opened - started,
             "order of the epoch, s": time.perf_counter() - opened,
-            "peak MiB then": peak_mib(),
-            "of that since the start": peak_mib() - before,
+            "peak MiB then": memory_peak_mib(),
+            "of that since the start": memory_peak_mib() - before,
         }
         if isinstance(data, RecordSet):
             takes = {"records read a second": lambda ranges: len(data.read(ranges))}
@@ -120,7 +120,7 @@ def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
             started = time.perf_counter()
             count = sum(take(order.ranges(start, GLOBAL_BATCH)) for start in range(0, READ_RECORDS, GLOBAL_BATCH))
             figures[name] = count / (time.perf_counter() - started)
-        return {**figures, "peak MiB at the end": peak_mib()}
+        return {**figures, "peak MiB at the end": memory_peak_mib()}
 
     return run
 

@@ -34,9 +34,9 @@ from typing import Any, Callable
 import numpy as np
 import psutil
 
-from benchmarks.child import peak_mib
 from benchmarks.frame import CHECKOUT, Bench, Variant, existing
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import memory_peak_mib
 from data.sharding import sharding
 
 NEEDS = "nothing; --dump for real markup"
@@ -293,7 +293,7 @@ def assignment(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
         start = time.monotonic()
         assigned = sharding.assign_documents(lengths, sharding.ShardingSettings(256, 256, 0.1, "rules", 12345))
         assert sum(map(len, sharding.lengths_by_shard(lengths, assigned, 512))) == num_documents
-        return {"wall_secs": time.monotonic() - start, "bytes": int(lengths.sum()), "peak": peak_mib()}
+        return {"wall_secs": time.monotonic() - start, "bytes": int(lengths.sum()), "peak": memory_peak_mib()}
 
     return run
 

@@ -35,7 +35,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
-    from bert_tf.base.files import checkout, split_paths
+    from bert_tf.base.files import check_folder, checkout, split_paths
     from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
@@ -286,10 +286,7 @@ def _check(options: argparse.Namespace) -> None:
 def _working_dir() -> Path:
     """The working directory. Raises: UserError if a part of its path is not a folder."""
     folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or (checkout() or Path()) / "data").absolute()
-    for place in (folder, *folder.parents):
-        if os.path.lexists(place) and not place.is_dir():
-            kind = "a link to nothing" if place.is_symlink() and not place.exists() else "a file"
-            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is {kind}, and must be a folder")
+    check_folder(folder, f"BERT_PREP_WORKING_DIR={folder}", writes=False)
     return folder
 
 

@@ -15,9 +15,10 @@
 #   DATA_FORMAT   records (default): TFRecords of both lengths, as in the published recipe; tokens: token files, which
 #                 take a thirtieth of the disk space (docs/preparing_data.md)
 #   DUPE_FACTOR   passes over the text, each with its own pairs; default 5
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd -P)
 export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$here}"
 
 fail() {
@@ -25,7 +26,7 @@ fail() {
   exit 2
 }
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-  sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 prep() {

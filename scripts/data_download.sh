@@ -13,8 +13,9 @@
 # Runs in a container of the Docker image "bert" if that image exists, else directly. All files are below
 # BERT_PREP_WORKING_DIR (default: data/). The same command resumes after an interruption. The variables
 # of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) have the same effect here.
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd -P)
 export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"
 
 fail() {
@@ -22,7 +23,7 @@ fail() {
   exit 2
 }
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-  sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 

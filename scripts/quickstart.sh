@@ -10,9 +10,11 @@
 #   --vocab_file FILE  your vocab.txt; by default one is made from the text
 #
 # The same command resumes after an interruption. Each combination of your files has its own results folder.
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
 typed_in=$PWD
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+self=$(readlink -f "$0")
+cd "$(dirname "$self")/.."
 
 # Settings, sized for two cores and a few minutes.
 bert_model=tiny
@@ -39,7 +41,7 @@ fail() {
   echo "error: $*" >&2
   exit 2
 }
-usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"; }
 absolute() { realpath -m -- "$1"; }
 
 # --- Arguments, checked before anything is installed -------------------------------------------

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Fine-tunes on a GLUE task and scores. --help lists the twelve positional arguments; DRY_RUN=1 shows what would
 # be done. The checkpoint 'none' starts from random weights (needs VOCAB_FILE).
-exec bash "$(dirname "${BASH_SOURCE[0]}")/python.sh" -m bert_tf.launch glue "$@"
+exec bash "$(dirname "$(readlink -f "$0")")/python.sh" -m bert_tf.launch glue "$@"

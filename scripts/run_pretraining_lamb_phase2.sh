@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
 # Phase 2 (length 512) of scripts/run_pretraining_lamb.sh, with the same fifteen arguments.
-exec bash "$(dirname "${BASH_SOURCE[0]}")/python.sh" -m bert_tf.launch pretraining_lamb_phase2 "$@"
+exec bash "$(dirname "$(readlink -f "$0")")/python.sh" -m bert_tf.launch pretraining_lamb_phase2 "$@"

@@ -11,20 +11,31 @@
 # (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod that
 # was built is kept below XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
 
+if [ -z "${BASH_VERSION:-}" ]; then
+  case ${ZSH_EVAL_CONTEXT:-}:$0 in
+    *:file:*) ;; # sourced in zsh; other shells then have their own name in $0
+    *.sh) exec bash "$0" "$@" ;;
+  esac
+  echo "error: only bash can source this; type 'bash scripts/setup.sh', then '. .venv/bin/activate'" >&2
+  return 2
+fi
 if [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
   # shellcheck disable=SC1091  # made by the first command of the line
-  bash "${BASH_SOURCE[0]}" "$@" && source "${BERT_VENV:-$(dirname "${BASH_SOURCE[0]}")/../.venv}/bin/activate"
+  bash "${BASH_SOURCE[0]}" "$@" && source "${BERT_VENV:-$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.venv}/bin/activate"
   return
 fi
+if shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+self=$(readlink -f "$0")
+root=$(cd "$(dirname "$self")/.." && pwd)
 cd "$root"
 venv="${BERT_VENV:-$root/.venv}"
+venv=${venv%/}
 python="$venv/bin/python"
 state="$venv-setup" # beside .venv, so that it survives when .venv is made again
 log="$state/setup.log"
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/bert_tf"
+cache="${XDG_CACHE_HOME:-${HOME:-$state}/.cache}/bert_tf"
 horovod_version=0.28.1
 started=$SECONDS
 child=""
@@ -33,6 +44,10 @@ say() { printf '[setup] %s\n' "$*"; }
 fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
+}
+refuse() { # what was typed
+  printf 'error: %s\n' "$*" >&2
+  exit 2
 }
 stop() { # on a signal: the running step must not go on in the background
   [[ -n "$child" ]] && kill -TERM -- "-$child" 2>/dev/null
@@ -275,6 +290,15 @@ lock() {
   fi
 }
 
+# Only what this set-up, or the module venv, has made is ever deleted.
+refuse_foreign_venv() {
+  [[ ! -L "$venv" ]] || refuse "$venv is a link to $(readlink "$venv"), and a link is neither followed nor deleted:" \
+    "remove it, or name the folder itself by BERT_VENV=$(readlink -m "$venv")"
+  [[ ! -e "$venv" || -d "$venv" ]] || refuse "$venv is a file; remove it, or name another place by BERT_VENV"
+  [[ ! -d "$venv" || -e "$venv/pyvenv.cfg" || -e "$state/dirty" || -z "$(ls -A "$venv")" ]] ||
+    refuse "$venv is a folder with files, but no virtual environment, and is not deleted: name another place by BERT_VENV"
+}
+
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
   local made_in
@@ -292,9 +316,14 @@ main() {
     case "$argument" in
       --test) want_tests=true level=test ;;
       --gpu) for_gpu=true ;;
-      *) fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--gpu] [--test]" ;;
+      -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"
+        exit 0
+        ;;
+      *) refuse "unknown argument '$argument'; usage: bash scripts/setup.sh [--gpu] [--test]" ;;
     esac
   done
+  refuse_foreign_venv
   flavour=cpu
   if in_container; then
     flavour=container

@@ -3,14 +3,35 @@
 #
 #   bash scripts/test.sh                      all but those marked `long` (about 15 minutes on 2 idle cores)
 #   bash scripts/test.sh --all                everything, as .ci/run does; `long` proves again, at greater length
-#   bash scripts/test.sh -m 'not slow'        arguments go to pytest
+#   bash scripts/test.sh -m 'not slow'        other arguments go to pytest: files, options of one letter, and
+#                                             --lf --ff --sw --co --pdb --durations=N --maxfail=N --tb=STYLE
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
+self=$(readlink -f "$0")
+cd "$(dirname "$self")/.."
 tier=(-m "not long")
 if [[ "${1:-}" == --all ]]; then
   tier=()
   shift
 fi
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+before=""
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"
+      exit 0
+      ;;
+    --lf | --ff | --sw | --co | --pdb | --durations=* | --maxfail=* | --tb=* | -[a-zA-Z]*) ;;
+    *)
+      # An option of one letter may have a value.
+      [[ "$before" == -[a-zA-Z] || -e "${argument%%::*}" ]] || {
+        echo "error: '$argument' is neither a file nor a known option; see bash scripts/test.sh --help" >&2
+        exit 2
+      }
+      ;;
+  esac
+  before=$argument
+done
 bash scripts/setup.sh --test
 # shellcheck disable=SC1091  # made by the line above
 source "${BERT_VENV:-.venv}/bin/activate"

@@ -47,7 +47,8 @@ def test_what_the_model_lacks_is_refused(model):
     for settings, message in (
         (Settings((3,)), r"--layers: 3: the model has layers 1 to 2"),
         (Settings((-4,)), r"--layers: -4"),
-        (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 3 and at most 32"),
+        (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 3, .* and at most 32"),
+        (Settings(max_seq_length=2), r"--max_seq_length=2: must be at least 3"),
     ):
         with pytest.raises(UserError, match=message):
             extract(model, TEXTS, settings)
@@ -83,6 +84,10 @@ def test_files(checkpoint, model, tmp_path):
     np.testing.assert_allclose(arrays["layer_-1"][:4], extracted[0].layers[-1], atol=2e-6)
     assert list(arrays["tokens"][:4]) == ["[CLS]", "the", "river", "[SEP]"]
     np.testing.assert_allclose(means["layer_-1"][0], extracted[0].layers[-1].mean(axis=0), atol=2e-6)
+    options = ["--max_seq_length=24", "--replace", "--layers", "-1,-2"]
+    for output in ("tokens.jsonl", "tokens.npz"):
+        run(checkpoint, "--input", tmp_path / "texts", "--output", tmp_path / output, *options)
+    np.testing.assert_array_equal(np.load(tmp_path / "tokens.npz")["layer_-1"], arrays["layer_-1"])
 
 
 def test_a_damaged_newest_checkpoint_is_named(tmp_path, capsys):
@@ -102,9 +107,19 @@ def test_mistakes(tmp_path):
     latin1.write_bytes(b"the\nriv\xe9re\n")
     empty.write_bytes(b"")
     (tmp_path / "old.jsonl").write_text("precious", encoding="utf-8")
+    (tmp_path / "ours.jsonl").write_text('{"linex_index": 0, "layers": []}', encoding="utf-8")
     for text, output, options, message in (
         (texts, "new.txt", [], "must end in .jsonl or .npz"),
-        (texts, "old.jsonl", [], "--replace"),
+        (texts, "ours.jsonl", [], f"^{tmp_path}/ours.jsonl exists; replace it with --replace"),
+        (
+            texts,
+            "old.jsonl",
+            ["--replace"],
+            f"--output={tmp_path}/old.jsonl is a file that this program has not written",
+        ),
+        (tmp_path / "old.jsonl", "old.jsonl", ["--replace"], "is a file that this program has not written"),
+        (texts, "texts/new.npz", [], f"--output={tmp_path}/texts/new.npz: {tmp_path}/texts is a file, and must be"),
+        (texts, f"{'x' * 252}.npz", [], "the name is longer than the file system allows; name a shorter one"),
         (texts, "new.npz", ["--layers=one"], "argument --layers: 'one' must be a whole number"),
         (texts, "new.npz", ["--layers="], "argument --layers: '' must be a whole number"),
         (texts, "new.npz", ["--max_seq_length=1_0"], "argument --max_seq_length: '1_0' must be a whole number"),

@@ -19,6 +19,8 @@ from bert_tf.base.files import (
     HEAD_BYTES,
     atomic_file,
     atomic_folder,
+    check_folder,
+    check_output,
     decoded_lines,
     read_json_object,
     sha256_of_file,
@@ -199,3 +201,52 @@ def test_a_json_object_that_contradicts_itself(tmp_path):
         UserError, match="a.json is not valid JSON .the field 'b' occurs twice .* as 1 and as 2.; way out"
     ):
         read_json_object(path, "way out")
+
+
+def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "circle")
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    for name, fault in (
+        ("file", "file is a file, and must be a folder; name another"),
+        ("file/below", "file is a file, and must be a folder; name another"),
+        ("circle", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("circle/below", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("lost/below", "lost is a link that leads to nothing; correct the link, or name another"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x: {tmp_path}/{fault}$"):
+            check_folder(tmp_path / name, "--to=x")
+    for name in ("x" * 256, "/".join(["x" * 200] * 25)):
+        with pytest.raises(
+            UserError, match="^--to=x: the name is longer than the file system allows; name a shorter one$"
+        ):
+            check_folder(tmp_path / name, "--to=x")
+    for name in (".", "new", "new/below"):
+        check_folder(tmp_path / name, "--to=x")
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
+    ours, theirs, empty = (tmp_path / name for name in ("ours", "theirs", "empty"))
+    ours.write_text("mark, and more")
+    theirs.write_text("no mark")
+    empty.touch()
+
+    def check(path):
+        check_output(path, "--to=x", lambda beginning: beginning.startswith(b"mark"))
+
+    for path in (ours, empty, tmp_path / "new", tmp_path / "new/below"):
+        check(path)
+    with pytest.raises(
+        UserError, match="^--to=x is a file that this program has not written, so it is not overwritten"
+    ):
+        check(theirs)
+    os.mkfifo(tmp_path / "pipe")
+    for path, fault in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe", "is no regular file"),
+        (theirs / "x", ": .* is a file"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
+            check(path)

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
-from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, lamb, launchers, pretraining, squad
+from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, hosts, lamb, launchers, pretraining, squad
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
@@ -117,6 +118,12 @@ def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "
     monkeypatch.setattr(launchers, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
     monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod and mpi)
     monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", address_of)
+
+
+def address_of(name, port):
+    if name == "nowhere":
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 def test_choice_of_launcher(monkeypatch):
@@ -465,10 +472,24 @@ def test_the_plan_of_phase_2_says_what_it_starts_from_and_a_dry_run_that_it_cann
     assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
 
 
+@pytest.mark.parametrize("name", ["plan.json", "report.html"])
+def test_files_of_others_in_the_results_folder_stay(checkout, name):
+    file = checkout / "run" / name
+    file.parent.mkdir()
+    file.write_text("<!DOCTYPE html>mine")
+    with pytest.raises(
+        UserError, match=f"^{file} is a file that this program has not written, so it is not overwritten"
+    ):
+        launch()
+    assert [path.name for path in file.parent.iterdir()] == [name] and file.read_text() == "<!DOCTYPE html>mine"
+
+
 def test_no_room_for_results(checkout, monkeypatch):
     (checkout / "file").write_text("")
     monkeypatch.setenv("RESULTS_DIR", str(checkout / "file" / "run"))
-    with pytest.raises(UserError, match="set RESULTS_DIR to another folder"):
+    with pytest.raises(
+        UserError, match=f"RESULTS_DIR={checkout}/file/run: {checkout}/file is a file, and must be a folder"
+    ):
         launch()
 
 
@@ -670,6 +691,10 @@ def test_random_weights_need_a_vocabulary(questions, monkeypatch):
     flags = squad_flags("none")
     assert "init_checkpoint" not in flags
     assert BertConfig.from_json_file(flags["bert_config_file"]) == BertConfig.preset("tiny", 50)
+    squad_flags("none")  # replaces its own file
+    flags["bert_config_file"].write_text('{"hidden_size": 128, "directionality": "bidi"}')
+    with pytest.raises(UserError, match="bert_config.json is a file that this program has not written"):
+        squad_flags("none")
 
 
 def test_missing_questions(questions):

@@ -257,14 +257,36 @@ BAD = [
         "",
         "precision (position 3) is '8': .*'fp16' is a value of precision",
     ),
-]
-
-# Script, what is typed, variables -> the note of a dry run about what would stop a real one.
-STOPPED = [
     ("pretraining_lamb", SMALL, "LAUNCHER=ssh", "LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
     ("pretraining_lamb", SMALL, "LAUNCHER=none", "LAUNCHER=none starts one process, but num_gpus is 2"),
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:2", "num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank(s)"),
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "HOSTS is for mpirun and horovodrun"),
+    ("pretraining_lamb", SMALL, "LAUNCHER=srun DATASET=books HOSTS=a:1,b:1", "HOSTS is for mpirun and horovodrun"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,nowhere:1", "HOSTS=a:1,nowhere:1: nowhere has no address (Name or service"),
+    ("pretraining_lamb", SMALL, "DATA_FORMAT=text", "DATA_FORMAT=text: must be records or tokens"),
+    ("pretraining_lamb", SMALL, "RESULTS_DIR=/dev/null/x", "RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
+    (
+        "pretraining_lamb",
+        SMALL,
+        "INIT_CHECKPOINT=base",
+        "bert_model (position 15) is tiny, 2 layers of 128, but .* 12 ",
+    ),
+    (
+        "pretraining_lamb",
+        SMALL,
+        "INIT_CHECKPOINT=gpt",
+        "gpt/config.json: the model's type is 'gpt2'; name a checkpoint",
+    ),
+    ("squad", SQUAD.replace(WEIGHTS, "base"), "", "bert_model (position 8) is large, 24 layers of 1024, but .* 12 "),
+    ("squad", SQUAD.replace(WEIGHTS, "gpt"), "", "gpt/config.json: the model's type is 'gpt2'; name a checkpoint"),
+    ("squad", SQUAD.replace(WEIGHTS, "none"), "", "checkpoint is 'none' (random weights), which needs VOCAB_FILE"),
+    ("glue", GLUE.replace(WEIGHTS, "base"), "", "bert_model (position 9) is large, 24 layers of 1024, but .* 12 "),
+    ("glue_inference", "MRPC", "RESULTS_DIR=/dev/null", "RESULTS_DIR=/dev/null: /dev/null is a file, and must be"),
+    ("finetune_train_benchmark", "base", "RESULTS_DIR=/dev/null", "RESULTS_DIR=/dev/null: /dev/null is a file, and"),
+]
+
+# Script, what is typed, variables -> the note of a dry run about what is missing, and would stop a real one.
+STOPPED = [
     ("pretraining_lamb", SMALL, "DATASET=books", "DATASET=books is not prepared for"),
     ("pretraining_lamb", SMALL, "DATA_DIR=/nonexistent", "no dataset is prepared"),
     ("pretraining_lamb", SMALL, "INIT_CHECKPOINT=/nonexistent", "INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
@@ -283,6 +305,12 @@ def call(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
+    for name, config in (
+        ("base/bert_config.json", '{"num_hidden_layers": 12, "hidden_size": 768}'),
+        ("gpt/config.json", '{"model_type": "gpt2"}'),
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(config)
     for name, value in {"CUDA_VISIBLE_DEVICES": "", "DRY_RUN": "1", "DATA_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 

@@ -1,8 +1,11 @@
-"""Cores by affinity and cgroup quotas, memory by cgroups. (GPUs: test_launch.)"""
+"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: test_launch.)"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +71,15 @@ def test_without_cgroups_the_affinity_counts():
 def test_memory(tmp_path, membership, files, expected):
     write(tmp_path, membership, files)
     assert memory_limit() == expected
+
+
+def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():
+    ask = "from bert_tf.base.machine import memory_peak_mib\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
+    nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n" + (
+        f"    subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", nested], cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True
+    )
+    small, large = map(float, answer.stdout.split())
+    assert small < 100 and 150 < large < 300

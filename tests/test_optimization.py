@@ -1,5 +1,7 @@
 """Optimisers against float64 references written here, and against tensorflow-addons' LAMB."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -448,10 +450,35 @@ def test_configuration_survives(optimizer):
         assert getattr(again, name, None) == getattr(optimizer, name, None), name
 
 
-@pytest.mark.parametrize("arguments", [{"beta_1": 1.0}, {"beta_2": 0.0}, {"epsilon": -1.0}, {"weight_decay": -0.1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"beta_1": 1.0}, {"beta_2": 0.0}, {"epsilon": -1.0}, {"weight_decay": -0.1}, {"global_clipnorm": math.nan}],
+)
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         NVLAMB(0.1, **arguments)
+
+
+@pytest.mark.parametrize("make", [NVLAMB, AdamW, LARS])
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, -1e-3, np.float32("nan")])
+def test_a_learning_rate_that_is_negative_or_not_finite_is_refused(make, rate):
+    with pytest.raises(ValueError, match=f"^learning_rate={rate}: must lie in "):
+        make(rate)
+    with pytest.raises(ValueError, match=f"^peak_learning_rate={rate}: must lie in "):
+        WarmupPolynomialDecay(rate, 0, 10)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "beta_1", "epsilon", "weight_decay"])
+@pytest.mark.parametrize("value", ["0.1", b"0.1", None])
+def test_what_is_no_number_is_refused_by_name(name, value):
+    with pytest.raises(TypeError, match=f"^{name}={value!r}: must be a number$"):
+        NVLAMB(**{name: value})
+
+
+def test_a_learning_rate_may_be_a_number_a_tensor_or_a_schedule():
+    for rate in (0.25, np.float32(0.25), tf.constant(0.25), tf.Variable(0.25), WarmupPolynomialDecay(0.25, 0, 10)):
+        np.testing.assert_allclose(NVLAMB(rate).current_learning_rate(), 0.25)
+    assert float(NVLAMB(0).current_learning_rate()) == 0
 
 
 @pytest.mark.parametrize("arguments", [{"momentum": 1.0}, {"trust_coefficient": 0.0}, {"weight_decay": -0.1}])

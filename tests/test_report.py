@@ -176,7 +176,9 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
     assert "on each of its 2 ranks" in text
     # The line of a model that guesses: ln 8192 + ln 2.
     line = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]["layout"]["shapes"][-1]
-    assert line["y0"] == pytest.approx(math.log(8192) + math.log(2)) and "9.704" in line["label"]["text"]
+    assert (
+        line["y0"] == pytest.approx(math.log(8192) + math.log(2)) and "Dashed: guessing, ln V + ln 2 = 9.704." in text
+    )
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
 
 
@@ -570,5 +572,42 @@ def test_command_writes_a_page_or_says_what_is_no_run(tmp_path):
     refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert refused.returncode == 2 and f"{tmp_path}: not a run folder" in refused.stderr
     assert not (tmp_path / "page.html").exists()
-    subprocess.run(command, check=True)
+    for _ in range(2):  # a page of ours is replaced
+        assert not subprocess.run(command, check=True, capture_output=True, text=True).stderr
     read_page(tmp_path / "page.html")
+
+
+def test_command_counts_the_lines_that_it_cannot_read(tmp_path):
+    run = make_run(tmp_path / "run", [start(), train(10)])
+    with open(run / "metrics.jsonl", "ab") as file:
+        file.write(b'{"event": "train", "upda\n\n\xff\xfe7\n')
+    command = [sys.executable, "-m", "bert_tf.report", "--output", str(tmp_path / "page.html"), str(run)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stderr.startswith(f"warning: {run}/metrics.jsonl: 2 line(s) are no reports of a run")
+    assert "Unreadable lines of metrics.jsonl 2 " in text_of(tmp_path / "page.html")
+
+
+def test_command_overwrites_only_a_page_of_its_own(tmp_path):
+    run = make_run(tmp_path / "run", [start(), train(10)])
+    log = run / "metrics.jsonl"
+    was = log.read_bytes()
+    for output, fault in (
+        (log, f"--output={log} is a file that this program has not written, so it is not overwritten"),
+        (log / "page.html", f"--output={log}/page.html: {log} is a file, and must be a folder; name another"),
+        ("", "argument --output: must not be empty"),
+    ):
+        command = [sys.executable, "-m", "bert_tf.report", "--output", str(output), str(run)]
+        refused = subprocess.run(command, capture_output=True, text=True)
+        assert refused.returncode == 2 and refused.stderr.startswith(f"error: {fault}"), refused.stderr
+        assert refused.stderr.count("\n") == 1 and log.read_bytes() == was
+
+
+def test_no_text_lies_on_the_curves_or_runs_out_of_a_chart(tmp_path):
+    """The dashed line's name is in the caption, and a short last phase's name ends where the chart does."""
+    runs = [whole_phase(tmp_path / "phase_1"), make_run(tmp_path / "phase_2", [start(), train(20), end(20)])]
+    write_report(runs, tmp_path / "report.html")
+    figure = figures_of(tmp_path / "report.html")["Next-sentence accuracy"]
+    assert not any("label" in shape for shape in figure["layout"]["shapes"])
+    assert "Dashed: always the commoner answer, 56 %." in text_of(tmp_path / "report.html")
+    first, last = figure["layout"]["annotations"]
+    assert (first["x"], first.get("xanchor")) == (0, None) and (last["x"], last["xanchor"]) == (120, "right")

@@ -75,7 +75,7 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity": []}', "\xff"])
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UserError, match="config.json (is not valid JSON|holds no)"):
+    with pytest.raises(UserError, match="config.json( is not valid JSON| holds no|: byte 0 is not UTF-8)"):
         RunFolder(tmp_path).check({}, False, {})
 
 
@@ -87,7 +87,9 @@ def test_folder_of_unknown_origin_is_refused(tmp_path):
 
 def test_unusable_folder_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be used"):
+    with pytest.raises(
+        UserError, match=f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be a folder"
+    ):
         RunFolder(tmp_path / "file" / "run")
 
 
@@ -99,8 +101,28 @@ def test_a_folder_in_place_of_a_result_is_refused_at_the_start(tmp_path, name):
     with pytest.raises(UserError, match=f"{name} is a folder, and the run's results belong there; remove it"):
         RunFolder(tmp_path)
     (tmp_path / name).rmdir()
+    RunFolder(tmp_path)
     (tmp_path / name).write_text("of the run before")
     RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"])
+def test_a_folder_that_no_run_has_made_keeps_its_files(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=f"is no run's, but holds {name}, which a run would overwrite; choose a new"):
+        RunFolder(tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_dllogger_s_lines_are_appended_only_to_such_a_file(tmp_path):
+    log = tmp_path / "log.json"
+    log.write_text('{"of": "mine"}\n')
+    with pytest.raises(UserError, match=f"^--dllog_path={log} is a file that this program has not written"):
+        RunFolder(tmp_path / "run", str(log))
+    assert not (tmp_path / "run").exists()
+    for text in ("", 'DLLL {"type": "LOG"}\n'):
+        log.write_text(text)
+        RunFolder(tmp_path / "run", str(log))
 
 
 def test_provenance_names_versions():

@@ -21,8 +21,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from benchmarks.child import peak_mib
 from benchmarks.variants.shared import LEARNING_RATE, random_batch
+from bert_tf.base.machine import memory_peak_mib
 from bert_tf.interchange.google import to_our_name
 
 Settings = dict[str, Any]
@@ -336,6 +336,6 @@ def instances(settings: Settings) -> Callable[[], dict[str, float]]:
         program.write_instance_to_example_files(
             found, tokenizer, length, predictions, [settings["output"]], False, False
         )
-        return {"instances": len(found), "peak MiB": peak_mib()}
+        return {"instances": len(found), "peak MiB": memory_peak_mib()}
 
     return make

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from typing import Any, Callable
 
-from benchmarks.child import peak_mib
 from benchmarks.variants.shared import LEARNING_RATE, random_batch
+from bert_tf.base.machine import memory_peak_mib
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
@@ -85,7 +85,7 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
             None,
         )
         peer.write_instance_to_example_files(found, tokenizer, length, predictions, [settings["output"]], False, False)
-        return {"instances": len(found), "peak MiB": peak_mib()}
+        return {"instances": len(found), "peak MiB": memory_peak_mib()}
 
     return make
 

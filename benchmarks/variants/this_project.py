@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable
 
-from benchmarks.child import peak_mib
 from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questions, span_head
+from bert_tf.base.machine import memory_peak_mib
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
@@ -43,7 +43,7 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
     def make() -> dict[str, float]:
         made = make_shard(Path(settings["text"]), Path(settings["output"]), examples, Shard(0, 0))
-        return {"instances": made.counts["num_instances"], "peak MiB": peak_mib()}
+        return {"instances": made.counts["num_instances"], "peak MiB": memory_peak_mib()}
 
     return make
 
@@ -62,7 +62,7 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     def make() -> dict[str, float]:
         make_token_file(Path(settings["text"]), Path(output), how, Shard(0, 0))
         made = [make_pairs(output, PairSettings(each, settings["dupe_factor"])) for each in settings["lengths"]]
-        return {"instances": sum(counts["num_instances"] for counts in made), "peak MiB": peak_mib()}
+        return {"instances": sum(counts["num_instances"] for counts in made), "peak MiB": memory_peak_mib()}
 
     return make
 

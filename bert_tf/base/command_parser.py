@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+from pathlib import Path
 from typing import NoReturn
 
 from bert_tf.base.errors import UserError
+
+
+def _path(text: str) -> Path:
+    if not text:  # which `Path` would take for the current folder
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -18,6 +26,9 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(
             program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
+        # What begins like a negative number is a value, also if it is a list of them: --layers -1,-2.
+        self._negative_number_matcher = re.compile(r"-\d")
+        self.register("type", Path, _path)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")

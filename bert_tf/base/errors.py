@@ -49,6 +49,10 @@ def first_line(error: Exception) -> str:
     return re.sub(r" \[Op:\w+\]$", "", line.rpartition("}} ")[2])
 
 
+class MissingError(UserError):
+    """Something that was named, or is needed, is not there; it may be later, so a dry run only notes it."""
+
+
 class LostRankError(UserError):
     """Another rank has ended or hangs. This is not the user's mistake: all ranks end and can be started again."""
 

@@ -12,15 +12,18 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Callable
 
-from bert_tf.base.errors import NO_SPACE, UserError
+from bert_tf.base.errors import NO_SPACE, MissingError, UserError
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
+# How much of a file is read to recognise it.
+_BEGINNING_BYTES = 1 << 16
 
 
 def checkout() -> Path | None:
@@ -95,6 +98,63 @@ def write_text(path: Path, text: str) -> None:
     """Atomically replaces a file's content by `text` in UTF-8. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def _find(place: Path, what: str) -> os.stat_result | None:
+    """What is at `place`, through links; None if nothing is. Raises `UserError` for links and names that cannot be."""
+    try:
+        return place.stat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"{what}: the name is longer than the file system allows; name a shorter one") from None
+        if place.is_symlink():
+            leads = "in a circle" if error.errno == errno.ELOOP else "to nothing"
+            raise UserError(
+                f"{what}: {place} is a link that leads {leads}; correct the link, or name another"
+            ) from None
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # then the fault is at one of its parents
+            return None
+        raise UserError(f"{what}: {place} cannot be looked at ({error.strerror}); name another") from None
+
+
+def check_folder(path: Path, what: str, *, writes: bool = True) -> None:
+    """Raises `UserError` if `path` is no folder that can be written to and none can be made there; makes nothing.
+
+    Args:
+      what: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
+      writes: False if the folder will only be read.
+    """
+    for place in (path.absolute(), *path.absolute().parents):
+        if (found := _find(place, what)) is None:
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            raise UserError(f"{what}: {place} is a file, and must be a folder; name another")
+        if writes and not os.access(place, os.W_OK | os.X_OK):
+            raise UserError(f"{what}: {place} cannot be written to; change its permissions, or name another")
+        return
+
+
+def check_output(path: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
+    """Raises `UserError` if `path` cannot be written, or is a file that this project has not written.
+
+    To be called before the work whose result will be written there. An empty file may be overwritten.
+
+    Args:
+      what: as for `check_folder`.
+      is_ours: whether a file that begins with these bytes is one of the kind that will be written.
+    """
+    if (found := _find(path, what)) is not None:
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+            raise UserError(f"{what} is {kind}; name a file")
+        with naming_unreadable(path), open(path, "rb") as file:
+            beginning = file.read(_BEGINNING_BYTES)
+        if beginning and not is_ours(beginning):
+            raise UserError(
+                f"{what} is a file that this program has not written, so it is not overwritten; name another, or "
+                "remove that one"
+            )
+    check_folder(path.parent, what)
 
 
 def split_paths(text: str) -> list[str]:
@@ -186,8 +246,10 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def check_file(path: Path, way_out: str) -> None:
     """Raises `UserError`, whose message ends with `way_out`, if `path` is not a regular file."""
+    if not path.exists():
+        raise MissingError(f"{path} does not exist; {way_out}")
     if not path.is_file():
-        raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
+        raise UserError(f"{path} is not a file; {way_out}")
 
 
 def parse_json(text: str) -> Any:

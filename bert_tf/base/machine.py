@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import resource
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,6 +82,17 @@ def memory_limit() -> int | None:
     names = {True: "memory.limit_in_bytes", False: "memory.max"}
     texts = (_read(folder / names[is_version_1]).strip() for folder, is_version_1 in _cgroups("memory"))
     return min((int(text) for text in texts if text.isdigit()), default=None)
+
+
+def memory_peak_mib() -> float:
+    """The most memory that this process has had since its program began.
+
+    The resource usage also counts the process that started it, up to the moment of starting: a small program that a
+    large one starts would have the large one's peak. So it is only used where /proc does not tell.
+    """
+    lines = _read(Path("/proc/self/status")).splitlines()
+    peaks = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return next(peaks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
 
 
 def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:

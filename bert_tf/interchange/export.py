@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_folder
+from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.config import BertConfig
 from bert_tf.interchange.hugging_face import (
     ACTIVATIONS,
@@ -68,7 +68,8 @@ def export(
       UserError: the weights are damaged, incomplete, not finite or have no WordPiece vocabulary; or `folder` contains
         an export and `replace` is False, or other files. Nothing has been written then.
     """
-    _check_folder(folder, replace)
+    check_folder(folder, f"FOLDER={folder}")
+    _check_contents(folder, replace)
     weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
@@ -124,9 +125,7 @@ def _to_json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2) + "\n"
 
 
-def _check_folder(folder: Path, replace: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; name a folder that does not exist yet")
+def _check_contents(folder: Path, replace: bool) -> None:
     there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     foreign = [name for name in there if name not in _FILES]
     if foreign:

@@ -13,12 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.files import check_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.base.values import parse_count, parse_number, parse_switch
 from bert_tf.config import MAX_HOURS
 from bert_tf.launch import launchers
 from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
+from bert_tf.launch.hosts import check_addresses
 from bert_tf.launch.rank import describe_signal
 
 Made = TypeVar("Made")
@@ -93,26 +95,32 @@ class LaunchEnvironment:
                 "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. DEVICE=cpu computes on the CPU"
             )
 
-    def prepare(self, num_ranks: int, make: Callable[[], Made]) -> Made | None:
-        """The result of `make`, if ranks can be started; None in a dry run.
+    def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
+        """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
 
         Raises:
-          UserError: too many ranks; or they cannot be started, or `make` raises it, which is only noted in a dry run.
+          UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
         self.check_num_gpus(num_ranks)
+        check_folder(results, f"RESULTS_DIR={results}")
         if not self.is_dry_run:
             check_tensorflow()
-        try:
-            made = make()
-            show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"])
-        except UserError as error:
-            if not self.is_dry_run:
-                raise
-            show([f"note: a real run would stop here: {error}"])
+        check_addresses(self.environ)
+        made = self._unless_missing(make)
+        self._unless_missing(lambda: show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"]))
         if not self.is_dry_run:
             return made
         show(["DRY_RUN: nothing was started"])
         return None
+
+    def _unless_missing(self, make: Callable[[], Made]) -> Made | None:
+        try:
+            return make()
+        except MissingError as error:
+            if not self.is_dry_run:
+                raise
+            show([f"note: a real run would stop here: {error}"])
+            return None
 
     def job(
         self, program: str, flags: Mapping[str, Any], switches: Sequence[str], num_ranks: int, log_folder: Path

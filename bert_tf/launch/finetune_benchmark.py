@@ -50,7 +50,7 @@ def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], envi
     show([f"results_dir = {shown(folder)}", "random weights and made-up questions: only the speed is measured"])
     show([_line(configuration) for configuration in configurations])
     num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
-    if environment.prepare(num_ranks, lambda: configurations) is None:
+    if environment.prepare(num_ranks, folder, lambda: configurations) is None:
         return 0
     code = 0
     for configuration in configurations:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, read_json_object
-from bert_tf.config import PRESETS, BertConfig
+from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.files import check_file, check_output
+from bert_tf.config import BertConfig
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
+from bert_tf.launch.checkpoints import check_model, find_checkpoint
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.supervisor import train
 
@@ -105,6 +108,7 @@ class Call(NamedTuple):
         with open(vocab_file, encoding="utf-8") as file:
             config = BertConfig.preset(self.values["bert_model"], sum(1 for _ in file))
         config_file = self.folder / "bert_config.json"
+        check_output(config_file, str(config_file), _is_config_of_ours)
         if not environment.is_dry_run:
             self.folder.mkdir(parents=True, exist_ok=True)
             config_file.write_text(config.to_json(), encoding="utf-8")
@@ -114,22 +118,7 @@ class Call(NamedTuple):
         """The checkpoint that was typed; raises `UserError` if it does not exist or is another model's."""
         positions = {argument.name: number for number, argument in enumerate(self.arguments, 1)}
         checkpoint = find_checkpoint(self.values["checkpoint"], positions["checkpoint"])
-        model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-        config_file = model_folder / "bert_config.json"
-        if not config_file.is_file() and (model_folder / "config.json").is_file():
-            config_file = model_folder / "config.json"  # Hugging Face's, which names the sizes in the same way
-        sizes = read_json_object(
-            config_file,
-            "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2",
-        )
-        described, model = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), self.values["bert_model"]
-        if described != PRESETS[model]:
-            num_layers, hidden_size = PRESETS[model]
-            raise UserError(
-                f"bert_model (position {positions['bert_model']}) is {model}, {num_layers} layers of "
-                f"{hidden_size}, but {config_file} describes {described[0]} layers of {described[1]}; name the "
-                "checkpoint's model"
-            )
+        check_model(checkpoint, self.values["bert_model"], positions["bert_model"])
         return checkpoint
 
     def run(self, title: str, program: str, prepare: Callable[[], list[Flags]], results: Mapping[str, str]) -> int:
@@ -142,7 +131,10 @@ class Call(NamedTuple):
         """
         environment = self.environment
         show(self.describe())
-        runs = environment.prepare(self.num_ranks, prepare)
+        if environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
+            with contextlib.suppress(MissingError):
+                _ = self._initial_weights() if self.learning_rate else self.checkpoint()
+        runs = environment.prepare(self.num_ranks, self.folder, prepare)
         if runs is None:
             return 0
         for flags in runs:
@@ -154,13 +146,9 @@ class Call(NamedTuple):
         return 0
 
 
-def find_checkpoint(typed: str, position: int) -> Path:
-    """The folder or prefix that was typed, relative to the working folder or to the checkout."""
-    for base in (Path.cwd(), CHECKOUT):
-        path = base / typed
-        if path.is_dir() or Path(f"{path}.index").is_file():
-            return path
-    raise UserError(
-        f"checkpoint (position {position}) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
-        "run folder, a checkpoint's folder or a bert_model.ckpt; fine-tuning takes 'none', too: random weights"
-    )
+def _is_config_of_ours(text: bytes) -> bool:
+    """Whether `BertConfig.to_json` has written this; Google's file has other settings and another layout."""
+    try:
+        return BertConfig.from_dict(json.loads(text)).to_json().encode() == text
+    except (UserError, ValueError, TypeError):
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import MissingError, UserError
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import SHARE, TEXT, Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
@@ -102,4 +102,4 @@ def check_files(task: TextTask, uses: Sequence[str], call: Call) -> None:
         try:
             find_files(task, use, str(call.data[1]), None)
         except UserError as error:
-            raise UserError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
+            raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None

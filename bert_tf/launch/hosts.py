@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 from collections.abc import Mapping
 
 from bert_tf.base.errors import UserError
@@ -40,3 +41,16 @@ def check_hosts(hosts: Mapping[str, int], num_ranks: int, environ: Mapping[str, 
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if not shutil.which("ssh"):
         raise UserError("HOSTS needs ssh, which is not on this machine's PATH: apt-get install openssh-client")
+
+
+def check_addresses(environ: Mapping[str, str]) -> None:
+    """Raises `UserError` if a host's name in HOSTS has no address."""
+    for name in hosts_of(environ):
+        try:
+            socket.getaddrinfo(name, None)
+        except (OSError, UnicodeError) as error:  # the latter if a part between dots is empty or too long
+            reason = getattr(error, "strerror", error)
+            raise UserError(
+                f"HOSTS={environ['HOSTS']}: {name} has no address ({reason}); correct it, or add it to DNS or to "
+                "/etc/hosts"
+            ) from None

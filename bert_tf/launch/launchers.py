@@ -28,7 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
@@ -107,7 +107,7 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
     if num_ranks == 1 and not forced and not hosts:
         return "none"
     if forced != "none" and horovod_library() is None:
-        raise UserError(
+        raise (UserError if forced else MissingError)(
             f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
             "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without"
         )

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.values import parse_whole
 
@@ -96,7 +96,7 @@ def choose_prepared(
     found = _listing(data_dir, complete, unfinished)
     if not choices:
         whose = f"DATASET={dataset}" if dataset else "no dataset"
-        raise UserError(
+        raise MissingError(
             f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary"
             f"{f' as {data_format}' if data_format else ''}; {found}; "
             "make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set DATA_DIR "

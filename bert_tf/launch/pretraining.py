@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.files import check_output, read_json_object
 from bert_tf.config import AUTO
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
+from bert_tf.launch.checkpoints import check_init_checkpoint, check_model, config_file
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.launch.supervisor import newest_update, train
 from bert_tf.memory.plan import check_unpacked
-from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
+from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.
 EXTRAS = ("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
@@ -108,7 +109,9 @@ class Recipe:
         self._show_plan(environment, folder, wanted[0])
         for phase in wanted:
             check_unpacked(phase.train_batch_size, environment.is_set("PACKING"))
-        prepared = environment.prepare(self.values["num_gpus"], lambda: self._prepare(wanted, environment, folder))
+        prepared = environment.prepare(
+            self.values["num_gpus"], folder, lambda: self._prepare(wanted, environment, folder)
+        )
         if prepared is None:
             return 0
         data, plan = prepared
@@ -132,6 +135,16 @@ class Recipe:
         Raises:
           UserError: something is missing, or the run in `folder` was started with other values.
         """
+        unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
+        if len(unbegun) == len(self.phases):
+            check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
+            check_output(folder / REPORT, str(folder / REPORT), is_report)
+        if environment.init_checkpoint:
+            checkpoint = Path(environment.init_checkpoint)
+            check_init_checkpoint(checkpoint)
+            if config_file(checkpoint).is_file():
+                position = 1 + [argument.name for argument in self.arguments].index("bert_model")
+                check_model(checkpoint, self.values["bert_model"], position)
         data = choose_prepared(
             environment.data_dir,
             environment.environ.get("DATASET") or None,
@@ -142,8 +155,6 @@ class Recipe:
         show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
         if not all(records.has_test for records in data):
             show(["evaluation = none, because the dataset has no test split"])
-        if environment.init_checkpoint:
-            check_init_checkpoint(Path(environment.init_checkpoint))
         plan = {
             **self.values,
             "dataset": data[0].dataset,
@@ -152,7 +163,6 @@ class Recipe:
             # None for records, because the plans of earlier versions do not contain this.
             "data_format": data_format if data_format != "records" else None,
         }
-        unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
         if not environment.is_set("CONTINUE_WITH_CHANGES") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
         self._check_start(wanted[0], folder)
@@ -177,7 +187,7 @@ class Recipe:
     def _check_start(self, phase: Phase, folder: Path) -> None:
         earlier = next((other for other in self.phases if other.name == phase.starts_after), None)
         if earlier and not is_finished(earlier, folder / earlier.name):
-            raise UserError(
+            raise MissingError(
                 f"{phase.title} starts from the end of {earlier.title}, which "
                 f"{shown(folder / earlier.name)} has not reached; run that phase with the same arguments "
                 "first"
@@ -222,15 +232,6 @@ def check_warmup(phase: Phase, argument: str) -> None:
         raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
 
 
-def check_init_checkpoint(path: Path) -> None:
-    """Raises `UserError` if there is no checkpoint at all; the program checks the rest."""
-    if not path.is_dir() and not Path(f"{path}.index").exists():
-        raise UserError(
-            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a "
-            "model of Hugging Face's, or a prefix such as .../bert_model.ckpt"
-        )
-
-
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
     """Raises `UserError` if the run in `folder` was started with another plan.
 
@@ -267,5 +268,5 @@ def write_joint_report(folder: Path, run_folders: Sequence[Path]) -> None:
     from bert_tf.report import write_report
 
     there = [run for run in run_folders if (run / "metrics.jsonl").exists()]
-    write_report(there, folder / "report.html", title=f"Pre-training, {folder.name}")
+    write_report(there, folder / REPORT, title=f"Pre-training, {folder.name}")
     show([f"curves: {shown(folder / 'report.html')}", *(f"checkpoints: {shown(run / 'checkpoints')}" for run in there)])

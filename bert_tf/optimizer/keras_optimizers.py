@@ -18,13 +18,14 @@ about ten shapes, so compilation takes seconds. Keras (`model.fit`) and our trai
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
 
 from bert_tf.config import joins_continuously
-from bert_tf.optimizer.schedule import WarmupPolynomialDecay
+from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     AdamRule,
     LarsRule,
@@ -36,17 +37,11 @@ from bert_tf.optimizer.update_rules import (
 )
 
 
-def _check_range(low: float, high: float, open_below: bool, **values: float) -> None:
-    for name, value in values.items():
-        if not (low < value if open_below else low <= value) or not value < high:
-            raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
-
-
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
     """Base class: slot variables, Keras' interface and `apply_update`.
 
     Args:
-      learning_rate: number or schedule.
+      learning_rate: number, tensor or schedule; numbers are checked.
       weight_decay: for all variables except biases and LayerNorm parameters.
       global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
         callers of `apply_update` include the clip factor in its multiplier.
@@ -54,7 +49,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
       keras_arguments: arguments of `tf.keras.optimizers.Optimizer`.
 
     Raises:
-      ValueError: weight_decay is negative.
+      ValueError: learning_rate or weight_decay is negative or not finite, or global_clipnorm is not positive.
+      TypeError: one of them is no number.
     """
 
     # The slot variables of each variable, by the last part of their names in checkpoints.
@@ -73,7 +69,12 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         keras_arguments.setdefault("name", type(self).__name__)
         # Keras' own weight_decay would be applied outside the trust ratio, so it is not passed on to Keras.
         super().__init__(global_clipnorm=global_clipnorm, **keras_arguments)
-        _check_range(0, math.inf, False, weight_decay=weight_decay)
+        check_range(0, math.inf, False, weight_decay=weight_decay)
+        if global_clipnorm not in (None, math.inf):
+            check_range(0, math.inf, True, global_clipnorm=global_clipnorm)
+        # A schedule is callable, and tensors and variables are known only when the update is computed.
+        if isinstance(learning_rate, numbers.Real) or not (callable(learning_rate) or tf.is_tensor(learning_rate)):
+            check_range(0, math.inf, False, learning_rate=learning_rate)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
         self._slots: list[tuple[tf.Variable, ...]] = []  # of each variable
@@ -199,8 +200,8 @@ class _MomentsOptimizer(_BertOptimizer):
         self, learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        _check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
-        _check_range(0, math.inf, False, epsilon=epsilon)
+        check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
+        check_range(0, math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:
@@ -280,8 +281,8 @@ class LARS(_BertOptimizer):
         self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        _check_range(0, 1, False, momentum=momentum)
-        _check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
+        check_range(0, 1, False, momentum=momentum)
+        check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from typing import Any
 
 import tensorflow as tf
+
+
+def check_range(low: float, high: float, open_below: bool, **values: float) -> None:
+    """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside.
+
+    Raises TypeError for what is no number.
+    """
+    for name, value in values.items():
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name}={value!r}: must be a number")
+        if not (low < value if open_below else low <= value) or not value < high:
+            raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
 
 
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -21,7 +35,8 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
       power: 0.5 in the LAMB recipe, 1 with Adam.
 
     Raises:
-      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0.
+      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0; or peak_learning_rate or power is negative
+        or not finite.
     """
 
     def __init__(
@@ -38,6 +53,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
                 f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
                 "warmup_steps must not exceed total_steps, which must be positive"
             )
+        check_range(0, math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.continuous_join, self.name = power, continuous_join, name
 

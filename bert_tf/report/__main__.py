@@ -11,7 +11,10 @@ from pathlib import Path
 
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.files import check_output
 from bert_tf.report.page import write_report
+from bert_tf.report.runs import read_run
+from bert_tf.run.run_folder import is_report
 
 
 @exit_on_user_error
@@ -25,6 +28,14 @@ def main(argv: Sequence[str]) -> None:
             below = sorted(str(file.parent) for file in run.glob("*/metrics.jsonl"))
             here = f", here {' or '.join(below)}" if below else ""
             raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run{here}")
+    check_output(options.output, f"--output={options.output}", is_report)
+    for run in options.runs:
+        if num_unreadable := read_run(run).num_unreadable:
+            print(
+                f"warning: {run / 'metrics.jsonl'}: {num_unreadable:,} line(s) are no reports of a run, such as one "
+                "cut short by a kill, and are left out",
+                file=sys.stderr,
+            )
     write_report(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)
 

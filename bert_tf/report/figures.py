@@ -32,7 +32,7 @@ class Chart:
     percent: bool = False
     smooth: bool = True
     from_zero: bool = False
-    reference: tuple[float, str] | None = None  # height and name of a dashed line
+    reference: tuple[float, str] | None = None  # height of a dashed line, and its name, which the caption mentions
     usual: float | None = None  # the chart is left out if all values equal this
     overlaid: bool = False
 
@@ -70,10 +70,10 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     if not {y for trace in traces for y in trace["y"]} - {chart.usual, None}:
         return None
     if chart.reference:
-        height, text = chart.reference
-        label = {"text": text, "textposition": "middle", "yanchor": "bottom" if chart.percent else "top"}
-        place = {"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height}
-        shapes.append({**place, "line": {"dash": "dash"}, "label": label})
+        height, _ = chart.reference
+        shapes.append({"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height, "line": {"dash": "dash"}})
+    if annotations and annotations[-1]["x"] > 0.6 * end:  # the last run's name would run out of the chart at its right
+        annotations[-1].update(x=end, xanchor="right")
     named: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
         item.update(legendgroup=item["name"], showlegend=item["name"] not in named)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.run.events import Event, is_number, json_object, read_events
+from bert_tf.run.events import Event, is_number, json_object, read_lines
 from bert_tf.run.goodput import Goodput, measure_goodput
 
 Point = tuple[int, float]  # update, value
@@ -36,6 +36,7 @@ class Run:
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
     goodput: Goodput | None  # None if nothing has been trained
+    num_unreadable: int  # lines of metrics.jsonl that are no events
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
@@ -124,7 +125,8 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> Run:
     """Reads a run folder; files may be missing and lines incomplete."""
-    path, events = Path(folder) / "config.json", read_events(folder)
+    path, lines = Path(folder) / "config.json", read_lines(folder)
+    events = [event for event in lines if event]
     config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
     kept: dict[str, list[Event]] = collections.defaultdict(list)
     for event in events:
@@ -134,4 +136,4 @@ def read_run(folder: str | Path) -> Run:
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
     last_time_unix = events[-1]["time_unix"] if events else None
-    return Run(Path(folder), config, kept, last_time_unix, measure_goodput(events))
+    return Run(Path(folder), config, kept, last_time_unix, measure_goodput(events), lines.count(None))

@@ -14,18 +14,20 @@ _LATEST = 1e10  # seconds since 1970: the year 2286
 
 
 def read_events(run_folder: str | Path) -> list[Event]:
-    """All events of a run, in the order of writing; none if there is no such file.
+    """All events of a run, in the order of writing; none if there is no such file. Raises OSError.
 
     A line that is not an event, for example one cut short by a kill, is left out.
-
-    Raises:
-      OSError: the file cannot be read.
     """
+    return [event for event in read_lines(run_folder) if event]
+
+
+def read_lines(run_folder: str | Path) -> list[Event | None]:
+    """As `read_events`, but with None for each line that is neither an event nor empty."""
     path = Path(run_folder) / METRICS
     if not path.is_file():  # not written yet, or a device
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
-        return [event for line in file if (event := _event(line))]
+        return [_event(line) for line in file if not line.isspace()]
 
 
 def is_number(value: Any) -> bool:

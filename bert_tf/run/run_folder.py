@@ -11,27 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, checkout, read_json_object, write_text
+from bert_tf.base.files import TEMPORARY_SUFFIX, check_folder, check_output, checkout, read_json_object, write_text
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.machine import count_cores
+from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
+REPORT = "report.html"
 _LOCK = ".lock"
 # Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
-# Files that the programs write only when the training is over.
+# Files that the programs write only when the training is over, and all that they write.
 _RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
+_WRITTEN = (
+    *_RESULTS,
+    *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
+    *("bert_config.json", "vocab.txt", "task.json"),
+)
 
 
 class RunFolder:
     """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
 
+    Args: as for `check_run_folder`.
+
     Raises:
-      UserError: another process uses the folder, it cannot be written, or a folder is in a result's place.
+      UserError: another process uses the folder, a folder is in a result's place, or as `check_run_folder`.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, dllog_path: str | None = None):
         self.path = Path(path)
+        check_run_folder(self.path, dllog_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for place in (place for pattern in _RESULTS for place in self.path.glob(pattern) if place.is_dir()):
@@ -82,6 +92,32 @@ class RunFolder:
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
             )
+
+
+def check_run_folder(path: Path, dllog_path: str | None = None) -> None:
+    """Checks, before any work, that a run can be written to a folder and overwrites nothing but a run's files there.
+
+    Args:
+      dllog_path: another file that the run will append to, as `run.sinks.DLLogger` does; None for none.
+
+    Raises:
+      UserError: it cannot be written, or a file that would be overwritten was not written by a run.
+    """
+    check_folder(path, f"run folder {path}")
+    if dllog_path:
+        check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
+    if any((path / left).exists() for left in (_LOCK, "checkpoints", CONFIG)):  # `read_config` checks the last
+        return
+    if foreign := sorted(place.name for pattern in _WRITTEN for place in path.glob(pattern) if place.is_file()):
+        raise UserError(
+            f"run folder {path} is no run's, but holds {', '.join(foreign[:3])}, which a run would overwrite; choose a "
+            "new folder"
+        )
+
+
+def is_report(beginning: bytes) -> bool:
+    """Whether a file that begins like this is a page of `report`, of any version: all of them name a colour so."""
+    return beginning.startswith(b"<!DOCTYPE html>") and b"var(--ink)" in beginning
 
 
 def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

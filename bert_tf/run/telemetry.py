@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import resource
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
+from bert_tf.base.machine import memory_peak_mib
 from bert_tf.run.events import METRICS, read_events
 from bert_tf.run.goodput import Goodput, measure_goodput
 from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
@@ -31,11 +31,11 @@ DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its l
 _DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
 
 
-def memory_peak_mib() -> float:
+def _device_peak_mib() -> float:
     """Peak memory use so far: of the first GPU if there is one, else of this process."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
+    return memory_peak_mib()
 
 
 def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
@@ -157,7 +157,7 @@ class Telemetry:
             metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
             if peak := self._static.get("peak_tflops"):
                 metrics["mfu"] = metrics["model_tflops"] / peak
-        metrics["memory_peak_mib"] = round(memory_peak_mib(), 1)
+        metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
 
     @_on_chief
     def by_variable(self, update: int, values: dict[str, float]) -> None:

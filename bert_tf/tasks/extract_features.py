@@ -26,7 +26,7 @@ import numpy as np
 from bert_tf.base.command_line import choose_device
 from bert_tf.base.command_parser import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.files import atomic_file, check_file, decoded_lines
+from bert_tf.base.files import atomic_file, check_file, check_output, decoded_lines
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH
@@ -73,8 +73,8 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             )
     if not 3 <= settings.max_seq_length <= config.max_position_embeddings:
         raise UserError(
-            f"--max_seq_length={settings.max_seq_length}: must be at least 3 and at most "
-            f"{config.max_position_embeddings}, the model's positions"
+            f"--max_seq_length={settings.max_seq_length}: must be at least 3, [CLS], a token and [SEP], and at "
+            f"most {config.max_position_embeddings}, the model's positions"
         )
     return _extract(model, texts, settings)
 
@@ -152,6 +152,11 @@ def _write_npz(file: IO[bytes], all_extracted: Iterable[Extracted]) -> None:
 _WRITERS = {".jsonl": _write_json_lines, ".npz": _write_npz}
 
 
+def _is_ours(beginning: bytes) -> bool:
+    """Whether a file that begins like this was written by this program."""
+    return beginning.startswith(b'{"linex_index": 0, ') or (beginning[:2] == b"PK" and b"layer_" in beginning[:60])
+
+
 def _whole(text: str) -> int:
     try:
         return parse_whole(text)
@@ -188,6 +193,7 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(f"{options.input} is empty; it must hold a text in each line")
     if options.output.suffix not in _WRITERS:
         raise UserError(f"--output={options.output}: must end in {' or '.join(_WRITERS)}")
+    check_output(options.output, f"--output={options.output}", _is_ours)
     if options.output.exists() and not options.replace:
         raise UserError(f"{options.output} exists; replace it with --replace, or name another --output")
     if not 1 <= options.batch_size <= MAX_GLOBAL_BATCH:

@@ -16,6 +16,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_folder
 from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
 from bert_tf.interchange.initialise import (
     choose_config,
@@ -104,10 +105,11 @@ def for_export(job: Job, folder: Path) -> Job:
     """The job with a model that XLA does not compile: servers may lack XLA, and those that have it compile themselves.
 
     Raises:
-      UserError: `folder` exists, and an export overwrites nothing.
+      UserError: `folder` exists, and an export overwrites nothing; or it cannot be made.
     """
     if folder.exists():
         raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
+    check_folder(folder, f"--model_export_path={folder}")
     return dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
 
 
@@ -127,7 +129,7 @@ class TaskRun:
     def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, predicts_with: Head | None):
         self.job, self.workers, self._head = job, workers, predicts_with
         # Rank 0 locks the folder before anything is written. An error there ends all ranks.
-        self._folder = RunFolder(job.model_dir) if workers.is_chief else None
+        self._folder = RunFolder(job.model_dir, job.dllog_path) if workers.is_chief else None
         self.weights, self.bert_config, self.tokenizer = workers.run_keeping_alive(self._find_model)
         if max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(

@@ -5,6 +5,10 @@
 # Micro-batches fill GPUs of 32 or 40 GB. Each trains on about 512 million sequences in all, whatever the global batch
 # (given in the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those that NVIDIA published.
 
+if [ -z "${BASH_VERSION:-}" ]; then
+  echo "error: these functions are for bash: bash -c 'source scripts/configs/... && ...'" >&2
+  return 2
+fi
 # shellcheck source=scripts/configs/unknown.sh
 source "$(dirname "${BASH_SOURCE[0]}")/unknown.sh"
 

@@ -5,6 +5,10 @@
 # Batches and rates are those NVIDIA published (GPUs of 16 GB in a DGX-1, 32 in a DGX-2, 40 in a DGX A100), and
 # so are two epochs of SQuAD 1.1. SQUAD_VERSION=2.0 and CHECKPOINT=<folder> change the questions and the weights.
 
+if [ -z "${BASH_VERSION:-}" ]; then
+  echo "error: these functions are for bash: bash -c 'source scripts/configs/... && ...'" >&2
+  return 2
+fi
 # shellcheck source=scripts/configs/unknown.sh
 source "$(dirname "${BASH_SOURCE[0]}")/unknown.sh"
 

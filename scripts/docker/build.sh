@@ -6,8 +6,9 @@
 #
 # Options go to docker build, e.g. --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:23.12-tf2-py3.
 # DRY_RUN=1 prints docker's command and stops there.
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "$(readlink -f "$0")")/../.."
 # shellcheck source=scripts/docker/docker.sh
 source scripts/docker/docker.sh
 

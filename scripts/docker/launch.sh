@@ -10,8 +10,9 @@
 #   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, GLUE_DIR, VOCAB_FILE, INIT_CHECKPOINT  mounted under their own paths
 #   DATASET, N_PROCESSES, http_proxy, ...                  passed on
 # DRY_RUN=1 prints docker's command and stops there.
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd -P)
 # shellcheck source=scripts/docker/docker.sh
 source "$root/scripts/docker/docker.sh"
 

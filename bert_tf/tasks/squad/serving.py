@@ -86,8 +86,8 @@ def _tokenizer_of_export(folder: Path, settings: Mapping[str, Any]) -> Tokenizer
 
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     """Answers the job's questions with an exported model: vocabulary, windows and decoding are the export's."""
+    _run_folder = RunFolder(job.model_dir, job.dllog_path) if workers.is_chief else None  # stays locked to the end
     answerer, job = workers.run_keeping_alive(lambda: _open_export(job, folder))
-    _run_folder = RunFolder(job.model_dir) if workers.is_chief else None  # stays locked to the end
     questions = read_questions(job)
     features = make_features(
         questions, answerer.tokenizer, job.features, is_training=False, show_progress=workers.is_chief

@@ -1,0 +1,58 @@
+"""Checks that a checkpoint that was typed is one, and of the model that was typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.files import read_json_object
+from bert_tf.config import PRESETS
+from bert_tf.launch.container import CHECKOUT
+
+_THEIR_CONFIG = "config.json"  # Hugging Face's, which names the sizes as bert_config.json does
+
+
+def find_checkpoint(typed: str, position: int) -> Path:
+    """The folder or prefix that was typed, relative to the working folder or to the checkout."""
+    for base in (Path.cwd(), CHECKOUT):
+        path = base / typed
+        if path.is_dir() or Path(f"{path}.index").is_file():
+            return path
+    raise MissingError(
+        f"checkpoint (position {position}) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
+        "run folder, a checkpoint's folder or a bert_model.ckpt; fine-tuning takes 'none', too: random weights"
+    )
+
+
+def check_init_checkpoint(path: Path) -> None:
+    """Raises `UserError` if there is no checkpoint at all; the program checks the rest."""
+    if not path.is_dir() and not Path(f"{path}.index").exists():
+        raise MissingError(
+            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a "
+            "model of Hugging Face's, or a prefix such as .../bert_model.ckpt"
+        )
+
+
+def config_file(checkpoint: Path) -> Path:
+    """The file beside a checkpoint that describes its model; it may not exist."""
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    ours, theirs = folder / "bert_config.json", folder / _THEIR_CONFIG
+    return theirs if theirs.is_file() and not ours.is_file() else ours
+
+
+def check_model(checkpoint: Path, bert_model: str, position: int) -> None:
+    """Raises `UserError` if the file beside a checkpoint describes another model than argument `bert_model`."""
+    file = config_file(checkpoint)
+    sizes = read_json_object(
+        file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
+    )
+    kind = sizes.get("model_type", "bert") if file.name == _THEIR_CONFIG else "bert"
+    if kind != "bert":
+        raise UserError(f"{file}: the model's type is {str(kind)[:40]!r}; name a checkpoint of BERT")
+    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
+    if described != PRESETS[bert_model]:
+        num_layers, hidden_size = PRESETS[bert_model]
+        raise UserError(
+            f"bert_model (position {position}) is {bert_model}, {num_layers} layers of {hidden_size}, but {file} "
+            f"describes {described[0]} layers of {described[1]}; name the checkpoint's model"
+        )
