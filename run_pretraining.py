@@ -129,6 +129,12 @@ def _inputs():
         evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
         evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
     files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
+    of_evaluation = evaluation.tokenizer_files() if evaluation else {}
+    if evaluation and files and of_evaluation not in ({}, files):
+        raise UserError(
+            f"the data of --eval_files ({evaluation.folder}) were made with another vocabulary, or with capitals or "
+            f"accents treated otherwise, than those of --input_files ({training.folder}); use the same for both"
+        )
     return PretrainingInputs(bert_config, files, training, evaluation, FLAGS.init_checkpoint, allow_missing)
 
 

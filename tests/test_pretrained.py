@@ -93,6 +93,29 @@ def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
         bert_tf.from_pretrained(folder, do_lower_case=False)
 
 
+@pytest.mark.parametrize(
+    ("texts", "length", "error", "message"),
+    [
+        ("one text", 16, TypeError, "texts='one text': must be a list of strings, even for one text"),
+        (b"bytes", 16, TypeError, "must be a list of strings"),
+        ([b"bytes"], 16, TypeError, "must be a list of strings"),
+        (["a", None], 16, TypeError, "must be a list of strings"),
+        (None, 16, TypeError, "must be a list of strings"),
+        (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
+        (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
+    ],
+)
+def test_arguments_that_are_no_texts_are_named(google, texts, length, error, message):
+    with pytest.raises(error, match=message):
+        bert_tf.from_pretrained(google).features(texts, length)
+
+
+@pytest.mark.parametrize("folder", [None, 3, b"model"])
+def test_what_is_no_path_is_named(folder):
+    with pytest.raises(TypeError, match="folder=.*: must be a path"):
+        bert_tf.from_pretrained(folder)
+
+
 def test_bad_folders(google, tmp_path):
     (google / "vocab.txt").write_text("\n".join([*UNCASED, "one", "more"]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=f"has {len(UNCASED) + 2} pieces, but .* says vocab_size={CONFIG.vocab_size}"):

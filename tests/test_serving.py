@@ -157,6 +157,12 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     (other / "settings.json").write_text(json.dumps({**whole, "max_seq_length": 10**30}))
     refused("settings.json: max_seq_length is 1000.*, the model has", predict_with_export, other)
     (other / "settings.json").write_text(json.dumps(whole))
+    vocabulary = (other / "vocab.txt").read_text(encoding="utf-8")
+    (other / "vocab.txt").write_text(vocabulary + "more\n", encoding="utf-8")
+    refused("vocab.txt has 101 pieces, but the model's configuration says vocab_size=100", predict_with_export, other)
+    (other / "vocab.txt").unlink()
+    refused("vocab.txt does not exist; export the model again", predict_with_export, other)
+    (other / "vocab.txt").write_text(vocabulary, encoding="utf-8")
     data = other / "1/model.savedmodel/variables/variables.data-00000-of-00001"
     content = data.read_bytes()
     data.write_bytes(b"")

@@ -32,7 +32,8 @@ class Pretrained(NamedTuple):
         Raises: TypeError if `texts` is not a sequence of strings; ValueError if `max_seq_length` is not from 3 to the
           model's positions.
         """
-        if isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
+        is_list = isinstance(texts, Sequence) and not isinstance(texts, (str, bytes))
+        if not is_list or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
         most = self.encoder.config.max_position_embeddings
         if not 3 <= max_seq_length <= most:

@@ -99,7 +99,10 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
         if forced not in LAUNCHERS:
             raise UserError(f"LAUNCHER={forced}: must be one of {', '.join(LAUNCHERS)}")
         if forced in ("srun", "mpirun") and not shutil.which(forced):
-            raise UserError(f"LAUNCHER={forced}: there is no {forced} on this machine's PATH")
+            # A dry run may be made elsewhere than on the cluster, with which srun comes.
+            raise (MissingError if forced == "srun" else UserError)(
+                f"LAUNCHER={forced}: there is no {forced} on this machine's PATH"
+            )
         if forced == "none" and num_ranks > 1:
             raise UserError(
                 f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, write_whole
 from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.text.vocabulary import SETTINGS
 from bert_tf.training.loop import (
     LoopSettings,
     Run,
@@ -73,7 +76,14 @@ class PretrainingInputs:
     def facts(self) -> dict[str, Any]:
         """For ``config.json``."""
         evaluation = self.evaluation.facts() if self.evaluation else None
-        return {"data": self.training.facts(), "sources": self.sources, "evaluation_data": evaluation}
+        files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.tokenizer_files.items()}
+        tokenizer = {**json.loads(self.tokenizer_files.get(SETTINGS, "{}")), "sha256": files}
+        return {
+            "data": self.training.facts(),
+            "sources": self.sources,
+            "evaluation_data": evaluation,
+            "tokenizer": tokenizer,
+        }
 
     @property
     def companions(self) -> dict[str, str]:
