@@ -416,8 +416,10 @@ def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
 
 
 def test_a_path_that_is_too_long_is_not_called_a_fault_of_the_disk(tmp_path):
-    with pytest.raises(
-        UserError, match="File name too long; set BERT_PREP_WORKING_DIR to a folder with a shorter path$"
+    with (
+        pytest.raises(
+            UserError, match="File name too long; set BERT_PREP_WORKING_DIR to a folder with a shorter path$"
+        ),
+        clear_disk_errors(tmp_path),
     ):
-        with clear_disk_errors(tmp_path):
-            (tmp_path / ("x" * 256)).mkdir()
+        (tmp_path / ("x" * 256)).mkdir()
