@@ -202,10 +202,14 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, m
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "broken").symlink_to("nowhere")
-    for name, kind in (("file", "a file"), ("loop", "a link to nothing"), ("broken", "a link to nothing")):
+    for name, fault in (
+        ("file", "is a file, and must be a folder"),
+        ("loop", "is a link that leads in a circle"),
+        ("broken", "is a link that leads to nothing"),
+    ):
         for place in (tmp_path / name, tmp_path / name / "deep" / "er"):
             error = attempt(place, "--action", action, "--dataset", "sample")
-            assert f"{tmp_path / name} is {kind}, and must be a folder" in error
+            assert f"{tmp_path / name} {fault}" in error
 
 
 @pytest.mark.parametrize(

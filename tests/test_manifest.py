@@ -413,3 +413,13 @@ def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
     path.write_bytes(b"".join(map(journal_line, contents)))
     with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
         pass
+
+
+def test_a_path_that_is_too_long_is_not_called_a_fault_of_the_disk(tmp_path):
+    with (
+        pytest.raises(
+            UserError, match="File name too long; set BERT_PREP_WORKING_DIR to a folder with a shorter path$"
+        ),
+        clear_disk_errors(tmp_path),
+    ):
+        (tmp_path / ("x" * 256)).mkdir()

@@ -259,6 +259,16 @@ def test_a_wrong_byte_of_an_index_is_noticed_by_its_checksum(shard):
     damaged[-5] ^= 1
     index_file.write_bytes(damaged)
     assert not open_index(shard).has_right_checksum()
+    damaged[16 + 8 * 7] ^= 1  # where record 7 begins
+    index_file.write_bytes(damaged)
+    with (
+        RecordFile(shard) as file,
+        pytest.raises(UserError, match=f"^{index_file} is damaged; delete it, and it is made"),
+    ):
+        file.read_block(5, 4)
+    index_file.unlink()
+    with RecordFile(shard) as file:
+        assert len(file.read_block(5, 4)) == 4
 
 
 def test_offsets_that_lie_outside_the_shard_are_an_error_and_no_crash(shard):
@@ -317,7 +327,12 @@ def test_a_shard_that_changed_after_it_was_indexed_is_refused(shard):
         RecordFile(shard, index)
     write_records(shard, instances(50))
     write_index(shard, np.delete(index.offsets(), 8), index.lengths()[1:])
-    with RecordFile(shard) as file, pytest.raises(UserError, match="record 7 .* its index says"):
+    with (
+        RecordFile(shard) as file,
+        pytest.raises(
+            UserError, match="record 7 .* does not end where x.tfrecord.index says; if the file is sound, delete"
+        ),
+    ):
         file.read_block(5, 4)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.index import ExampleFrames, RecordIndex, load_index
+from bert_tf.records.index import ExampleFrames, RecordIndex, index_path, load_index
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.tfrecord import WAY_OUT
+from bert_tf.records.tfrecord import WAY_OUT, DamagedRecord
 
 
 class RecordFile:
@@ -39,9 +39,19 @@ class RecordFile:
         if not 0 <= number < self.num_records:
             raise IndexError(f"record {number} of {self.num_records}")
         offset, end = self.index.offsets(number, 1).tolist()
-        record = self._frames.read(number, offset)
-        if record.end != end:
-            raise self._frames.fault(number, offset, "does not end where its index says")
+        try:
+            record = self._frames.read(number, offset)
+            if record.end != end:
+                its_index = index_path(self._frames.path).name
+                raise self._frames.fault(
+                    number, offset, f"does not end where {its_index} says; if the file is sound, delete that"
+                )
+        except DamagedRecord:
+            if self.index.is_stored and not self.index.has_right_checksum():
+                raise UserError(
+                    f"{index_path(self._frames.path)} is damaged; delete it, and it is made again"
+                ) from None
+            raise
         return record.message
 
     def read_block(self, first: int, count: int) -> list[bytes]:

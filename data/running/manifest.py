@@ -61,10 +61,9 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
                 f"no space left while writing {where} ({error.strerror}): what is finished or "
                 "downloaded stays; make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
             ) from error
-        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            raise UserError(
-                f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be written to"
-            ) from error
+        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+            kind = "with a shorter path" if error.errno == errno.ENAMETOOLONG else "that may be written to"
+            raise UserError(f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder {kind}") from error
         raise UserError(
             f"{where}: {error.strerror or error}: finished files stay; start the same command again, and "
             "check the disk or the network file system if the error persists"
