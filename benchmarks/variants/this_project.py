@@ -103,7 +103,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     model = SpanModel(weights.config, Blocks(settings["scope"], compute_dtype(settings["precision"])), seed=1)
     load_weights(weights, model.variables, weights.config.vocab_size)
     model.span.output_weights.assign(span_head(weights.config.hidden_size))
-    tokenizer = FullTokenizer(weights.vocab_file)
+    tokenizer = FullTokenizer(weights.tokenizer.vocab_file)
     windows = FeatureSettings(settings["max_seq_length"])
     decoding = DecodeSettings(max_answer_length=settings["max_answer_length"])
     examples = [
@@ -116,6 +116,6 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
         features = make_features(examples, tokenizer, windows, is_training=False)
         rows = Rows(features.batch, features.num_tokens, windows.max_seq_length, rows_per_compilation=1)
         logits = predict_rows(compute, rows, settings["batch_size"], Workers(), by_position=True).outputs
-        return list(decode(examples, features, *logits, tokenizer, decoding).predictions.values())
+        return list(decode(examples, features, *logits, decoding).predictions.values())
 
     return answer

@@ -6,11 +6,14 @@ The same rules as in `basic_tokenizer`, one character at a time: much slower, so
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_tf.text.basic_tokenizer import Casing, split_at_punctuation, split_words
+
+_ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 
 
 class WordSpans(NamedTuple):
@@ -29,6 +32,11 @@ class _Letter(NamedTuple):
 
 def spans_of_words(text: str, casing: Casing) -> Iterator[WordSpans]:
     """The words of ``tokenize_words(text, casing)``, with their characters' places in `text`."""
+    if text.isascii() and text.isprintable():  # the common case: characters keep their number
+        for match in _ASCII_WORD.finditer(casing.apply(text)):
+            first, end = match.span()
+            yield WordSpans(match[0], list(range(first, end)), list(range(first + 1, end + 1)))
+        return
     for letters in _split(text):
         word = "".join(letter.char for letter in letters)
         cased = _apply(letters, casing)

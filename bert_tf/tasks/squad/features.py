@@ -107,38 +107,38 @@ def make_features(
       UserError: an answer that is not in its context, or of which the tokenizer leaves nothing.
     """
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    rows: list[tuple] = []  # of the fields of `Features`
-    paragraph, tokens = examples[0].paragraph, tokenizer.tokenize_with_spans(examples[0].paragraph.context)
+    num_kinds = 1 if is_training else 4  # of what a row has for each position: ids, starts, ends, is_max_context
+    per_position: list[np.ndarray] = []
+    per_row: list[tuple[int, ...]] = []
+    paragraph = None
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
         if example.paragraph is not paragraph:
             paragraph, tokens = example.paragraph, tokenizer.tokenize_with_spans(example.paragraph.context)
+            tokens_3xT = np.array(tokens, np.int32)
         head = [cls_id, *tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length], sep_id]
         spans = window_spans(len(tokens.ids), settings.max_seq_length - len(head) - 1, settings.doc_stride)
         answer = _answer_tokens(example, tokens) if is_training else None
         best_T = None if is_training else best_windows(spans, len(tokens.ids))
         for window, (start, length) in enumerate(spans):
-            inside = slice(start, start + length)
-            ids = head + tokens.ids[inside] + [sep_id]
+            inside, end = slice(start, start + length), len(head) + length
+            row = np.zeros([num_kinds, settings.max_seq_length], np.int32)
+            row[0, : len(head)], row[:3, len(head) : end], row[0, end] = head, tokens_3xT[:num_kinds, inside], sep_id
+            if best_T is not None:
+                row[3, len(head) : end] = best_T[inside] == window
             first = last = 0
             # An answer that is only partly in this window counts as no answer.
             if answer and start <= answer[0] and answer[1] < start + length:
                 first, last = (token - start + len(head) for token in answer)
-            places = [np.empty(0)] * 3
-            if best_T is not None:
-                of_tokens = (tokens.starts[inside], tokens.ends[inside], best_T[inside] == window)
-                places = [_padded(values, len(head), settings) for values in of_tokens]
-            rows.append((_padded(ids, 0, settings), len(ids), len(head), index, first, last, *places))
-    features = Features(*(np.array(column, np.int32) for column in zip(*rows)))
-    return features._replace(is_max_context=features.is_max_context.astype(bool))
-
-
-def _padded(values: Sequence[int] | np.ndarray, offset: int, settings: FeatureSettings) -> np.ndarray:
-    """int32 [S]: `values` from `offset` on, 0 around them."""
-    row = np.zeros(settings.max_seq_length, np.int32)
-    row[offset : offset + len(values)] = values
-    return row
+            per_position.append(row)
+            per_row.append((end + 1, len(head), index, first, last))
+    ids, *places = np.stack(per_position, axis=1)
+    starts, ends, is_max = places or np.zeros([3, len(ids), 0], np.int32)
+    num_tokens, num_query_tokens, numbers, first_tokens, last_tokens = np.array(per_row, np.int32).T
+    return Features(
+        ids, num_tokens, num_query_tokens, numbers, first_tokens, last_tokens, starts, ends, is_max.astype(bool)
+    )
 
 
 def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
