@@ -28,6 +28,7 @@ from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.run.events import read_events
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
+from bert_tf.text.vocabulary import load_pieces
 
 FINISHED = "finished.jsonl"
 MICRO_BATCH = 128
@@ -167,11 +168,10 @@ def _read_run(folder: Path) -> Learned:
 
 
 def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
-    vocabulary = (options.data / "vocab.txt").read_text(encoding="utf-8")
-    size = options.hidden_size
-    model = BertConfig(len(vocabulary.splitlines()), size, options.layers, max(1, size // 64), 4 * size)
+    size, num_pieces = options.hidden_size, len(load_pieces(options.data / "vocab.txt"))
+    model = BertConfig(num_pieces, size, options.layers, max(1, size // 64), 4 * size)
     for phase in phases_of(trial, model, options.max_seq_length, options.num_examples, folder):
-        _train_phase(options.data, model, vocabulary, trial, phase)
+        _train_phase(options.data, model, trial, phase)
 
 
 def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples: int, folder: Path) -> list[Phase]:
@@ -197,7 +197,7 @@ def num_predictions(max_seq_length: int) -> int:
     return max(1, round(0.15 * max_seq_length))
 
 
-def _train_phase(folder_of_data: Path, model: BertConfig, vocabulary: str, trial: Trial, phase: Phase) -> None:
+def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: Phase) -> None:
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.batches.open import open_instances
     from bert_tf.ranks.workers import Workers
@@ -233,7 +233,9 @@ def _train_phase(folder_of_data: Path, model: BertConfig, vocabulary: str, trial
             changes.enter_context(rounded_matmuls(trial.precision))
         if not trial.clips:
             changes.enter_context(_without_clipping())
-        inputs = PretrainingInputs(model, vocabulary, data, held_out, str(phase.start) if phase.start else None)
+        inputs = PretrainingInputs(
+            model, data.tokenizer_files(), data, held_out, str(phase.start) if phase.start else None
+        )
         try:
             is_finished = pretrain(config, inputs, phase.folder, Workers())
         except DivergedError:

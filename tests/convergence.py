@@ -84,7 +84,7 @@ def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) 
     rules = MaskingRules(max_predictions_per_seq=PREDICTIONS)
     data = open_instances(str(folder / "data.tfrecord"), "input_files", LENGTH, rules)
     model_dir = run_folder(folder, precision, workers.size, seed)
-    assert pretrain(config, PretrainingInputs(MODEL, None, data, None, None), model_dir, workers)
+    assert pretrain(config, PretrainingInputs(MODEL, {}, data, None, None), model_dir, workers)
 
 
 def run_folder(folder: Path, precision: str, num_ranks: int, seed: int) -> Path:

@@ -177,6 +177,8 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
 
     begin(pieces, True, False)
     begin([*pieces, ""], True, False)  # an empty line is no piece
+    unknown_casing = {"vocab.txt": "".join(f"{piece}\n" for piece in pieces)}
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
     with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat' .*, 'dog' in theirs"):
         begin([*pieces[:5], "dog", *pieces[6:]], True, False)
     with pytest.raises(UserError, match=r"piece 6 is '\\u2028' .*, '' in theirs"):

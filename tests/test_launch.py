@@ -25,6 +25,7 @@ from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 from bert_tf.memory.plan import GIB, Device
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
@@ -608,7 +609,7 @@ def questions(checkout, monkeypatch):
     for version in ("1.1", "2.0"):
         for split in ("train", "dev"):
             (checkout / f"{split}-v{version}.json").write_text("{}")
-    (checkout / "vocab.txt").write_text("\n".join(map(str, range(50))) + "\n")
+    (checkout / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *map(str, range(45))]) + "\n")
     (checkout / "tiny").mkdir()
     (checkout / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
     (checkout / "tiny/bert_model.ckpt.index").write_text("")

@@ -36,7 +36,7 @@ def train(dataset, model_dir, bert_config=TINY, **changes):
         }
     )
     inputs = PretrainingInputs(
-        bert_config, None, open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3)), None, None
+        bert_config, {}, open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3)), None, None
     )
     pretrain(config, inputs, model_dir, Workers())
 

@@ -12,18 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import programs
 import psutil
 import pytest
 from fuzz_program import answers
 from pretraining_data import ROOMY, TINY, open_dataset, write_dataset
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.machine import rank_number
 from bert_tf.config import PretrainingConfig
-from bert_tf.interchange.initialise import check_same_vocabulary
-from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
@@ -233,7 +229,7 @@ def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path, monkeypa
     """Before the first update, which need not be made."""
     monkeypatch.setattr(pretraining, "run_updates", lambda *_: "signal")
     bert_config = dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length)
-    inputs = PretrainingInputs(bert_config, None, open_dataset(roomy_dataset, schema=ROOMY), None, None)
+    inputs = PretrainingInputs(bert_config, {}, open_dataset(roomy_dataset, schema=ROOMY), None, None)
     for num_accumulation_steps in (2, 1):
         assert "saves whole micro-batches" not in capsys.readouterr().err
         config = make_config(
@@ -267,7 +263,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         return update(step, *arguments, **options)
 
     monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
-    inputs = PretrainingInputs(TINY, None, open_dataset(dataset), None, None)
+    inputs = PretrainingInputs(TINY, {}, open_dataset(dataset), None, None)
     assert pretrain(make_config(), inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
@@ -580,14 +576,3 @@ def test_lars_with_compression_and_determinism_goes_on_from_the_encoder(finished
     assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
     record = json.loads((tmp_path / "config.json").read_text())["identity"]
     assert (record["optimizer_type"], record["allreduce_compression"]) == ("lars", "fp16")
-
-
-def test_another_vocabulary_is_refused(tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\ncat\n")
-    weights = Weights("w", {}, np.zeros, tmp_path, None, tmp_path / "bert_config.json", tmp_path / "vocab.txt", None)
-    check_same_vocabulary(weights, "[PAD]\n[UNK]\ncat\n")
-    check_same_vocabulary(weights, None)
-    check_same_vocabulary(dataclasses.replace(weights, vocab_file=None), "[PAD]\n")
-    for other in ("[PAD]\n[UNK]\nCat\n", "[PAD]\n[UNK]\n"):
-        with pytest.raises(UserError, match="another vocabulary than the records: piece 2 is 'cat'"):
-            check_same_vocabulary(weights, other)

@@ -161,7 +161,7 @@ def test_the_time_limit_stops_after_an_update_and_saves(tmp_path):
 
 def test_a_phase_stops_at_max_hours_saved(dataset, tmp_path):
     config = PretrainingConfig(0.01, 4, 1, 1, max_hours=1e-9, **PHASE)
-    inputs = PretrainingInputs(TINY, None, open_dataset(dataset), None, None)
+    inputs = PretrainingInputs(TINY, {}, open_dataset(dataset), None, None)
     assert pretrain(config, inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
     assert [event["reason"] for event in lines(tmp_path, "end")] == ["max_hours"]

@@ -187,12 +187,15 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
             f"{stored.vocab_file})"
         ),
     )
-    casing = Casing(**{name: json.loads(files[SETTINGS])[flag] for name, flag in zip(Casing._fields, Wanted._fields)})
+    recorded = json.loads(files.get(SETTINGS, "{}"))
+    casing = Casing(*(recorded[flag] for flag in Wanted._fields)) if recorded else None
     pipeline: str | None = None  # not BERT's own
     if stored.is_hugging_face or (stored.folder / TOKENIZER).is_file():
         tokenizer, assumed = open_stored(stored)
         pieces, their_casing = tokenizer.inv_vocab, None if assumed else tokenizer.casing
-        if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
+        if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(
+            casing or tokenizer.casing
+        ):
             pipeline = tokenizer.pipeline_json()
     else:
         pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
@@ -203,7 +206,7 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
                 f"{source} has another vocabulary than the records: piece {number} is {piece!r} in "
                 f"{stored.vocab_file}, {other!r} in theirs; {way_out}"
             )
-    if their_casing not in (None, casing):
+    if None not in (their_casing, casing) and their_casing != casing:
         raise UserError(
             f"{source} was trained on text with {their_casing}, the records were made with {casing}; {way_out}, and "
             "with its casing"

@@ -15,6 +15,7 @@ from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.checkpoints import check_model, find_checkpoint
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.supervisor import train
+from bert_tf.text.tokenizer import open_tokenizer
 
 Flags = dict[str, Any]
 # Switches that are passed on as flags of the programs.
@@ -105,8 +106,7 @@ class Call(NamedTuple):
             raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = environment.path("VOCAB_FILE", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
-        with open(vocab_file, encoding="utf-8") as file:
-            config = BertConfig.preset(self.values["bert_model"], sum(1 for _ in file))
+        config = BertConfig.preset(self.values["bert_model"], open_tokenizer(vocab_file).vocab_size)
         config_file = self.folder / "bert_config.json"
         check_output(config_file, str(config_file), _is_config_of_ours)
         if not environment.is_dry_run:
