@@ -41,7 +41,8 @@ def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None
 
 
 def read_dump(path: Path) -> None:
-    for _ in wiki.Dumps([path]).batches({}):
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces([path]))
+    for _ in wiki.Dumps([path], clean_page).batches({}):
         pass
 
 

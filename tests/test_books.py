@@ -315,7 +315,9 @@ def test_book_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 100)
     path = tmp_path / "a.txt"
     path.write_text("x" * 300)
-    with pytest.raises(UserError, match="a.txt, line 1: a document of more than 100 bytes.*--dataset=custom"):
+    with pytest.raises(
+        UserError, match="a.txt, line 1: a document of more than 100 bytes.*break the line into several"
+    ):
         books.clean(path, None, "strict")
 
 

@@ -228,7 +228,10 @@ def test_training_goes_on_in_the_order_of_the_same_labels(data, tmp_path, capsys
 @pytest.mark.parametrize("architecture", ["BertForTokenClassification", "BertForMultipleChoice"])
 def test_a_head_of_another_kind(data, tmp_path, architecture, capsys):
     folder = write_classifier(tmp_path / "model", data, ("entailment", "not_entailment"), architecture=architecture)
-    files = {use: write_pairs(tmp_path / f"{use}.tsv", "label", ["entailment"] * 4) for use in (TRAIN, PREDICT)}
+    files = {
+        use: write_pairs(tmp_path / f"{use}.tsv", "label", ["entailment", "not_entailment"] * 2)
+        for use in (TRAIN, PREDICT)
+    }
     with pytest.raises(UserError, match=rf"no classification head \(output_weights\), but is a {architecture}, and"):
         carry_out(data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
     once = settings(num_train_epochs=1.0, learning_rate=1e-9)
@@ -256,7 +259,7 @@ def test_fine_tuning_from_fewer_layers_needs_a_flag(data, tmp_path, capsys):
     config = BertConfig.from_json_file(data / "model/bert_config.json")
     deeper = tmp_path / "bert_config.json"
     deeper.write_text(dataclasses.replace(config, num_hidden_layers=2).to_json())
-    files = {TRAIN: write_pairs(tmp_path / "train.tsv", "label", ["entailment"] * 4)}
+    files = {TRAIN: write_pairs(tmp_path / "train.tsv", "label", ["entailment", "not_entailment"] * 2)}
     changes = dict(bert_config_file=str(deeper), training=settings(num_train_epochs=1.0))
     with pytest.raises(UserError, match="has 1 layers, the model 2; .* --allow_missing_weights"):
         carry_out(data, tmp_path / "run", folder, "RTE", files, **changes)

@@ -53,9 +53,10 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     from bert_tf.records.pair_file import make_pairs
     from bert_tf.records.pairs import PairSettings
     from bert_tf.records.token_file import Shard
+    from bert_tf.text.basic_tokenizer import Casing
     from data.instances.tokens import TokenSettings, make_token_file
 
-    output, how = settings["output"], TokenSettings(settings["vocab_file"], True)
+    output, how = settings["output"], TokenSettings(settings["vocab_file"], Casing.of(True))
     for before in settings["texts_before"]:
         make_token_file(Path(before), Path(output), how, Shard(0, 0))
 
