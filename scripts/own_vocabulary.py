@@ -28,7 +28,7 @@ from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.launch import lamb  # noqa: E402
 from bert_tf.launch.pretraining import Phase  # noqa: E402
 from bert_tf.run.flops import pretraining_flops_per_sequence  # noqa: E402
-from bert_tf.text.tokenizer import Wanted, open_vocab_file  # noqa: E402
+from bert_tf.text.tokenizer import CasingFlags, open_vocab_file  # noqa: E402
 
 NUM_TIMED = 3
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("vocab_file")
     parser.add_argument("values", nargs="*", metavar="VALUE", default=[])
     options = parser.parse_args(argv[1:])
-    tokenizer, _ = open_vocab_file(Path(options.vocab_file), Wanted(), is_hugging_face=False)
+    tokenizer, _ = open_vocab_file(Path(options.vocab_file), CasingFlags(), is_hugging_face=False)
     values = lamb.parse(options.values)
     config = BertConfig.preset(values["bert_model"], tokenizer.vocab_size)
     phases = lamb.make_phases(values)

@@ -19,7 +19,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import wordpiece_pipeline
-from bert_tf.text.tokenizer import StoredTokenizer, Wanted, open_stored
+from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
 from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
 from tests.exported import CASED_VOCAB, VOCAB
@@ -146,7 +146,7 @@ def test_a_tokenizer_json_is_the_tokenizer(tmp_path):
             (tmp_path / name).write_text(content, encoding="utf-8")
         tokenizer, _ = open_stored(StoredTokenizer(tmp_path))
     with pytest.raises(UserError, match="--do_lower_case=0: .*tokenizer.json says that its text has do_lower_case=1"):
-        open_stored(StoredTokenizer(tmp_path), Wanted(False))
+        open_stored(StoredTokenizer(tmp_path), CasingFlags(False))
     lines = (tmp_path / "vocab.txt").read_text().split("\n")
     (tmp_path / "vocab.txt").write_text("\n".join([*lines[:6], "otro", *lines[7:]]))
     with pytest.raises(UserError, match="vocab.txt, line 7: 'otro' has id 6, which tokenizer.json .* gives to 'el'"):

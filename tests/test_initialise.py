@@ -23,7 +23,7 @@ from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import wordpiece_pipeline
-from bert_tf.text.tokenizer import Wanted, open_tokenizer
+from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
 from bert_tf.text.vocabulary import ids_of
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -281,14 +281,14 @@ def test_one_rule_for_the_casing(tmp_path):
     for stated, text in ((False, '{"do_lower_case": false}'), (True, '{"do_lower_case": true}'), (True, "{}")):
         (folder / "tokenizer_config.json").write_text(text)
         for vocab_file in (None, str(folder / "vocab.txt")):
-            tokenizer, assumed = choose_tokenizer(vocab_file, Wanted(), config, find_weights(folder))
+            tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(), config, find_weights(folder))
             assert tokenizer.casing == (stated, stated) and bool(assumed) == (text == "{}")
     assert f"{folder}/vocab.txt: do_lower_case=1, strip_accents=1 is assumed" in assumed
     with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
-        choose_tokenizer(None, Wanted(False), config, find_weights(folder))
+        choose_tokenizer(None, CasingFlags(False), config, find_weights(folder))
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     with pytest.raises(UserError, match="--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0"):
-        choose_tokenizer(None, Wanted(True), config, find_weights(folder))
+        choose_tokenizer(None, CasingFlags(True), config, find_weights(folder))
 
 
 def test_rows_of_the_word_table_without_a_piece(tmp_path):
@@ -299,13 +299,13 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]
     for path in (folder / "vocab.txt", tmp_path / "vocab.txt"):
         path.write_text("".join(f"{piece}\n" for piece in pieces))
-    assert choose_tokenizer(None, Wanted(), config, weights)[0].vocab_size == 6
+    assert choose_tokenizer(None, CasingFlags(), config, weights)[0].vocab_size == 6
     with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=1000"):
-        choose_tokenizer(str(tmp_path / "vocab.txt"), Wanted(), config, weights)
+        choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), config, weights)
     padded = dataclasses.replace(config, vocab_size=64)
-    assert choose_tokenizer(str(tmp_path / "vocab.txt"), Wanted(), padded, weights)[0].vocab_size == 6
+    assert choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), padded, weights)[0].vocab_size == 6
     with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=5"):
-        choose_tokenizer(None, Wanted(), dataclasses.replace(config, vocab_size=5), weights)
+        choose_tokenizer(None, CasingFlags(), dataclasses.replace(config, vocab_size=5), weights)
 
 
 def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):

@@ -33,7 +33,7 @@ from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import check_encoder
 from bert_tf.text.hugging_face import TOKENIZER, wordpiece_pipeline
-from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import SETTINGS, SPECIAL_TOKENS, VOCABULARY, Tokenizer
 from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
@@ -58,7 +58,7 @@ def export(
     folder: Path,
     replace: bool = False,
     vocab_file: str | None = None,
-    wanted: Wanted = Wanted(),  # noqa: B008
+    flags: CasingFlags = CasingFlags(),  # noqa: B008
 ) -> list[str]:
     """Writes the weights at `path` (see `find_weights`), and everything else that `transformers` needs, to `folder`.
 
@@ -72,7 +72,7 @@ def export(
     _check_contents(folder, replace)
     weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
-    tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
     runs = read_history(weights.folder)
     texts = {

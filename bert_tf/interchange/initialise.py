@@ -27,7 +27,7 @@ from bert_tf.run.checkpoint import (
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
-from bert_tf.text.tokenizer import Wanted, open_stored, open_vocab_file
+from bert_tf.text.tokenizer import CasingFlags, open_stored, open_vocab_file
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
@@ -154,19 +154,19 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
 
 
 def choose_tokenizer(
-    vocab_file: str | None, wanted: Wanted, config: BertConfig, weights: Weights | None
+    vocab_file: str | None, flags: CasingFlags, config: BertConfig, weights: Weights | None
 ) -> tuple[Tokenizer, str]:
     """The model's tokenizer: that of `vocab_file`, else that beside the weights; and a line about what was assumed.
 
     Raises:
-      UserError: it is damaged, not supported, has more tokens than the model, or contradicts `wanted`.
+      UserError: it is damaged, not supported, has more tokens than the model, or contradicts `flags`.
     """
     path = choose_vocabulary(vocab_file, weights)
     is_models_own = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
     if weights and is_models_own and path.name in (VOCABULARY, TOKENIZER):
-        tokenizer, assumed = open_stored(weights.tokenizer, wanted)
+        tokenizer, assumed = open_stored(weights.tokenizer, flags)
     else:
-        tokenizer, assumed = open_vocab_file(path, wanted, bool(weights and weights.tokenizer.is_hugging_face))
+        tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_models_own)
     return tokenizer, assumed
 
@@ -188,7 +188,7 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
         ),
     )
     recorded = json.loads(files.get(SETTINGS, "{}"))
-    casing = Casing(*(recorded[flag] for flag in Wanted._fields)) if recorded else None
+    casing = Casing(*(recorded[flag] for flag in CasingFlags._fields)) if recorded else None
     pipeline: str | None = None  # not BERT's own
     if stored.is_hugging_face or (stored.folder / TOKENIZER).is_file():
         tokenizer, assumed = open_stored(stored)

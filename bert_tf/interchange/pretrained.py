@@ -15,7 +15,7 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import check_encoder, load_weights, named_variables
-from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import Tokenizer
 
 
@@ -77,16 +77,16 @@ def from_pretrained(
         raise TypeError(f"folder={folder!r:.40}: must be a path, a string or a Path")
     weights = find_weights(folder, "folder")
     vocabulary = None if vocab_file is None else str(vocab_file)
-    model, assumed = load_pretrained(weights, vocabulary, Wanted(do_lower_case, strip_accents))
+    model, assumed = load_pretrained(weights, vocabulary, CasingFlags(do_lower_case, strip_accents))
     for warning in (*weights.warnings, *([assumed] if assumed else [])):
         warnings.warn(warning, stacklevel=2)
     return model
 
 
-def load_pretrained(weights: Weights, vocab_file: str | None, wanted: Wanted) -> tuple[Pretrained, str]:
+def load_pretrained(weights: Weights, vocab_file: str | None, flags: CasingFlags) -> tuple[Pretrained, str]:
     """Like `from_pretrained`, for weights that have already been found; with a line about what was assumed."""
     config = choose_config(None, weights)
-    tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"

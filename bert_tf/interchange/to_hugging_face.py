@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv[1:])
     choose_device("cpu")
     from bert_tf.interchange.export import export  # imports TensorFlow
-    from bert_tf.text.tokenizer import Wanted
+    from bert_tf.text.tokenizer import CasingFlags
 
     print(
         "\n".join(
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
                 options.folder,
                 options.replace,
                 options.vocab_file,
-                Wanted(options.do_lower_case, options.strip_accents),
+                CasingFlags(options.do_lower_case, options.strip_accents),
             )
         )
     )

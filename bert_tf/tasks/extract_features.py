@@ -30,7 +30,7 @@ from bert_tf.base.files import atomic_file, check_file, check_output, decoded_li
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH
-from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, UnknownTokens
 
 if TYPE_CHECKING:
@@ -207,7 +207,9 @@ def main(argv: Sequence[str]) -> None:
     weights = find_weights(options.checkpoint, "CHECKPOINT")
     for warning in weights.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    model, assumed = load_pretrained(weights, options.vocab_file, Wanted(options.do_lower_case, options.strip_accents))
+    model, assumed = load_pretrained(
+        weights, options.vocab_file, CasingFlags(options.do_lower_case, options.strip_accents)
+    )
     if assumed:
         print(assumed, file=sys.stderr)
     extracted = extract(model, texts, settings)

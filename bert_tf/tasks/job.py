@@ -35,7 +35,7 @@ from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.text.hugging_face import TOKENIZER
-from bert_tf.text.tokenizer import Wanted
+from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
 from bert_tf.training.loop import make_blocks, open_run, run_record, write_report
 
@@ -145,8 +145,8 @@ class TaskRun:
         else:
             weights = find_weights(job.init_checkpoint) if job.init_checkpoint else None
         config = choose_config(job.bert_config_file, weights)
-        wanted = Wanted(job.do_lower_case, job.strip_accents)
-        tokenizer, assumed = choose_tokenizer(job.vocab_file, wanted, config, weights)
+        flags = CasingFlags(job.do_lower_case, job.strip_accents)
+        tokenizer, assumed = choose_tokenizer(job.vocab_file, flags, config, weights)
         if assumed and self.workers.is_chief:
             print(assumed, flush=True)
         return weights, config, tokenizer

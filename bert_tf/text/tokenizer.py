@@ -81,7 +81,7 @@ class StoredTokenizer(NamedTuple):
         return cls(vocab_file.parent, is_hugging_face) if vocab_file.name in (VOCABULARY, TOKENIZER) else None
 
 
-class Wanted(NamedTuple):
+class CasingFlags(NamedTuple):
     """What the user says of casing; None: nothing."""
 
     do_lower_case: bool | None = None
@@ -97,10 +97,10 @@ class Wanted(NamedTuple):
                 )
 
 
-def open_stored(stored: StoredTokenizer, wanted: Wanted = Wanted()) -> tuple[Tokenizer, str]:  # noqa: B008
+def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> tuple[Tokenizer, str]:  # noqa: B008
     """The tokenizer in a folder, and a line that says what was assumed ("" if nothing was).
 
-    Raises: UserError if it is damaged or not supported, or if its files or `wanted` contradict each other.
+    Raises: UserError if it is damaged or not supported, or if its files or `flags` contradict each other.
     """
     settings, vocab_file = hugging_face.read_settings(stored.folder), stored.vocab_file
     assert vocab_file
@@ -109,44 +109,44 @@ def open_stored(stored: StoredTokenizer, wanted: Wanted = Wanted()) -> tuple[Tok
         tokenizer = hugging_face.open_json(pipeline_file, settings)
         if vocab_file != pipeline_file:
             _check_same_ids(vocab_file, tokenizer)
-        wanted.check(tokenizer.casing, pipeline_file)
+        flags.check(tokenizer.casing, pipeline_file)
         return tokenizer, ""
     casing, assumed = settings.casing or stored.recorded, ""
     if casing:
-        wanted.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
+        flags.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
     else:
-        casing, assumed = _assume_casing(vocab_file, wanted)
+        casing, assumed = _assume_casing(vocab_file, flags)
     if stored.is_hugging_face or settings.tokenize_chinese_chars is False:
         return hugging_face.open_vocabulary(load_pieces(vocab_file), casing, settings, stored.folder), assumed
     return FullTokenizer(vocab_file, *casing), assumed
 
 
-def open_vocab_file(path: Path, wanted: Wanted, is_hugging_face: bool) -> tuple[Tokenizer, str]:
+def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tuple[Tokenizer, str]:
     """The tokenizer of a vocabulary that the user names, like `open_stored`: that of its folder if it has the usual
     name."""
     stored = StoredTokenizer.of_file(path, is_hugging_face)
     if stored:
-        return open_stored(stored, wanted)
+        return open_stored(stored, flags)
     if is_pipeline(path):
         tokenizer = hugging_face.open_json(path)
-        wanted.check(tokenizer.casing, path)
+        flags.check(tokenizer.casing, path)
         return tokenizer, ""
-    casing, assumed = _assume_casing(path, wanted)
+    casing, assumed = _assume_casing(path, flags)
     if is_hugging_face:
         return hugging_face.open_vocabulary(load_pieces(path), casing, FolderSettings(), None), assumed
     return open_tokenizer(path, *casing), assumed
 
 
-def _assume_casing(vocab_file: Path, wanted: Wanted) -> tuple[Casing, str]:
+def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
     pieces = load_pieces(vocab_file)
     guessed = guess_casing(pieces)
-    lower_case = guessed.lower_case if wanted.do_lower_case is None else wanted.do_lower_case
-    strip_accents = guessed.strip_accents if wanted.strip_accents is None else wanted.strip_accents
-    if wanted.do_lower_case is not None and wanted.strip_accents is None:
+    lower_case = guessed.lower_case if flags.do_lower_case is None else flags.do_lower_case
+    strip_accents = guessed.strip_accents if flags.strip_accents is None else flags.strip_accents
+    if flags.do_lower_case is not None and flags.strip_accents is None:
         strip_accents = lower_case and guessed.strip_accents
     casing = Casing(lower_case, strip_accents)
     check_casing(pieces, casing, vocab_file)
-    if None not in wanted:
+    if None not in flags:
         return casing, ""
     return casing, (
         f"{vocab_file}: {casing} is assumed, as the vocabulary suggests and no {SETTINGS} beside it says; "

@@ -18,8 +18,8 @@ from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
 from bert_tf.text.tokenizer import (
+    CasingFlags,
     StoredTokenizer,
-    Wanted,
     is_pipeline,
     open_stored,
     open_tokenizer,
@@ -171,7 +171,7 @@ def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEn
     casing = casing_of(options, stored.casing if stored else None)
     if is_pipeline(vocab_file):
         tokenizer = open_tokenizer(vocab_file)
-        Wanted(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
+        CasingFlags(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
         casing = tokenizer.casing
     else:
         tokenizer = open_tokenizer(vocab_file, *casing)
