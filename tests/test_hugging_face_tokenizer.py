@@ -132,19 +132,21 @@ def test_a_tokenizer_json_is_the_tokenizer(tmp_path):
     pipeline = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     pipeline.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    pipeline.add_tokens(["[A]"])
+    pipeline.add_special_tokens([*SPECIAL_TOKENS, "[A]"])
     pipeline.enable_truncation(2)
     pipeline.save(str(tmp_path / "tokenizer.json"))
     text = "Cancio\u0301n E-mail [A] u.s. año, [SEP]"
     tokenizer, _ = open_stored(StoredTokenizer(tmp_path))
     for _ in range(2):
-        assert tokenizer.tokenize(text) == ["canción", "e-mail", "[A]", "u.s.", "[UNK]", "[UNK]"], "[SEP] is text"
+        assert tokenizer.tokenize(text) == ["canción", "e-mail", "[A]", "u.s.", "[UNK]", "[SEP]"]
         ids, starts, ends = tokenizer.tokenize_with_spans(text)
         assert ids == tokenizer.tokenize_to_ids(text) and tokenizer.casing == (True, False)
         assert [text[start:end] for start, end in zip(starts, ends)] == text.split()
         for name, content in tokenizer.files().items():
             (tmp_path / name).write_text(content, encoding="utf-8")
         tokenizer, _ = open_stored(StoredTokenizer(tmp_path))
+    ids, _ = tokenizer.tokenize_lines(b"el [SEP] [A]\n")
+    assert tokenizer.convert_ids_to_tokens(ids) == ["el", "[UNK]", "[UNK]", "[A]"], "in text to pre-train on"
     with pytest.raises(UserError, match="--do_lower_case=0: .*tokenizer.json says that its text has do_lower_case=1"):
         open_stored(StoredTokenizer(tmp_path), CasingFlags(False))
     lines = (tmp_path / "vocab.txt").read_text().split("\n")

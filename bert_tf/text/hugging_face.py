@@ -1,10 +1,9 @@
 """Tokenizers of Hugging Face's: a folder's ``tokenizer.json``, or what `transformers` makes of its ``vocab.txt``.
 
 They are run by the library `tokenizers`, so that a model gets the ids that it was trained with. Its rules for BERT
-differ from Google's (`text.wordpiece`) in words over 100 characters, in characters for private use, and in a capital
-sigma at the end of a word.
-
-One thing is otherwise than in `transformers`: a special token that stands in a text, such as a literal [SEP], is text.
+differ from Google's (`text.wordpiece`) in words over 100 characters, in characters for private use, in a capital
+sigma at the end of a word, and in special tokens: one whose name stands in a text, such as [SEP] or a marker that was
+added to the vocabulary, is that token. Only in text to pre-train on the names of BERT's five are text.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ _MAX_WORD_CHARS = 100
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", None)
 # Classes that stand for whatever tokenizer.json says.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
+_SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
@@ -103,7 +103,6 @@ class HuggingFaceTokenizer(Tokenizer):
         """Raises: UserError if a special token of BERT's is missing."""
         pipeline.no_truncation()
         pipeline.no_padding()
-        pipeline.encode_special_tokens = True  # a special token in a text is text
         self._pipeline = pipeline
         by_id = {token_id: token for token, token_id in pipeline.get_vocab().items()}
         self.inv_vocab = tuple(map(_as_line, (by_id.get(number, "") for number in range(max(by_id, default=-1) + 1))))
@@ -149,8 +148,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return TokenSpans(encoded.ids, starts, [end for _, end in encoded.offsets])
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        texts = lines.decode("utf-8", "surrogatepass").split("\n")[:-1]
-        return _join([self.tokenize_to_ids(text) for text in texts])  # no threads: preparation has processes
+        """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
+        text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
+        # No threads: preparation has processes.
+        return _join([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
