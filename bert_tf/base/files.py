@@ -179,6 +179,7 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
 _BEGINNINGS = (
     (b"\x1f\x8b", "compressed with gzip", "gzip -dc {} > OUT"),
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
+    (b"\xd0\xcf\x11\xe0", "a spreadsheet or document of old Office programs", "save {} as CSV or text in UTF-8"),
     (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "compressed with bzip2", "bzip2 -dc {} > OUT"),
     (b"\xfd7zXZ", "compressed with xz", "xz -dc {} > OUT"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc {} > OUT"),
@@ -221,8 +222,8 @@ def decode_utf8(content: bytes, place: str, encoding: str = "utf-8") -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file from its "
-            "encoding, e.g. with iconv -f WINDOWS-1252 -t UTF-8"
+            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv -f "
+            "ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030, SHIFT_JIS or CP949"
         ) from None
 
 
