@@ -40,6 +40,7 @@ _KEPT_TAGS = (
     "sup|td|templatestyles|th|tr|tt|u|ul|var|wbr"
 )
 _TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
+_HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
 _BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
 _BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
@@ -264,7 +265,7 @@ def without_tags(text: str, removed: Removed) -> str:
     Ends paragraphs with blank lines.
     """
     text = _without_elements(_COMMENT.sub("", text).replace("\n", "\n\n"), removed)
-    return _without_switches(_TAG.sub("", _BREAK.sub(" ", text)))
+    return _without_switches(_HTML_LINK.sub("", _TAG.sub("", _BREAK.sub(" ", text))))
 
 
 def _without_inline_markup(text: str) -> str:
