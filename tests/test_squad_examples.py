@@ -231,6 +231,16 @@ def test_no_answer_in_version_2(tmp_path):
         read_examples(path, version_2_with_negative=True)
 
 
+def test_an_answer_without_text_is_none_where_the_file_says_that_there_is_none(tmp_path):
+    """As annotation tools and converters write it."""
+    none = question(answers=(("", -1),), is_impossible=True)
+    [example] = read_examples(squad_file(tmp_path, [none]), version_2_with_negative=True)
+    assert example.is_impossible
+    with pytest.raises(UserError, match=r"qas\[0\]: has is_impossible and yet an answer"):
+        both = question(answers=(("", -1), ("Rollo", 0)), is_impossible=True)
+        read_examples(squad_file(tmp_path, [both]), version_2_with_negative=True)
+
+
 def test_rows_of_hugging_faces_are_refused_by_name(tmp_path):
     row = {"id": "q", "title": "t", "context": "c", "question": "?", "answers": {"text": [], "answer_start": []}}
     path = tmp_path / "rows.json"

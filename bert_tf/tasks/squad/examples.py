@@ -305,7 +305,9 @@ def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
             f'{place}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to be '
             "predicted has no field 'answers')"
         )
-    if is_impossible and answers:
+    if is_impossible and not any(answer.text.strip() for answer in answers):
+        return ()  # some tools write an answer without text
+    if is_impossible:
         raise UserError(
             f"{place}: has is_impossible and yet an answer; one of them is wrong "
             "(answers that only look right belong under 'plausible_answers')"
