@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from data.corpora import wiki_templates
 from data.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
 from data.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
+from data.sharding.sentences import OTHER_STOPS
 
 # (reason, text) of each removed piece.
 Removed = list[tuple[str, str]]
@@ -60,7 +61,7 @@ _REPEATED_COMMAS = re.compile(r",(?: ?,)+")
 _SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
 _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
 
-_SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
+_SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
 _WORD = re.compile(r"[^\W_]+")
 # Prose has a full stop or many words, or introduces a list ("They are:") with at least this many.
 _MIN_WORDS_BEFORE_COLON = 2
