@@ -98,8 +98,9 @@ def test_field_of_json_lines(tmp_path):
 
 def test_json_and_tables_are_not_taken_for_text(tmp_path):
     """As pandas and datasets write them, under names that do not say whether each line is an object."""
-    (tmp_path / "a.json").write_text('{"text": "One. Two."}\n{"text": "Three."}\n')
-    assert custom.choose_formats("auto", [tmp_path / "a.json"], **ENCODING) == {tmp_path / "a.json": "jsonl"}
+    for name in ("a.json", "b.jsonl", "C.ndjson.gz"):
+        for input_format in ("auto", "sentences", "jsonl"):
+            assert custom.choose_formats(input_format, [tmp_path / name], **ENCODING) == {tmp_path / name: "jsonl"}
     for name in ("a.csv", "a.tsv", "A.XML", "a.html"):
         with pytest.raises(UserError, match=f"{name}: a table or text with tags.*--input_format"):
             custom.choose_formats("auto", [tmp_path / name], **ENCODING)

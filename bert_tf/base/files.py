@@ -180,6 +180,8 @@ _BEGINNINGS = (
     (b"\x1f\x8b", "compressed with gzip", "gzip -dc {} > OUT"),
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
     (b"\xd0\xcf\x11\xe0", "a spreadsheet or document of old Office programs", "save {} as CSV or text in UTF-8"),
+    (b"%PDF-", "a PDF document", "pdftotext {} OUT"),
+    (b"{\\rtf", "a document in Rich Text Format", "save {} as text in UTF-8"),
     (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "compressed with bzip2", "bzip2 -dc {} > OUT"),
     (b"\xfd7zXZ", "compressed with xz", "xz -dc {} > OUT"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc {} > OUT"),
@@ -189,6 +191,8 @@ _BEGINNINGS = (
     (codecs.BOM_UTF16_LE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
     (codecs.BOM_UTF16_BE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
 )
+# Begins East Asian text among ASCII characters, which all are valid UTF-8.
+_ISO_2022 = b"\x1b$"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
 
 
@@ -199,6 +203,8 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
     at odd places or all at even ones. A few zero bytes in what is valid UTF-8 are characters.
     """
     found = next((entry[1:] for entry in _BEGINNINGS if head.startswith(entry[0])), None)
+    if _ISO_2022 in head:
+        found = "ISO-2022, an encoding of e-mails", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
     num_zeros, num_odd = head.count(0), head[1::2].count(0)
     if not found and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
         if 0 < num_odd < num_zeros or num_zeros == len(head):
