@@ -170,6 +170,15 @@ def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
     assert bool(counted) == (width < 4)
 
 
+def test_one_answer_does_not_decide_about_the_unit(tmp_path):
+    """All are one character too far, of which one would be right in bytes."""
+    context = "The café by the old mill stands by the river."
+    answers = [("The", 1), ("café", 5), ("stands", 26)]
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
+    assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
+
+
 def test_answers_a_few_characters_off_are_kept(tmp_path):
     context = "The mill stands by the old river and the town lies in the north of the valley."
     answers = [("by the old river", 16), (" by the old river", 16), ("in the north ", 52)]

@@ -130,7 +130,8 @@ def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None
 def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
     """The examples with each first answer's start in characters, and a note if the file counts it otherwise.
 
-    A file counts in the unit in which most of its answers stand at their place, by default in characters.
+    It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
+    characters.
     """
     starts: dict[str, list[int]] = {}
     fits: dict[str, int] = {}
@@ -142,7 +143,7 @@ def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Exam
             if example.answers
         )
     best = max(fits, key=fits.__getitem__)
-    if fits[best] == fits["characters"]:
+    if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
         return examples, ""
     converted = [
         dataclasses.replace(example, answers=(Answer(example.answers[0].text, start), *example.answers[1:]))
