@@ -96,6 +96,17 @@ def test_field_of_json_lines(tmp_path):
     assert lines == ["It is one."] and manifest["arguments"]["text_column"] == "body"
 
 
+def test_json_and_tables_are_not_taken_for_text(tmp_path):
+    """As pandas and datasets write them, under names that do not say whether each line is an object."""
+    for name in ("a.json", "b.jsonl", "C.ndjson.gz"):
+        for input_format in ("auto", "sentences", "jsonl"):
+            assert custom.choose_formats(input_format, [tmp_path / name], **ENCODING) == {tmp_path / name: "jsonl"}
+    for name in ("a.csv", "a.tsv", "A.XML", "a.html"):
+        with pytest.raises(UserError, match=f"{name}: a table or text with tags.*--input_format"):
+            custom.choose_formats("auto", [tmp_path / name], **ENCODING)
+        assert custom.choose_formats("line", [tmp_path / name], **ENCODING) == {tmp_path / name: "line"}
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pyarrow.Table.from_arrays([pyarrow.array(["It is one."]), pyarrow.array(["It is two."])], ["text", "text"])
     parquet.write_table(table, tmp_path / "a.parquet")

@@ -32,6 +32,7 @@ from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
 from bert_tf.tasks.squad import examples as squad
+from data.corpora.text_files import encoding_of
 
 
 def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):
@@ -168,6 +169,26 @@ def test_what_is_no_text_is_called_what_it_is(tmp_path, what):
         assert str(raised.value).startswith(f"{path} is {what}")
 
 
+@pytest.mark.parametrize(
+    "content, what",
+    [
+        ("日本語".encode("iso2022_jp"), r"ISO-2022.*iconv -f ISO-2022-JP -t UTF-8 a.txt"),
+        (b"%PDF-1.4\n1 0 obj", "a PDF document.*pdftotext a.txt"),
+        (b"{\\rtf1\\ansi One. Two.}", "Rich Text Format.*save a.txt as text"),
+        (bytes.fromhex("d0cf11e0a1b11ae1"), "old Office programs.*save a.txt as CSV"),
+    ],
+)
+def test_documents_and_escaped_text_among_ascii(tmp_path, content, what):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=what):
+        list(decoded_lines(path))
+    with pytest.raises(UserError, match=what):
+        encoding_of(path, None, "strict")
+    if "ISO" in what:
+        assert encoding_of(path, "iso2022_jp", "strict") == "iso2022_jp"
+
+
 @pytest.mark.parametrize("content", [b"", b"A \0 in a long line", b"a\n", ("é" * HEAD_BYTES).encode(), b"BZh, he said"])
 def test_what_may_be_text(content):
     assert what_is_not_text(content[:HEAD_BYTES], "a") is None  # also where a character is cut
@@ -176,7 +197,9 @@ def test_what_may_be_text(content):
 def test_other_encodings_are_named_by_line_and_byte(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"a\nbc\xe9\n")
-    with pytest.raises(UserError, match=r"a.csv, line 2: byte 2 is not UTF-8 \(0xe9\); .*iconv -f WINDOWS-1252"):
+    with pytest.raises(
+        UserError, match=r"a.csv, line 2: byte 2 is not UTF-8 \(0xe9\); .*iconv -f ENCODING .* WINDOWS-1252"
+    ):
         list(decoded_lines(path))
 
 

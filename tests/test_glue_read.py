@@ -201,7 +201,19 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("own.txt", "text\tkind", "the name must end in .tsv, .csv, .jsonl"),
+        ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
+        ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
+        (
+            "own.csv",
+            "\ufefftext;kind\r\na, b;c\r\n",
+            "line 1: .* separated by ';', but .csv .* ','; write it with commas",
+        ),
+        ("own.csv", '"text";"kind"\n"a";"c"\n', "line 1: .* separated by ';', but .csv"),
+        ("own.csv", "text\tkind\na\tc\n", r"line 1: .* separated by '\\t', but .*; let the name end in .tsv"),
+        ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
+        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
+        ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
+        ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
         (
             "own.csv",
             "texts,kind\na,b\n",
@@ -349,6 +361,23 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
         examples = read_examples(path, OWN, wants_labels=wants_labels)
         assert examples.texts == (["a", "", " "],)
         assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
+
+
+def test_labels_that_differ_in_spelling_only_are_told(tmp_path):
+    lines = "\n".join(f"a,{label}" for label in ("Good", "good ", "1", "1.0", "01", "2", "bad", "very bad"))
+    path = write(tmp_path, "own.csv", f"text,kind\n{lines}\n")
+    examples = read_examples(path, OWN, wants_labels=True)
+    assert examples.notes == [
+        f"{path}: the labels {alike} differ only in spelling, and are kept as they are"
+        for alike in ("'01', '1', '1.0'", "'Good', 'good'")
+    ]
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    task = custom_task("text", "kind", True)
+    examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
+    with pytest.raises(UserError, match="line 2: the label is '3,5': .* with a decimal point instead of the comma"):
+        targets(examples, task)
 
 
 def test_own_labels_that_training_did_not_have(tmp_path):

@@ -210,3 +210,12 @@ def test_half_a_character_of_utf_16_is_dropped(tmp_path):
     text = "a \ud83d b"
     assert tokenizer.tokenize_with_spans(text) == ([5, 6], [0, 4], [1, 5])
     assert tokenizer.encode_lines([text])[0].tolist() == [5, 6]
+
+
+def test_vowel_signs_that_are_taken_away_belong_to_their_letter(tmp_path):
+    """So that an answer's text ends with its last letter's signs: the tokens stay those of transformers."""
+    tokenizer, _ = open_stored(folder_with(tmp_path, "ท ##ด cafe", {"do_lower_case": True}))
+    text = "ที่ดื Cafe\u0301 ที่"
+    ids, starts, ends = tokenizer.tokenize_with_spans(text)
+    assert ids == tokenizer.tokenize_to_ids(text) and len(ids) == 4
+    assert [text[start:end] for start, end in zip(starts, ends)] == ["ที่", "ดื", "Cafe\u0301", "ที่"]

@@ -176,6 +176,14 @@ def test_foreign_and_broken_files_are_named(tmp_path, content, message):
         cleaned([packed])
 
 
+def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
+    formula = "<mml:math><mml:mi>x</mml:mi></mml:math>"
+    path = write(tmp_path, "a.xml", article(1, "Title.", f"We saw {formula} <![CDATA[a < b & c]]>."))
+    content = path.read_text().replace("<PubmedArticleSet>", '<PubmedArticleSet xmlns:mml="http://www.w3.org/x">')
+    path.write_text(content)
+    assert cleaned([path]) == (["Title.  We saw a < b & c."], {})
+
+
 @pytest.mark.parametrize("encoding,text", [("GB18030", "京都 é."), ("EUC-JP", "京都."), ("latin-1", "é.")])
 def test_encoding_that_the_xml_declares(tmp_path, encoding, text):
     path = write(tmp_path, "a.xml.gz", article(1, "Title.", text))

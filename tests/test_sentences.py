@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from data.corpora import formatting, wikitext
 from data.sharding.sentences import split_by_rules
 
 
@@ -48,6 +49,22 @@ def test_no_character_is_lost():
 
 
 # None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Երևանը Հայաստանի մայրաքաղաքն է։", "Այն մեծ է։"],
+        ["አዲስ አበባ ዋና ከተማ ናት።", "ትልቅ ናት፧"],
+        ["ရန်ကုန်သည် မြို့ဖြစ်သည်။", "ကြီးသည်။"],
+        ["ភ្នំពេញ ជារាជធានី។", "វាធំ៕"],
+    ],
+)
+def test_stops_of_other_scripts(sentences):
+    """Armenian, Amharic, Burmese, Khmer: with and without spaces; an article of theirs is prose, too."""
+    assert split_by_rules(" ".join(sentences)) == split_by_rules("".join(sentences)) == sentences
+    assert wikitext.paragraphs_of("\n\n".join(sentences), []) == sentences
+    assert all(formatting.has_sentence(sentence) for sentence in sentences)
+
+
 @pytest.mark.parametrize("token", [".", "?!", "Aa. ", "a.b. ", "“", ". “", "。", "x。 ", "  "])
 def test_any_text_takes_linear_time(token):
     text = token * (1_000_000 // len(token)) + "x The end."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,16 @@ def test_every_token_is_best_in_the_window_that_shows_most_around_it(num_tokens,
             if start <= token < start + length
         ]
         assert found[token] == -max(contexts)[1]
+
+
+def test_a_contract_of_many_pages_takes_little_memory():
+    """Its tokens times its windows would be 155 MB for each question."""
+    spans = window_spans(50_000, 368, 128)
+    tracemalloc.start()
+    found = best_windows(spans, 50_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000 and (np.diff(found) >= 0).all() and found[-1] == len(spans) - 1
 
 
 def example(context, answer, start, tokenized_question="who ?"):

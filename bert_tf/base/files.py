@@ -179,6 +179,9 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
 _BEGINNINGS = (
     (b"\x1f\x8b", "compressed with gzip", "gzip -dc {} > OUT"),
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
+    (b"\xd0\xcf\x11\xe0", "a spreadsheet or document of old Office programs", "save {} as CSV or text in UTF-8"),
+    (b"%PDF-", "a PDF document", "pdftotext {} OUT"),
+    (b"{\\rtf", "a document in Rich Text Format", "save {} as text in UTF-8"),
     (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "compressed with bzip2", "bzip2 -dc {} > OUT"),
     (b"\xfd7zXZ", "compressed with xz", "xz -dc {} > OUT"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc {} > OUT"),
@@ -188,6 +191,8 @@ _BEGINNINGS = (
     (codecs.BOM_UTF16_LE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
     (codecs.BOM_UTF16_BE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
 )
+# Begins East Asian text among ASCII characters, which all are valid UTF-8.
+_ISO_2022 = b"\x1b$"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
 
 
@@ -198,6 +203,8 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
     at odd places or all at even ones. A few zero bytes in what is valid UTF-8 are characters.
     """
     found = next((entry[1:] for entry in _BEGINNINGS if head.startswith(entry[0])), None)
+    if _ISO_2022 in head:
+        found = "ISO-2022, an encoding of e-mails", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
     num_zeros, num_odd = head.count(0), head[1::2].count(0)
     if not found and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
         if 0 < num_odd < num_zeros or num_zeros == len(head):
@@ -221,8 +228,8 @@ def decode_utf8(content: bytes, place: str, encoding: str = "utf-8") -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file from its "
-            "encoding, e.g. with iconv -f WINDOWS-1252 -t UTF-8"
+            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv -f "
+            "ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030, SHIFT_JIS or CP949"
         ) from None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.base.files import atomic_file, naming_unreadable
 
 # Part of every key: raise it whenever the same inputs would give other rows in any task.
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
 

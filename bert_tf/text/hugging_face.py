@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,13 +140,17 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def tokenize_with_spans(self, text: str) -> TokenSpans:
         encoded = self._pipeline.encode(_without_surrogates(text), add_special_tokens=False)
-        starts = []
+        starts, ends = [], []
         for start, end in encoded.offsets:
             # Some pipelines count the space before a word as part of it.
             while start < end - 1 and text[start].isspace():
                 start += 1
+            # Accents and vowel signs that the pipeline takes away belong to the letter before them.
+            while self.casing.strip_accents and end < len(text) and unicodedata.category(text[end]) == "Mn":
+                end += 1
             starts.append(start)
-        return TokenSpans(encoded.ids, starts, [end for _, end in encoded.offsets])
+            ends.append(end)
+        return TokenSpans(encoded.ids, starts, ends)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""

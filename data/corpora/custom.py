@@ -24,6 +24,8 @@ _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
 TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
 TABLE_SUFFIX = ".parquet"
+# Files that are no running text; which, only --input_format says.
+_MARKED_UP_SUFFIXES = (".csv", ".tsv", ".xml", ".html", ".htm")
 
 # This many rows of a table are decoded at once, but large rows one by one.
 _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
@@ -66,17 +68,24 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 def choose_formats(
     input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
 ) -> dict[Path, str]:
-    """Each file with its format: Parquet always by its suffix, all others as `input_format` says.
+    """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
 
-    Where it is ``auto``, JSON lines are told by their suffixes. Of text files, several are one document
-    each; a single one is split into documents at its blank lines or, if it has none, at every line.
+    Where it is ``auto``, several text files are one document each; a single one is split into documents at its blank
+    lines or, if it has none, at every line.
+
+    Raises: UserError where it is ``auto`` and a file is by its suffix a table, or text with tags.
     """
 
     def by_suffix(path: Path) -> str:
         name = path.name.lower()
         if name.endswith(TABLE_SUFFIX):
             return "parquet"
-        return "jsonl" if input_format == "auto" and name.endswith(JSON_LINES_SUFFIXES) else input_format
+        if input_format == "auto" and name.endswith(_MARKED_UP_SUFFIXES):
+            raise UserError(
+                f"{path}: a table or text with tags, whose text is only a part of it: write that to a .txt, .jsonl or "
+                ".parquet file, or name the --input_format if the file is running text despite its name"
+            )
+        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, ".json")) else input_format
 
     formats = {path: by_suffix(path) for path in paths}
     texts = [path for path, chosen in formats.items() if chosen == "auto"]

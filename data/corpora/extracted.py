@@ -20,8 +20,8 @@ def find_files(folder: Path) -> list[Path]:
     if not found:
         raise UserError(
             f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
-            "wikiextractor writes; without --skip_wikiextractor the dump itself is "
-            "read, and wikiextractor is not needed"
+            "wikiextractor writes (unpack AA/wiki_00.bz2 with bunzip2); without --skip_wikiextractor the dump itself "
+            "is read, and wikiextractor is not needed"
         )
     return found
 

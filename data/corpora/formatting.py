@@ -28,7 +28,7 @@ from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
-from data.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END
+from data.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19
@@ -45,7 +45,7 @@ _LONGEST_TITLE = 255
 _BYTES_IN_FLIGHT = 1 << 27
 
 _WORD = re.compile(r"[^\W_]+")
-_STOP = re.compile(f"[.!?…。！？｡।॥؟۔{SENTENCE_END}]")
+_STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
 # Text without a full stop (speech, verse) counts if it has more words than a title.
 MIN_WORDS_WITHOUT_STOP = 8
 

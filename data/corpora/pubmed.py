@@ -42,6 +42,8 @@ _PLACEHOLDER = re.compile(
 )
 # Older records have these tags as text.
 _ESCAPED_TAG = re.compile(r"</?(?:b|i|u|sub|sup)>")
+# PubMed's DTD gives formulas this prefix, which a file may declare once, outside its articles.
+_AROUND = b"<PubmedArticleSet xmlns:mml='http://www.w3.org/1998/Math/MathML'>%s</PubmedArticleSet>"
 _FORMULAS = frozenset({"math", "DispFormula"})
 
 
@@ -172,7 +174,7 @@ def _paragraphs(xml: bytes) -> list[str]:
     """Title (in the article's own language, or the book's, if there is no other) and parts of the abstract; empty where
     there is no abstract.
     """
-    root = ElementTree.fromstring(xml)
+    root = ElementTree.fromstring(_AROUND % xml)
     abstract = root.find(".//Abstract")
     parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
     parts = list(filter(_says_something, parts))

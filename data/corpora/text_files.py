@@ -167,19 +167,20 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
         head = file.read(_HEAD_BYTES)
     encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
     invalid = _first_invalid_byte(path, encoding)
-    if invalid is None:
+    what = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
+    if invalid is None and not what:
         return encoding
     stated = _STATED_ENCODING.search(head)
     for candidate in (stated and stated[1].decode(), fallback):
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
-    what = what_is_not_text(head[:HEAD_BYTES], path.name)
-    if not what and b"\0" in head:
+    if encoding == "utf-8" and not what and b"\0" in head:
         what = f"a binary file, not text (a NUL at byte {head.index(0)})"
-    if encoding == "utf-8" and what:
+    if what:
         raise UserError(f"{path}: {what}; or name its encoding (--fallback_encoding), or take it out of the input")
     if errors == "replace":
         return "utf-8-sig"
+    assert invalid
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
         f"{path}: not valid {encoding.upper()} at byte {invalid[0]} (0x{invalid[1]}){others}: convert the file, "

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from data.corpora import wiki_templates
 from data.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
 from data.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
+from data.sharding.sentences import OTHER_STOPS
 
 # (reason, text) of each removed piece.
 Removed = list[tuple[str, str]]
@@ -40,6 +41,7 @@ _KEPT_TAGS = (
     "sup|td|templatestyles|th|tr|tt|u|ul|var|wbr"
 )
 _TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
+_HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
 _BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
 _BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
@@ -59,7 +61,7 @@ _REPEATED_COMMAS = re.compile(r",(?: ?,)+")
 _SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
 _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
 
-_SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
+_SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
 _WORD = re.compile(r"[^\W_]+")
 # Prose has a full stop or many words, or introduces a list ("They are:") with at least this many.
 _MIN_WORDS_BEFORE_COLON = 2
@@ -264,7 +266,7 @@ def without_tags(text: str, removed: Removed) -> str:
     Ends paragraphs with blank lines.
     """
     text = _without_elements(_COMMENT.sub("", text).replace("\n", "\n\n"), removed)
-    return _without_switches(_TAG.sub("", _BREAK.sub(" ", text)))
+    return _without_switches(_HTML_LINK.sub("", _TAG.sub("", _BREAK.sub(" ", text))))
 
 
 def _without_inline_markup(text: str) -> str:

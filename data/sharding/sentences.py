@@ -21,6 +21,9 @@ PARAGRAPH_SEPARATOR = "  "
 # U+001E RECORD SEPARATOR: white space, which formatting makes a single space of everywhere else. The last sentence has
 # one too, so that a document of a single sentence is told from running text.
 SENTENCE_END = "\x1e"
+# Sentence ends of other scripts, after which there may be no space: of Chinese and Japanese, of India, Arabic, Urdu,
+# Armenian, Ethiopia, Burmese, Khmer and Santali.
+OTHER_STOPS = "。！？｡।॥؟۔։።፧፨။។៕᱾᱿"
 
 # Abbreviations that never end a sentence ("Mr. Smith").
 _NEVER_LAST = frozenset(
@@ -55,8 +58,6 @@ _LONGEST_WORD = 40
 
 _CLOSING = "\"'”’»›)\\]}"
 _OPENING = "\"'“‘«‹(\\[{¿¡"
-# Sentence ends of scripts that put no space after them.
-_SPACELESS_STOPS = "。！？｡।॥؟۔"
 # A stop before a lower-case letter ends no sentence, so the pattern does not match it. Patterns that begin
 # with a set of characters are several times faster than with alternatives. The look-behind makes a row of
 # stops match only from its first one: trying each would take quadratic time.
@@ -65,7 +66,7 @@ _LATIN_STOP = (
     rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
 )
 _STOP = re.compile(_LATIN_STOP)
-_ANY_STOP = re.compile(rf"[{_SPACELESS_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
+_ANY_STOP = re.compile(rf"[{OTHER_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
 _DASH = re.compile("--|[—–/]")
 _WORD_START = re.compile(r"\w+")
 _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
@@ -140,7 +141,7 @@ def _ends_without_spaces(paragraph: str) -> list[int]:
 
 def split_by_rules(text: str) -> list[str]:
     """The sentences of one line of text, in order, without the spaces between them."""
-    is_spaceless = not text.isascii() and any(stop in text for stop in _SPACELESS_STOPS)
+    is_spaceless = not text.isascii() and any(stop in text for stop in OTHER_STOPS)
     find_ends = _ends_without_spaces if is_spaceless else _ends
     sentences = []
     for paragraph in text.split(PARAGRAPH_SEPARATOR):

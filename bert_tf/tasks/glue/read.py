@@ -26,6 +26,7 @@ from bert_tf.tasks.glue.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
+    check_separator,
     find_quoting,
     read_csv,
     read_json_lines,
@@ -151,6 +152,13 @@ def _about_content(examples: Examples, task: TextTask) -> list[str]:
                 f"{_place(examples, row)}: the label is {label!r:.80}, with half of a surrogate pair, which no file "
                 "can hold; write the whole character"
             )
+    by_meaning: dict[str, list[str]] = {}
+    for label in sorted({*(examples.labels or ())} if task.is_custom and not task.is_regression else ()):
+        by_meaning.setdefault(_meaning(label), []).append(label)
+    for alike in by_meaning.values():
+        if len(alike) > 1:
+            spellings = ", ".join(map(repr, alike))
+            notes.append(f"{examples.path}: the labels {spellings} differ only in spelling, and are kept as they are")
     for column, sentences in zip(task.text_columns, examples.texts):
         empty = [row for row, sentence in enumerate(sentences) if not sentence.strip()]
         if empty:
@@ -161,6 +169,14 @@ def _about_content(examples: Examples, task: TextTask) -> list[str]:
     if task.is_regression and examples.labels and len(set(examples.labels)) == 1:
         notes.append(f"{examples.path}: all labels are {examples.labels[0]!r}, so no correlation with them is defined")
     return notes
+
+
+def _meaning(label: str) -> str:
+    """The same for labels that differ only in how they are spelled: in capitals, or as 1 and 1.0."""
+    try:
+        return str(parse_number(label))
+    except ValueError:
+        return label.casefold()
 
 
 # --- Formats -------------------------------------------------------------------------------------
@@ -175,9 +191,12 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
         return read_json_lines(path, columns), ""
     if task.is_custom and suffix not in DELIMITERS:
         raise UserError(
-            f"{path}: the name must end in {', '.join([*DELIMITERS, *JSON_SUFFIXES])}, which says its format"
+            f"{path}: the name must say its format: .tsv (tabs between the columns), .csv (commas), or "
+            f"{', '.join(JSON_SUFFIXES)} (a JSON object on each line); rename it, or unpack or convert it"
         )
     delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
+    if task.is_custom:
+        check_separator(path, delimiter, columns)
     if quoting is None:
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
         if task.is_custom and delimiter == "\t":
@@ -198,8 +217,8 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
         return None
     if missing:
         way_out = (
-            "name the file's columns with --text_columns and --label_column"
-            + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
+            "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
+            "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
             else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
         )
@@ -303,7 +322,10 @@ def _number(examples: Examples, row: int, task: TextTask) -> float:
             return number
     except ValueError:
         pass
-    raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be a number from {low:g} to {high:g}")
+    point = ", with a decimal point instead of the comma" if "," in label else ""
+    raise UserError(
+        f"{_place(examples, row)}: the label is {label!r:.80}: must be a number from {low:g} to {high:g}{point}"
+    )
 
 
 def _place(examples: Examples, row: int) -> str:

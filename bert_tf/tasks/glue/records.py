@@ -23,6 +23,12 @@ DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 NO_QUOTING, CSV_QUOTING = "none", "csv"
 QUOTINGS = (NO_QUOTING, CSV_QUOTING)
+# What programs put between columns: tables of Excel and R have semicolons where commas stand in numbers.
+_SEPARATORS = (*DELIMITERS.values(), ";", "|")
+_ONE_A_LINE = (
+    "each line must hold an object; jq -c '.[]' FILE > OUT makes such lines of a list, jq -c . of objects that go over "
+    "several lines"
+)
 
 
 class Record(NamedTuple):
@@ -30,6 +36,20 @@ class Record(NamedTuple):
     fields: list[str]
     num_lines: int = 1
     problem: str = ""  # why this line is no record
+
+
+def check_separator(path: Path, delimiter: str, columns: Sequence[str]) -> None:
+    """Raises `UserError` if the header has these columns only with another character between them than `delimiter`."""
+    _, line = next(decoded_lines(path), (0, ""))
+    names = {character: {name.strip('" \r\n').lower() for name in line.split(character)} for character in _SEPARATORS}
+    fits = [character for character in _SEPARATORS if {column.lower() for column in columns} <= names[character]]
+    if fits and delimiter not in fits:
+        suffix = next((suffix for suffix, own in DELIMITERS.items() if own == fits[0]), None)
+        way_out = f"let the name end in {suffix}" if suffix else "write it with commas as .csv, or with tabs as .tsv"
+        raise UserError(
+            f"{path}, line 1: the columns are separated by {fits[0]!r}, but {path.suffix} stands for {delimiter!r}; "
+            f"{way_out}"
+        )
 
 
 def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
@@ -124,9 +144,9 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         try:
             content = parse_json(line)
         except ValueError as error:
-            raise UserError(f"{path}, line {number}: not valid JSON ({error}); each line must hold an object") from None
+            raise UserError(f"{path}, line {number}: not valid JSON ({error}); {_ONE_A_LINE}") from None
         if not isinstance(content, dict):
-            raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}")
+            raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}; {_ONE_A_LINE}")
         yield Record(number, [_json_field(path, number, content, column) for column in columns])
 
 

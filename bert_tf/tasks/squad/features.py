@@ -5,7 +5,7 @@ The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP
 by its characters and not by its text: its tokens are those that stand for some of its characters. In text without
 spaces, where a sentence is a single word, the same text often occurs more than once in it.
 
-Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one question.
+Shapes: F windows, S tokens in a row, T tokens in a document.
 """
 
 from __future__ import annotations
@@ -158,13 +158,14 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
 
     A window's length adds a hundredth per token to its score; if scores are equal, the earlier window wins.
     """
-    if len(spans) == 1:  # as for most questions
-        return np.zeros(num_tokens, np.int64)
-    starts_Kx1, lengths_Kx1 = np.array(spans, np.int64).T[..., None]
-    left_KxT = np.arange(num_tokens) - starts_Kx1
-    right_KxT = lengths_Kx1 - 1 - left_KxT
-    scores_KxT = np.minimum(left_KxT, right_KxT) + 0.01 * lengths_Kx1
-    return np.where((left_KxT >= 0) & (right_KxT >= 0), scores_KxT, -np.inf).argmax(axis=0)
+    best_T, scores_T = np.zeros(num_tokens, np.int64), np.full(num_tokens, -np.inf)
+    for window, (start, length) in enumerate(spans):
+        inside, places = slice(start, start + length), np.arange(length)
+        scores = np.minimum(places, places[::-1]) + 0.01 * length
+        is_better = scores > scores_T[inside]
+        best_T[inside][is_better] = window
+        scores_T[inside][is_better] = scores[is_better]
+    return best_T
 
 
 def _answer_tokens(example: Example, tokens: TokenSpans) -> tuple[int, int] | None:
