@@ -19,6 +19,7 @@ from bert_tf.base.files import (
     HEAD_BYTES,
     atomic_file,
     atomic_folder,
+    check_file,
     check_folder,
     check_output,
     decoded_lines,
@@ -33,6 +34,15 @@ from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
 from bert_tf.tasks.squad import examples as squad
 from data.corpora.text_files import encoding_of
+
+
+def test_what_stands_for_a_file_of_git_lfs_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 437955512\n")
+    with pytest.raises(UserError, match="model.safetensors only stands for the file itself, .* 'git lfs pull' in its"):
+        check_file(path, "fetch it again")
+    path.write_text("version 2")
+    check_file(path, "fetch it again")
 
 
 def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):

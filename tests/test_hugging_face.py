@@ -92,6 +92,7 @@ def test_activations(tmp_path):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': \\[1\\]}, the encoder here has {} only"),
         ({"hidden_act": "relu"}, "hidden_act='relu': must be one of gelu, gelu_new"),
         ({"vocab_size": "gone"}, "vocab_size is missing"),
         ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),

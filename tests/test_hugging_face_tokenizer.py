@@ -164,6 +164,14 @@ def test_bert_s_own_class_takes_the_casing_from_its_settings(tmp_path):
         assert open_stored(stored)[0].tokenize("강은 북쪽에") == tokens.split()
 
 
+def test_names_of_bert_s_own_class_in_other_models(tmp_path):
+    """transformers 5.24: ElectraTokenizer and others are BertTokenizer, DistilBertTokenizer is a subclass of it."""
+    for model in ("Bert", "ConvBert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert"):
+        for name in (f"{model}Tokenizer", f"{model}TokenizerFast"):
+            stored = folder_with(tmp_path, "the river", {"tokenizer_class": name, "do_lower_case": False})
+            assert open_stored(stored)[0].tokenize("the River") == ["the", "[UNK]"]
+
+
 def test_added_tokens_follow_the_vocabulary(tmp_path):
     stored = folder_with(tmp_path, "the", {"do_lower_case": True})
     added = tmp_path / "added_tokens.json"
@@ -183,6 +191,7 @@ def test_added_tokens_follow_the_vocabulary(tmp_path):
         ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' finds words with code of its own"),
         ({"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize=false and never_split are not supported"),
+        ({"auto_map": 5, "do_lower_case": "no"}, "do_lower_case='no': must be true or false"),
         ({"do_lower_case": "yes"}, "do_lower_case='yes': must be true or false"),
     ],
 )

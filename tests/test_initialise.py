@@ -159,7 +159,7 @@ def test_another_activation_is_a_warning(google):
 
 def test_a_checkpoint_of_something_else(tmp_path):
     write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
-    with pytest.raises(UserError, match="holds none of the model's variables"):
+    with pytest.raises(UserError, match="holds none of the model's variables, but my/kernel .1 in all.; name a BERT"):
         initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes())
 
 

@@ -180,6 +180,44 @@ def test_several_labels_at_once_are_another_problem(data, tmp_path):
         carry_out(data, tmp_path / "run", folder, "MNLI", {PREDICT: write_pairs(tmp_path / "t.tsv", "gold_label", "x")})
 
 
+_SIGMOID, _IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({}, "config.json has no problem_type: the number is the model's own, not its sigmoid"),
+        ({"problem_type": "regression"}, None),
+        ({"sentence_transformers": {"activation_fn": _IDENTITY, "version": "5.0.0"}}, None),
+        ({"sbert_ce_default_activation_function": _IDENTITY}, None),
+    ],
+)
+def test_the_one_number_of_a_cross_encoder(data, tmp_path, capsys, changes, said):
+    """The pipeline shows the sigmoid of it where there is no problem_type, which an export must leave so."""
+    folder = write_classifier(tmp_path / "model", data, ("LABEL_0",), **changes)
+    files = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None))}}
+    carry_out(data, tmp_path / "run", folder, custom_task("text", None, True), files)
+    assert predictions(tmp_path / "run")[1][1] == "3"
+    shown = capsys.readouterr().out
+    assert said in shown if said else "problem_type" not in shown
+    export(str(folder), tmp_path / "out", replace=False)
+    exported = json.loads((tmp_path / "out/config.json").read_text())
+    assert {name: exported[name] for name in changes} == changes and ("problem_type" in exported) is bool(
+        "problem_type" in changes
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sentence_transformers": {"activation_fn": _SIGMOID}}, {"sbert_ce_default_activation_function": _SIGMOID}],
+)
+def test_a_number_that_goes_through_an_activation_is_no_regression(data, tmp_path, changes):
+    folder = write_classifier(tmp_path / "model", data, ("LABEL_0",), **changes)
+    files = {PREDICT: write_pairs(tmp_path / "test.tsv", "score", "x")}
+    with pytest.raises(UserError, match=rf"for a task \(a number through {_SIGMOID}: LABEL_0\), not for STS-B \(numb"):
+        carry_out(data, tmp_path / "run", folder, "STS-B", files)
+
+
 def test_in_trained_order():
     def ordered(trained, labels, names=()):
         return in_trained_order(trained.split(), labels.split(), names)
@@ -227,11 +265,9 @@ def test_training_goes_on_in_the_order_of_the_same_labels(data, tmp_path, capsys
 
 @pytest.mark.parametrize("architecture", ["BertForTokenClassification", "BertForMultipleChoice"])
 def test_a_head_of_another_kind(data, tmp_path, architecture, capsys):
-    folder = write_classifier(tmp_path / "model", data, ("entailment", "not_entailment"), architecture=architecture)
-    files = {
-        use: write_pairs(tmp_path / f"{use}.tsv", "label", ["entailment", "not_entailment"] * 2)
-        for use in (TRAIN, PREDICT)
-    }
+    folder_labels = ("entailment", "not_entailment")
+    folder = write_classifier(tmp_path / "model", data, folder_labels, architecture=architecture)
+    files = {use: write_pairs(tmp_path / f"{use}.tsv", "label", folder_labels * 2) for use in (TRAIN, PREDICT)}
     with pytest.raises(UserError, match=rf"no classification head \(output_weights\), but is a {architecture}, and"):
         carry_out(data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
     once = settings(num_train_epochs=1.0, learning_rate=1e-9)

@@ -54,6 +54,22 @@ def test_features_and_numbers(google):
     np.testing.assert_allclose(bert.encoder.hidden_states(features)[0], expected, atol=1e-5)
 
 
+def test_what_is_there_instead_of_an_encoder_is_named(tmp_path):
+    values = random_values(published_names(2))
+    write_tf1(tmp_path, {f"model/{name}": value for name, value in values.items()})
+    (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="has no layers, only model/bert/embeddings/LayerNorm/beta, .*; name other"):
+        bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
+def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
+    values = random_values(published_names(2))
+    write_tf1(tmp_path, {name: value for name, value in values.items() if "pooler" not in name})
+    (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
+        bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
 def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
     config, (data,) = google / "bert_config.json", google.glob("*.data*")
     config.write_text(CONFIG.to_json().replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))

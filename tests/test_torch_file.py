@@ -128,6 +128,35 @@ def write_tensor(path, monkeypatch, *layout, name="w"):
     return write(path, stream.getvalue(), np.arange(4, dtype=np.float32).tobytes())
 
 
+def pickled_tensor(storage, is_parameter):
+    """What torch.save writes of {"w": a tensor of two numbers}, or of a parameter, with PyTorch's class of storage."""
+
+    def text(value):
+        return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+    stored = b"(" + text("storage") + b"ctorch\n" + storage.encode() + b"\n" + text("0") + text("cpu") + b"K\x02tQ"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + stored + b"K\x00K\x02\x85K\x01\x85I00\n}tR"
+    if is_parameter:
+        tensor = b"ctorch._utils\n_rebuild_parameter\n(" + tensor + b"I01\n}tR"
+    return b"\x80\x02}" + text("w") + tensor + b"s."
+
+
+@pytest.mark.parametrize("is_parameter", [False, True])
+@pytest.mark.parametrize(
+    "storage, dtype",
+    [
+        *(("DoubleStorage", "float64"), ("FloatStorage", "float32"), ("IntStorage", "int32"), ("ByteStorage", "uint8")),
+        *(("ShortStorage", "int16"), ("CharStorage", "int8"), ("BoolStorage", "bool")),
+    ],
+)
+def test_tensors_and_parameters_of_all_types(tmp_path, storage, dtype, is_parameter):
+    values = np.array([0, 1], dtype)
+    path = write(tmp_path / "x.bin", pickled_tensor(storage, is_parameter), values.tobytes())
+    found = open_torch_file(path)["w"].read()
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values)
+
+
 def test_a_tensor_outside_of_its_storage_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.bin"
     sound = open_torch_file(write_tensor(path, monkeypatch, 0, (2, 2), (1, 2)))["w"].read()

@@ -193,6 +193,7 @@ _BEGINNINGS = (
 )
 # Begins East Asian text among ASCII characters, which all are valid UTF-8.
 _ISO_2022 = b"\x1b$"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
 
 
@@ -252,11 +253,17 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def check_file(path: Path, way_out: str) -> None:
-    """Raises `UserError`, whose message ends with `way_out`, if `path` is not a regular file."""
+    """Raises `UserError`, whose message ends with `way_out`, if `path` is no regular file, or only stands for one."""
     if not path.exists():
         raise MissingError(f"{path} does not exist; {way_out}")
     if not path.is_file():
         raise UserError(f"{path} is not a file; {way_out}")
+    with naming_unreadable(path), open(path, "rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise UserError(
+                f"{path} only stands for the file itself, which Git LFS has not fetched yet; run 'git lfs pull' in "
+                f"its folder, or {way_out}"
+            )
 
 
 def parse_json(text: str) -> Any:

@@ -206,5 +206,5 @@ def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: number for number, label in enumerate(labels)},
-        "problem_type": task.problem if task else REGRESSION if num_classes == 1 else CLASSES,
+        **(task.described if task else {"problem_type": REGRESSION if num_classes == 1 else CLASSES}),
     }

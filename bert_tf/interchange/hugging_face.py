@@ -107,6 +107,7 @@ def read_config(path: Path) -> BertConfig:
         "is_decoder": False,
         "add_cross_attention": False,
         "layer_norm_eps": LAYER_NORM_EPSILON,
+        "pruned_heads": {},
     }
     for name, needed in required.items():
         if values.get(name, needed) != needed:

@@ -97,7 +97,7 @@ def _explain_no_checkpoint(path: Path) -> str:
     if (path / hugging_face.CONFIG).is_file():
         return (
             f"there is a {hugging_face.CONFIG}, but neither {hugging_face.SAFETENSORS} nor {hugging_face.TORCH}; "
-            "fetch the weights too"
+            "fetch the weights too, in one of these two forms"
         )
     if path.is_dir() and (file := hugging_face.weight_file(path)):
         return (
@@ -245,7 +245,8 @@ def initialise_from(
     named = named_variables(model.variables)
     if not set(named) & set(weights.shapes):
         raise UserError(
-            f"--init_checkpoint={weights.source} holds none of the model's variables; name a BERT checkpoint"
+            f"--init_checkpoint={weights.source} holds none of the model's variables, but "
+            f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
         )
     if not allow_missing:
         check_encoder(

@@ -15,6 +15,8 @@ from bert_tf.interchange.weights import Weights
 TASK_FILE = "task.json"
 # Hugging Face's names of what a classifier's outputs are: the number itself, or a score for each class.
 REGRESSION, CLASSES = "regression", "single_label_classification"
+# Fields in which sentence-transformers says what its CrossEncoder applies to a model's output.
+_CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
 _WAY_OUT = "correct it, or use another checkpoint"
 _ToPair = Callable[[Any, Any], "tuple[Any, Any]"]
 
@@ -24,10 +26,11 @@ class TrainedTask(NamedTuple):
 
     file: Path  # that says so
     name: str | None
-    problem: str  # REGRESSION, CLASSES, or another of Hugging Face's, which no task here is
+    problem: str  # REGRESSION, CLASSES, or another, which no task here is
     labels: tuple[str, ...]  # in the order of the outputs
-    is_named: bool  # False: the file does not say what the outputs mean, and the labels are LABEL_0, LABEL_1...
+    is_named: bool  # False: the file does not say what the outputs mean; then the labels are LABEL_0, LABEL_1...
     text_columns: Sequence[str] | None
+    described: Mapping[str, Any]  # what a config.json says besides the labels, by its fields
 
     def __str__(self) -> str:
         kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
@@ -56,7 +59,9 @@ def read_task(weights: Weights) -> TrainedTask | None:
         _check_number(str(file), labels, num_classes)
     problem = REGRESSION if task.get("is_regression") else CLASSES
     columns = [str(column) for column in columns] if isinstance(columns, list) else None
-    return TrainedTask(file, task.get("task_name"), problem, *_or_numbered(labels, num_classes), columns)
+    labels, is_named = _or_numbered(labels, num_classes)
+    is_named, described = is_named or problem == REGRESSION, {"problem_type": problem}
+    return TrainedTask(file, task.get("task_name"), problem, labels, is_named, columns, described)
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:
@@ -86,9 +91,21 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
         _check_number(f"{file}: {name}", labels, num_classes)
     if len({*named.values()}) > 1:
         raise UserError(f"{file}: id2label says {named['id2label']}, label2id {named['label2id']}; correct one of them")
-    problem = values.get("problem_type") or (REGRESSION if num_classes == 1 else CLASSES)
     labels, is_named = _or_numbered(next(iter(named.values()), ()), num_classes)
-    return TrainedTask(file, values.get("finetuning_task"), problem, labels, is_named, None)
+    described = {name: values[name] for name in ("problem_type", *_CROSS_ENCODER) if values.get(name)}
+    if num_classes > 1:
+        described.setdefault("problem_type", CLASSES)
+    problem = described.get("problem_type", REGRESSION)
+    if problem == REGRESSION:
+        is_named = bool(described)
+        activations = [_activation(described[name]) for name in _CROSS_ENCODER if name in described]
+        problem = next((f"a number through {name}" for name in activations if not name.endswith("Identity")), problem)
+    return TrainedTask(file, values.get("finetuning_task"), problem, labels, is_named, None, described)
+
+
+def _activation(setting: Any) -> str:
+    """The class of what a CrossEncoder applies to a model's output, which new versions put into an object."""
+    return str(setting.get("activation_fn", "Identity") if isinstance(setting, dict) else setting)
 
 
 def _in_order(file: Path, name: str, values: Mapping[str, Any], to_pair: _ToPair) -> tuple[str, ...]:

@@ -78,7 +78,10 @@ def from_pretrained(
     weights = find_weights(folder, "folder")
     vocabulary = None if vocab_file is None else str(vocab_file)
     model, assumed = load_pretrained(weights, vocabulary, CasingFlags(do_lower_case, strip_accents))
-    for warning in (*weights.warnings, *([assumed] if assumed else [])):
+    notes = [assumed] if assumed else []
+    if not any(name.startswith("bert/pooler/") for name in weights.shapes):
+        notes.append(f"{weights.source} has no pooler: the second output of the encoder, the pooled one, is random")
+    for warning in (*weights.warnings, *notes):
         warnings.warn(warning, stacklevel=2)
     return model
 

@@ -1,7 +1,7 @@
 """Reads the tensors of a PyTorch file (``torch.save``) without PyTorch, and without running code that it may contain.
 
 A file is a zip archive: ``<name>/data.pkl`` describes the tensors, ``<name>/data/<key>`` has the bytes of a storage.
-A pickle may call anything that it names. Here it may name three kinds of things, which only describe tensors;
+A pickle may call anything that it names. Here it may name a few kinds of things, which only describe tensors;
 everything else is refused before it is called.
 """
 
@@ -26,7 +26,13 @@ _DTYPES: dict[str, np.dtype] = {
     "FloatStorage": np.dtype(np.float32),
     "HalfStorage": np.dtype(np.float16),
     "BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "DoubleStorage": np.dtype(np.float64),
     "LongStorage": np.dtype(np.int64),
+    "IntStorage": np.dtype(np.int32),
+    "ShortStorage": np.dtype(np.int16),
+    "CharStorage": np.dtype(np.int8),
+    "ByteStorage": np.dtype(np.uint8),
+    "BoolStorage": np.dtype(np.bool_),
 }
 _WAY_OUT = "fetch it again, or have the model saved as model.safetensors"
 # How files of PyTorch before 1.6 begin; those of its first releases are tar archives, which say "ustar" at this place.
@@ -70,6 +76,8 @@ class _Unpickler(pickle.Unpickler):
             return collections.OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return self._make_tensor
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return _tensor_of_parameter
         if module == "torch" and name in _DTYPES:
             return name
         raise UserError(
@@ -96,6 +104,10 @@ class _Unpickler(pickle.Unpickler):
         if math.prod(tensor.shape) and end * storage.dtype.itemsize > member.file_size:
             raise ValueError(f"a tensor lies outside of its storage {storage.member}")
         return tensor
+
+
+def _tensor_of_parameter(tensor: Tensor, *_: Any) -> Tensor:
+    return tensor
 
 
 def _check_format(path: Path) -> None:

@@ -304,7 +304,11 @@ def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -
     described = [
         f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
     ]
-    if theirs != ours:
+    if not theirs:
+        described = [
+            f"has no layers, only {', '.join(list(stored.shapes)[:3])} ({len(stored.shapes)} variables in all)"
+        ]
+    elif theirs != ours:
         described = [f"has {theirs} layers, the model {ours}"]
     if described:
         raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {way_out}")

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import (
     CONTINUATION,
@@ -40,8 +40,15 @@ _ADDED_TOKENS, _MODEL_CONFIG = "added_tokens.json", "config.json"
 _WAY_OUT = "fetch the model's tokenizer again"
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
-# BERT's own classes, for which transformers takes the casing from tokenizer_config.json.
-_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", None)
+# BERT's own class, for which transformers takes the casing from tokenizer_config.json, and its names in other models.
+_BERT_CLASSES = (
+    None,
+    *(
+        f"{model}Tokenizer{fast}"
+        for model in "Bert ConvBert DistilBert Electra LayoutLM Lxmert MobileBert SqueezeBert".split()
+        for fast in ("", "Fast")
+    ),
+)
 # Classes that stand for whatever tokenizer.json says.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
 _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
@@ -76,7 +83,9 @@ def read_settings(folder: Path) -> FolderSettings:
     splitter = content.get("word_tokenizer_type")
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
-    if not is_known or splitter not in (None, "basic") or "AutoTokenizer" in (content.get("auto_map") or ()):
+    own_code = content.get("auto_map")
+    has_own_code = isinstance(own_code, dict) and "AutoTokenizer" in own_code
+    if not is_known or splitter not in (None, "basic") or has_own_code:
         what = f"tokenizer_class {name!r:.60}" + (f" with word_tokenizer_type {splitter!r:.40}" if splitter else "")
         raise UserError(
             f"{path}: {what} finds words with code of its own, such as MeCab or Jieba, which is not supported here, "
@@ -240,7 +249,10 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
     Raises: UserError if the file is damaged, or lacks a special token.
     """
     try:
+        check_file(path, _WAY_OUT)
         pipeline = tokenizers.Tokenizer.from_file(str(path))
+    except UserError:
+        raise
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_WAY_OUT}") from None
     normalizer = pipeline.normalizer

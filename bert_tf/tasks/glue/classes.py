@@ -81,8 +81,10 @@ def describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: 
         return [
             f"{weights.source} was fine-tuned for {trained or 'another number of classes'}: a new classifier is made"
         ]
-    if task.is_regression or (trained and trained.is_named):
+    if trained.is_named if trained else task.is_regression:
         return []
+    if trained and task.is_regression:
+        return [f"{trained.file} has no problem_type: the number is the model's own, not its sigmoid"]
     file = trained.file if trained else weights.folder / TASK_FILE
     what = "does not say what the classes mean" if trained else "does not exist"
     return [f"{file} {what}, so they are taken in this order: {', '.join(task.labels)}"]
