@@ -112,6 +112,7 @@ def folder_with(tmp_path, pieces, settings=None, pipeline=None):
         (KOREAN, {"do_lower_case": True}, "강은 북쪽에 있다.", "[UNK] [UNK] [UNK] ."),
         # Nothing is said: transformers breaks Hangul up; here the vocabulary decides.
         (KOREAN, None, "강은 북쪽에 있다. KM", "강은 북쪽 ##에 있다 . km"),
+        ("la el e", {"strip_accents": False}, "LA É", "la [UNK]"),
         ("東京 ##京 東 京", {"tokenize_chinese_chars": False}, "東京", "東京"),
         ("東京 ##京 東 京", {"tokenize_chinese_chars": True}, "東京", "東 京"),
     ],

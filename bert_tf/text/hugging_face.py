@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,16 +28,18 @@ from bert_tf.text.vocabulary import (
     SETTINGS,
     SPECIAL_TOKENS,
     UNKNOWN_TOKEN,
+    WORD_START,
     TokenizedLines,
     Tokenizer,
     TokenSpans,
     check_pieces,
+    continues_word,
     ids_of,
 )
 from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
 TOKENIZER = "tokenizer.json"
-_ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
+ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _WAY_OUT = "fetch the model's tokenizer again"
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
@@ -129,7 +131,7 @@ def _check_special_names(path: Path, content: Mapping[str, Any]) -> None:
 
 def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedToken, ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings."""
-    path = folder / _ADDED_TOKENS
+    path = folder / ADDED_TOKENS
     content: dict[str, Any] = read_json_object(path, _WAY_OUT) if path.is_file() else {}
     entries: list[tuple[Any, Any, Path]]
     entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
@@ -167,6 +169,18 @@ class HuggingFaceTokenizer(Tokenizer):
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A") == "a", normalize("é") == "e")
 
+    @property
+    def markers(self) -> Collection[str]:
+        return {token.content for token in self._pipeline.get_added_tokens_decoder().values()} | set(SPECIAL_TOKENS)
+
+    def continues_word(self) -> np.ndarray | None:
+        content = json.loads(self.pipeline_json())
+        prefix, pre_tokenizer = content["model"].get("continuing_subword_prefix"), content["pre_tokenizer"] or {}
+        splitters = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+        if not prefix and ("Metaspace", WORD_START) not in [(s.get("type"), s.get("replacement")) for s in splitters]:
+            return None
+        return continues_word(self.vocab, prefix or "")
+
     def files(self) -> dict[str, str]:
         return {**super().files(), TOKENIZER: self.pipeline_json()}
 
@@ -194,8 +208,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def is_google_wordpiece(self, casing: Casing) -> bool:
         """Whether `text.wordpiece` with this `casing` gives its ids, for all but the rare text that the head of this
         module names."""
-        added = {token.content for token in self._pipeline.get_added_tokens_decoder().values()}
-        return self.has_bert_steps(casing) and added <= set(SPECIAL_TOKENS)
+        return self.has_bert_steps(casing) and set(self.markers) == set(SPECIAL_TOKENS)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         return self._pipeline.encode(_without_surrogates(text), add_special_tokens=False).ids

@@ -117,7 +117,9 @@ def open_stored(stored: StoredTokenizer, wanted: Wanted = Wanted()) -> tuple[Tok
     if casing:
         wanted.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
     else:
-        casing, assumed = _assume_casing(vocab_file, wanted)
+        accents = wanted.strip_accents if settings.strip_accents is None else settings.strip_accents
+        casing, assumed = _assume_casing(vocab_file, wanted._replace(strip_accents=accents))
+        wanted.check(casing, stored.folder / SETTINGS)
     if stored.is_hugging_face or settings.tokenize_chinese_chars is False:
         return hugging_face.open_vocabulary(load_wordpieces(vocab_file), casing, settings, stored.folder), assumed
     return FullTokenizer(vocab_file, *casing), assumed
