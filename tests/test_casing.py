@@ -7,16 +7,16 @@ import shutil
 
 import preparation
 import pytest
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.token_file import TokenFile
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import wordpiece_pipeline
+from bert_tf.text.hugging_face import HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
-from bert_tf.text.vocabulary import UnknownTokens, ids_of, load_pieces
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_of, load_pieces
 
 SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었다.", "गाँव में बाज़ार है।", "El Niño está aquí."]
 
@@ -106,6 +106,50 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
     shutil.copy(folder / "vocab.txt", model)
     with pytest.raises(UserError, match="does not cut text by BERT's own rules; pass --vocab_file .*tokenizer.json"):
         preparation.run(work, "create_token_files", "--vocab_file", model / "vocab.txt", "--do_lower_case", 0)
+
+
+def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
+    pipeline = wordpiece_pipeline(ids_of(load_pieces(work / "vocab/custom/vocab.txt")), Casing(False, False))
+    pipeline.save(str(work / "tokenizer.json"))
+    vocab_file = ("--vocab_file", work / "tokenizer.json")
+    settings = work / "tokenizer_config.json"
+    for said in (
+        {"do_lower_case": True},
+        {"added_tokens_decoder": {str(pipeline.get_vocab_size()): {"content": "<user>"}}},
+    ):
+        settings.write_text(json.dumps({"tokenizer_class": "BertTokenizer", **said}))
+        with pytest.raises(UserError, match="tokenizer_config.json or added_tokens.json beside it change its"):
+            preparation.run(work, "create_token_files", *vocab_file)
+    settings.write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": false}')
+    preparation.run(work, "create_token_files", *vocab_file)
+
+
+def test_whole_words_are_masked_only_where_the_tokens_show_them(work):
+    """Byte-level BPE marks words with a letter of its own; a piece such as ## of Markdown continues nothing there."""
+    pipeline = Tokenizer(models.BPE(unk_token="[UNK]"))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet)
+    pipeline.train_from_iterator([*SENTENCES, "## ##", "## ##"], trainer)
+    pipeline.add_tokens(["<user>"])
+    pipeline.save(str(work / "tokenizer.json"))
+    assert pipeline.token_to_id("##") is not None
+    options = ("--vocab_file", work / "tokenizer.json")
+    preparation.run(work, "create_token_files", *options)
+    folder, _ = token_files(work)
+    ids = open_tokens(folder).masker.ids
+    drawn = set(ids.replacements.tolist())
+    assert pipeline.token_to_id("##") in drawn and pipeline.token_to_id("<user>") not in drawn
+    with pytest.raises(UserError, match="whole_word_masking: the tokens of this tokenizer.json do not show"):
+        TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, whole_word_masking=True))
+    sizes = ("--max_seq_length", 32, "--max_predictions_per_seq", 5)
+    with pytest.raises(UserError, match="whole_word_masking: the tokens of this tokenizer.json do not show"):
+        preparation.run(work, "create_tfrecord_files", *options, *sizes, "--whole_word_masking")
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert HuggingFaceTokenizer(pipeline, "x").continues_word()[pipeline.token_to_id("a")]
+    vocab = ids_of([*SPECIAL_TOKENS, "a", "@@b", "##"])
+    pipeline = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix="@@"))
+    assert HuggingFaceTokenizer(pipeline, "x").continues_word().tolist() == [False] * 6 + [True, False]
 
 
 @pytest.mark.parametrize("kind", ["vocab.txt", "tokenizer.json"])

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import wordpiece_pipeline
+from bert_tf.text.hugging_face import SPECIAL_FIELDS, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
 from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
@@ -114,6 +114,7 @@ def folder_with(tmp_path, pieces, settings=None, pipeline=None):
         (KOREAN, {"do_lower_case": True}, "강은 북쪽에 있다.", "[UNK] [UNK] [UNK] ."),
         # Nothing is said: transformers breaks Hangul up; here the vocabulary decides.
         (KOREAN, None, "강은 북쪽에 있다. KM", "강은 북쪽 ##에 있다 . km"),
+        ("la el e", {"strip_accents": False}, "LA É", "la [UNK]"),
         ("東京 ##京 東 京", {"tokenize_chinese_chars": False}, "東京", "東京"),
         ("東京 ##京 東 京", {"tokenize_chinese_chars": True}, "東京", "東 京"),
     ],
@@ -179,8 +180,82 @@ def test_added_tokens_follow_the_vocabulary(tmp_path):
     tokenizer, _ = open_stored(stored)
     assert tokenizer.tokenize_to_ids("The <user> the @x") == [5, 6, 5, 7] and tokenizer.vocab_size == 8
     added.write_text(json.dumps({"<user>": 9}))
-    with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the 6 tokens"):
+    with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the vocabulary"):
         open_stored(stored)
+    added.write_text(json.dumps({"<user>": None}))
+    with pytest.raises(UserError, match="added_tokens.json: None: .*<user>.* is no added token; fetch"):
+        open_stored(stored)
+
+
+@pytest.mark.parametrize("has_pipeline", [False, True])
+def test_tokens_added_by_the_settings_are_tokens(tmp_path, has_pipeline):
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
+    added = {"4": {"content": "[MASK]", "special": True}, "7": {"content": "<user>", "normalized": False}}
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "added_tokens_decoder": added}
+    stored = folder_with(tmp_path, "the x", settings, pipeline if has_pipeline else None)
+    assert open_stored(stored)[0].tokenize("The<user>x <USER>") == ["the", "<user>", "x", "[UNK]", "[UNK]", "[UNK]"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "added_tokens_decoder": {"7": "<user>"}}))
+    with pytest.raises(UserError, match="tokenizer_config.json: '7': '<user>' is no added token"):
+        open_stored(stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tokenizer_config.json", {"do_lower_case": True, "cls_token": "<s>"}),
+        ("special_tokens_map.json", {"cls_token": {"content": "<s>", "lstrip": False}}),
+    ],
+)
+def test_special_tokens_of_other_names_are_refused(tmp_path, name, settings):
+    """transformers would begin texts with <s>, although there is a [CLS], too."""
+    stored = folder_with(tmp_path, "<s> the", {"do_lower_case": True})
+    (tmp_path / name).write_text(json.dumps({**SPECIAL_FIELDS, **settings}))
+    with pytest.raises(UserError, match=f"{name}: cls_token='<s>': only a model whose cls_token is "):
+        open_stored(stored)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]"),
+        ("[CLS] $A [SEP]", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1"),
+        ("$A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
+    ],
+)
+def test_other_markers_than_bert_s_are_refused(tmp_path, one, two):
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "a"]), Casing(True, True))
+    pipeline.post_processor = processors.TemplateProcessing(one, two, [("[CLS]", 2), ("[SEP]", 3)])
+    with pytest.raises(UserError, match="tokenizer.json: its post_processor makes "):
+        open_stored(folder_with(tmp_path, "a", {"do_lower_case": True}, pipeline))
+
+
+def test_a_tokenizer_without_markers_gets_bert_s_and_says_so(tmp_path):
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "a"]), Casing(True, True))
+    content = {**json.loads(pipeline.to_str()), "post_processor": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    tokenizer, said = open_stored(StoredTokenizer(tmp_path, is_hugging_face=True))
+    assert "no post_processor: [CLS] and [SEP] are put around texts here" in said
+    assert (
+        tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"]).encode("a").tokens == "[CLS] a [SEP]".split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "made", "casing", "is_said"),
+    [
+        # What is left out beside do_lower_case has the defaults of transformers, whatever tokenizer.json says.
+        ({"do_lower_case": True, "strip_accents": None}, (True, False), (True, True), False),
+        ({"tokenizer_class": "ElectraTokenizerFast", "do_lower_case": False}, (True, True), (False, False), False),
+        # Nothing is said: tokenizer.json is the tokenizer, but transformers would lower-case.
+        ({"tokenizer_class": "BertTokenizer"}, (False, False), (False, False), True),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, (False, False), (False, False), False),
+    ],
+)
+def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, settings, made, casing, is_said):
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "é", "e", "É"]), Casing(*made))
+    tokenizer, said = open_stored(folder_with(tmp_path, "é e É", settings, pipeline))
+    assert tokenizer.casing == casing and ("is taken as it is" in said) == is_said
 
 
 @pytest.mark.parametrize(

@@ -282,12 +282,17 @@ def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_tokens(tmp_path)
 def test_only_line_ends_are_taken_off_a_line(tmp_path):
     """As in transformers: Google's Chinese vocabulary has U+2028 on a line, others have a no-break space."""
     path = tmp_path / "vocab.txt"
-    path.write_bytes("\n".join([*SPECIAL, "\u2028", "", "\u00a0", "a ", "\r", "", "‰"]).encode() + b"\r\n")
-    assert load_pieces(path) == (*SPECIAL, "\u2028", "", "\u00a0", "a ", "", "", "‰")
+    path.write_bytes("\n".join([*SPECIAL, "\u2028", "", "\u00a0", "a", "\r", "", "‰", "##\u2028"]).encode() + b"\r\n")
+    assert load_pieces(path) == (*SPECIAL, "\u2028", "", "\u00a0", "a", "", "", "‰", "##\u2028")
     tokenizer = FullTokenizer(path)
-    assert tokenizer.tokenize_to_ids("‰") == [11] and tokenizer.vocab_size == 12
+    assert tokenizer.tokenize_to_ids("‰") == [11] and tokenizer.vocab_size == 13
     assert "" not in tokenizer.vocab and tokenizer.vocab["\u2028"] == 5
     assert tokenizer.files()["vocab.txt"].split("\n") == [*load_pieces(path), ""]
+    path.write_text("\n".join([*SPECIAL, "a\t7"]))
+    assert FullTokenizer(path).vocab_size == 6
+    path.write_text("\n".join([*SPECIAL, "a "]))
+    with pytest.raises(UserError, match="vocab.txt, line 6: 'a ' has a space at an end"):
+        FullTokenizer(path)
 
 
 @pytest.mark.parametrize("strip_accents", [True, False])

@@ -206,6 +206,16 @@ def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch
     assert "##qa" not in pieces and any(piece.startswith("zq") for piece in whole)
 
 
+@pytest.mark.parametrize("name", ["vocab.txt", "own.model"])
+def test_capitals_end_in_the_sigma_that_they_are_tokenized_with(tmp_path, name):
+    (tmp_path / "a.txt").write_text("Ο ΠΟΤΑΜΟΣ ΚΑΙ Ο ΑΝΘΡΩΠΟΣ. ΜΙΑ ΟΔΟΣ, ΕΝΑΣ ΛΟΓΟΣ.\n" * 50, encoding="utf-8")
+    train = vocabulary.train_sentencepiece if name.endswith("model") else vocabulary.train_vocabulary
+    content = train([tmp_path / "a.txt"], 60, UNCASED)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else "\n".join(content).encode())
+    pieces = open_tokenizer(tmp_path / name).tokenize("ΠΟΤΑΜΟΣ, ΟΔΟΣ")
+    assert "[UNK]" not in pieces and pieces[-1].endswith("ς")
+
+
 def test_paragraphs_make_the_same_vocabulary_as_whole_documents(tmp_path):
     path = tmp_path / "a.txt"
     text = "the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.records.schema import NUM_MARKERS
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], else below the second it stays.
@@ -79,15 +79,19 @@ class VocabularyIds(NamedTuple):
     mask: int
     unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
-    continues: np.ndarray  # bool by id: whether the token continues the previous token's word
+    continues: np.ndarray | None  # bool by id: whether the token continues the previous token's word; None: not known
 
     @classmethod
-    def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
+    def of_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
+        """Raises: UserError as `of` does."""
+        ids = cls.of(tokenizer.vocab, tokenizer.markers)
+        return ids._replace(continues=tokenizer.continues_word())
+
+    @classmethod
+    def of(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
         """Raises: UserError if all tokens are special or unused."""
         replacements = [
-            token_id
-            for token, token_id in vocab.items()
-            if token not in SPECIAL_TOKENS and not _UNUSED_TOKEN.fullmatch(token)
+            token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)
         ]
         if not replacements:
             raise UserError(
@@ -144,6 +148,12 @@ class Masker:
     """Masks instances ``[CLS] A [SEP] B [SEP]`` by `rules`, with the ids of a vocabulary."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
+        """Raises: UserError if whole words are to be masked, but the tokens do not show which of them continue one."""
+        if rules.whole_word_masking and ids.continues is None:
+            raise UserError(
+                "--whole_word_masking: the tokens of this tokenizer.json do not show whether they continue a word, as "
+                "## in WordPiece and \u2581 of SentencePiece do; leave it out, or use such a vocabulary"
+            )
         self.rules, self.ids = rules, ids
 
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
@@ -213,6 +223,7 @@ class Masker:
         places = np.arange(input_ids.shape[1])
         is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
+        assert self.ids.continues is not None
         words = _find_words(is_candidate, self.ids.continues.take(input_ids))
         candidates = _order_candidates(words, max_size, orders)
         left = wanted.copy()

@@ -29,6 +29,7 @@ from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
+from bert_tf.text.tokenizer import is_pipeline, open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import ids_of, load_pieces
 
 # Up to this many tokens between A and B are read with them, because a second read would take longer.
@@ -191,4 +192,7 @@ class TokenSet(InstanceSet):
             )
         pieces = load_pieces(self.folder / "vocab.txt")
         self._num_pieces = len(pieces)
+        original = original_vocabulary(self.folder)
+        if is_pipeline(original):
+            return VocabularyIds.of_tokenizer(open_tokenizer(original))
         return VocabularyIds.of(ids_of(pieces))

@@ -32,9 +32,9 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import check_encoder
-from bert_tf.text.hugging_face import TOKENIZER, wordpiece_pipeline
+from bert_tf.text.hugging_face import SPECIAL_FIELDS, TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags
-from bert_tf.text.vocabulary import SETTINGS, SPECIAL_TOKENS, VOCABULARY, Tokenizer
+from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer
 from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
 _POOLER = "bert/pooler/"
@@ -108,7 +108,6 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, str]:
     if TOKENIZER not in files:  # Google's rules, which allow longer words
         pipeline = wordpiece_pipeline(tokenizer.vocab, tokenizer.casing, MAX_WORD_CHARS)
         files[TOKENIZER] = pipeline.to_str(pretty=True) + "\n"
-    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     settings = {
         # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -116,7 +115,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, str]:
         "strip_accents": tokenizer.casing.strip_accents,
         "model_max_length": max_length,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        **dict(zip(names, SPECIAL_TOKENS)),
+        **SPECIAL_FIELDS,
     }
     return {**files, SETTINGS: _to_json(settings)}
 

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,15 +28,17 @@ from bert_tf.text.vocabulary import (
     SETTINGS,
     SPECIAL_TOKENS,
     UNKNOWN_TOKEN,
+    WORD_START,
     TokenizedLines,
     Tokenizer,
     TokenSpans,
     check_pieces,
+    continues_word,
     ids_of,
 )
 
 TOKENIZER = "tokenizer.json"
-_ADDED_TOKENS, _MODEL_CONFIG = "added_tokens.json", "config.json"
+ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _WAY_OUT = "fetch the model's tokenizer again"
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
@@ -53,16 +55,32 @@ _BERT_CLASSES = (
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
 _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
+_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
 
+class AddedToken(NamedTuple):
+    """A token that a folder adds to its vocabulary."""
+
+    token_id: int
+    token: tokenizers.AddedToken
+    source: Path
+
+
 class FolderSettings(NamedTuple):
-    """What ``tokenizer_config.json`` says; None: nothing."""
+    """What ``tokenizer_config.json``, and ``added_tokens.json``, say; None: nothing."""
 
     tokenizer_class: str | None = None
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
+    added: tuple[AddedToken, ...] = ()  # by id
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether the class takes everything from tokenizer.json."""
+        return self.tokenizer_class in _GENERIC_CLASSES
 
     @property
     def casing(self) -> Casing | None:
@@ -72,7 +90,8 @@ class FolderSettings(NamedTuple):
 def read_settings(folder: Path) -> FolderSettings:
     """The settings in a folder's ``tokenizer_config.json``, or none if there is no such file.
 
-    Raises: UserError if it is damaged, or needs a tokenizer that is code of its own (MeCab, Jieba, custom code).
+    Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or calls
+      the special tokens otherwise than BERT.
     """
     path = folder / SETTINGS
     content = read_json_object(path, _WAY_OUT) if path.is_file() else {}
@@ -88,8 +107,8 @@ def read_settings(folder: Path) -> FolderSettings:
     if not is_known or splitter not in (None, "basic") or has_own_code:
         what = f"tokenizer_class {name!r:.60}" + (f" with word_tokenizer_type {splitter!r:.40}" if splitter else "")
         raise UserError(
-            f"{path}: {what} finds words with code of its own, such as MeCab or Jieba, which is not supported here, "
-            "and any other tokenizer would give the model other tokens; name a model whose tokenizer is in "
+            f"{path}: {what} finds words with code of its own, such as MeCab or Jieba, or is not known here, and any "
+            "other tokenizer would give the model other tokens; name a model whose tokenizer is in "
             f"{TOKENIZER}, or one with BertTokenizer"
         )
     if content.get("do_basic_tokenize", True) is not True or content.get("never_split"):
@@ -97,11 +116,42 @@ def read_settings(folder: Path) -> FolderSettings:
             f"{path}: do_basic_tokenize=false and never_split are not supported here; name a model whose tokenizer is "
             f"in {TOKENIZER}"
         )
-    values = [content.get(setting) for setting in _CASING_SETTINGS]
-    for setting, value in zip(_CASING_SETTINGS, values):
+    values = {setting: content.get(setting) for setting in _CASING_SETTINGS}
+    for setting, value in values.items():
         if not isinstance(value, (bool, type(None))):
             raise UserError(f"{path}: {setting}={value!r:.40}: must be true or false; {_WAY_OUT}")
-    return FolderSettings(name, *values)
+    for special in (path, folder / _SPECIAL_NAMES):
+        _check_special_names(special, read_json_object(special, _WAY_OUT) if special.is_file() else {})
+    return FolderSettings(name, **values, added=_read_added(folder, path, content.get("added_tokens_decoder")))
+
+
+def _check_special_names(path: Path, content: Mapping[str, Any]) -> None:
+    for field, token in SPECIAL_FIELDS.items():
+        said = content.get(field)
+        said = said.get("content") if isinstance(said, Mapping) else said
+        if said not in (None, token):
+            raise UserError(
+                f"{path}: {field}={said!r:.40}: only a model whose {field} is {token}, as BERT calls it, is supported; "
+                "name another model"
+            )
+
+
+def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedToken, ...]:
+    """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings."""
+    path = folder / ADDED_TOKENS
+    content: dict[str, Any] = read_json_object(path, _WAY_OUT) if path.is_file() else {}
+    entries: list[tuple[Any, Any, Path]]
+    entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
+    if isinstance(decoder, Mapping):
+        entries += [(number, described, settings_file) for number, described in decoder.items()]
+    found = []
+    for number, described, source in entries:
+        try:
+            flags = {flag: described.get(flag, False) for flag in _TOKEN_FLAGS}
+            found.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_WAY_OUT}") from None
+    return tuple(sorted(found, key=lambda token: token.token_id))
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -110,7 +160,7 @@ class HuggingFaceTokenizer(Tokenizer):
     transformers_class = _GENERIC_CLASSES[0]
 
     def __init__(self, pipeline: tokenizers.Tokenizer, source: str):
-        """Raises: UserError if a special token of BERT's is missing."""
+        """Raises: UserError if a special token of BERT's is missing, or if it puts others around texts."""
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
@@ -118,8 +168,24 @@ class HuggingFaceTokenizer(Tokenizer):
         self.inv_vocab = tuple(map(_as_line, (by_id.get(number, "") for number in range(max(by_id, default=-1) + 1))))
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
+        self.lacked_markers = pipeline.post_processor is None
+        if self.lacked_markers:
+            pipeline.post_processor = _bert_markers(self.vocab)
+        _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A") == "a", normalize("é") == "e")
+
+    @property
+    def markers(self) -> Collection[str]:
+        return {token.content for token in self._pipeline.get_added_tokens_decoder().values()} | set(SPECIAL_TOKENS)
+
+    def continues_word(self) -> np.ndarray | None:
+        content = json.loads(self.pipeline_json())
+        prefix, pre_tokenizer = content["model"].get("continuing_subword_prefix"), content["pre_tokenizer"] or {}
+        splitters = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+        if not prefix and ("Metaspace", WORD_START) not in [(s.get("type"), s.get("replacement")) for s in splitters]:
+            return None
+        return continues_word(self.vocab, prefix or "")
 
     def files(self) -> dict[str, str]:
         return {**super().files(), TOKENIZER: self.pipeline_json()}
@@ -128,21 +194,24 @@ class HuggingFaceTokenizer(Tokenizer):
         """The content of ``tokenizer.json``."""
         return self._pipeline.to_str(pretty=True) + "\n"
 
-    def is_google_wordpiece(self, casing: Casing) -> bool:
-        """Whether it has BERT's own steps, so that `text.wordpiece` with this `casing` gives its ids for all but the
-        rare text that the head of this module names."""
+    def has_bert_steps(self, casing: Casing, split_ideographs: bool = True) -> bool:
+        """Whether it cuts text by BERT's own steps, with this `casing`."""
         content = json.loads(self.pipeline_json())
         normalizer, model = content["normalizer"] or {}, content["model"]
         lower_case, strip_accents = normalizer.get("lowercase"), normalizer.get("strip_accents")
         return (
             (normalizer.get("type"), normalizer.get("clean_text")) == ("BertNormalizer", True)
-            and normalizer.get("handle_chinese_chars") is True
+            and normalizer.get("handle_chinese_chars") is split_ideographs
             and casing == (lower_case, lower_case if strip_accents is None else strip_accents)
             and (content["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
             and model["type"] == "WordPiece"
             and (model.get("continuing_subword_prefix"), model.get("unk_token")) == (CONTINUATION, UNKNOWN_TOKEN)
-            and {token["content"] for token in content["added_tokens"]} <= set(SPECIAL_TOKENS)
         )
+
+    def is_google_wordpiece(self, casing: Casing) -> bool:
+        """Whether `text.wordpiece` with this `casing` gives its ids, for all but the rare text that the head of this
+        module names."""
+        return self.has_bert_steps(casing) and set(self.markers) == set(SPECIAL_TOKENS)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         return self._pipeline.encode(_without_surrogates(text), add_special_tokens=False).ids
@@ -187,11 +256,34 @@ def _without_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
+def _bert_markers(vocab: Mapping[str, int]) -> processors.TemplateProcessing:
+    """Puts [CLS] and [SEP] around one or two texts."""
+    cls, sep = SPECIAL_TOKENS[2:4]
+    return processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, vocab[token]) for token in (cls, sep)],
+    )
+
+
+def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
+    """Raises: UserError if it does not put BERT's [CLS] and [SEP] around one or two texts."""
+    inside = pipeline.encode("a", add_special_tokens=False).ids
+    cls, sep = map(pipeline.token_to_id, SPECIAL_TOKENS[2:4])
+    one, two = pipeline.encode("a"), pipeline.encode("a", "a")
+    first, second = [cls, *inside, sep], [*inside, sep]
+    if (one.ids, two.ids) != (first, first + second) or two.type_ids != [0] * len(first) + [1] * len(second):
+        raise UserError(
+            f"{source}: its post_processor makes {' '.join(two.tokens)} with segments {two.type_ids} of two texts 'a', "
+            "BERT's is [CLS] a [SEP] a [SEP] with 0 0 0 1 1; name a model with that, or set it so if yours was trained "
+            "with it (tokenizers.processors.TemplateProcessing)"
+        )
+
+
 def wordpiece_pipeline(
     vocab: Mapping[str, int], casing: Casing, max_word_chars: int = _MAX_WORD_CHARS, split_ideographs: bool = True
 ) -> tokenizers.Tokenizer:
     """BERT's pipeline for a vocabulary, which puts [CLS] and [SEP] around one or two texts."""
-    cls, sep = SPECIAL_TOKENS[2:4]
     pipeline = tokenizers.Tokenizer(
         models.WordPiece(
             dict(vocab),
@@ -207,46 +299,43 @@ def wordpiece_pipeline(
         lowercase=casing.lower_case,
     )
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pipeline.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(token, vocab[token]) for token in (cls, sep)],
-    )
+    pipeline.post_processor = _bert_markers(vocab)
     pipeline.decoder = decoders.WordPiece(prefix=CONTINUATION)
     pipeline.add_special_tokens(list(SPECIAL_TOKENS))
     return pipeline
 
 
+def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings) -> None:
+    """Raises: UserError if a token does not get the id that the folder says."""
+    for token_id, token, source in settings.added:
+        (pipeline.add_special_tokens if token.special else pipeline.add_tokens)([token])
+        if pipeline.token_to_id(token.content) != token_id:
+            raise UserError(
+                f"{source}: {token.content!r:.40} has id {token_id}, but comes to "
+                f"{pipeline.token_to_id(token.content)} after the vocabulary and the tokens added before; {_WAY_OUT}"
+            )
+
+
 def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
-    """What `transformers` makes of a vocab.txt, with the tokens of ``added_tokens.json`` in `folder`, if any.
+    """What `transformers` makes of a vocab.txt, with the folder's added tokens.
 
     Raises: UserError if the added tokens do not follow the vocabulary.
     """
     split_ideographs = settings.tokenize_chinese_chars is not False
     pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=split_ideographs)
-    path = folder / _ADDED_TOKENS if folder else None
-    added: dict[str, Any] = read_json_object(path, _WAY_OUT) if path and path.is_file() else {}
-    new = sorted((token for token in added if token not in pieces), key=lambda token: str(added[token]))
-    new.sort(key=lambda token: added[token] if isinstance(added[token], int) else -1)
-    pipeline.add_tokens(new)
-    for token, token_id in added.items():
-        if pipeline.token_to_id(token) != token_id:
-            raise UserError(
-                f"{path}: {token!r:.40} has id {token_id!r:.40}, but comes to {pipeline.token_to_id(token)} after the "
-                f"{len(pieces):,} tokens of the vocabulary; {_WAY_OUT}"
-            )
+    _add_tokens(pipeline, settings)
     return HuggingFaceTokenizer(pipeline, str(folder or "vocab.txt"))
 
 
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
     """The tokenizer in a ``tokenizer.json``.
 
-    As in `transformers`, what ``tokenizer_config.json`` says of capitals and accents overrides BERT's normalizer where
-    the folder's tokenizer is of BERT's own class.
+    As in `transformers`, what ``tokenizer_config.json`` says of capitals overrides BERT's normalizer, and with that
+    what it says or does not say of accents and ideographs, unless the folder's class takes all from ``tokenizer.json``.
 
-    Raises: UserError if the file is damaged, or lacks a special token.
+    Raises: UserError if the file is damaged, lacks a special token, or puts other markers around texts than BERT.
     """
     try:
         check_file(path, _WAY_OUT)
@@ -255,11 +344,28 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         raise
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_WAY_OUT}") from None
+    _add_tokens(pipeline, settings)
     normalizer = pipeline.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer) and settings.tokenizer_class in _BERT_CLASSES:
-        said = dict(zip(("lowercase", "strip_accents", "handle_chinese_chars"), settings[1:]))
-        for name, value in said.items():
-            if value is not None:
-                setattr(normalizer, name, value)
+    if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not settings.is_generic:
+        normalizer.lowercase, normalizer.strip_accents = settings.casing
+        normalizer.handle_chinese_chars = settings.tokenize_chinese_chars is not False
         pipeline.normalizer = normalizer
     return HuggingFaceTokenizer(pipeline, str(path))
+
+
+def describe_differences(path: Path, tokenizer: HuggingFaceTokenizer, settings: FolderSettings) -> str:
+    """A line if `transformers` may make another tokenizer of a folder than is made here, else ""."""
+    found = []
+    theirs = Casing.of(settings.do_lower_case is not False, settings.strip_accents)
+    if not settings.is_generic and not tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
+        found.append(
+            f"{path} is taken as it is, with {tokenizer.casing}; transformers may go by tokenizer_class="
+            f"{settings.tokenizer_class!r:.40} of {SETTINGS} instead, BertTokenizer with {theirs}; with "
+            "PreTrainedTokenizerFast there it does the same as here"
+        )
+    if tokenizer.lacked_markers:
+        found.append(
+            f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, as BERT needs them, but not by "
+            "transformers"
+        )
+    return "; ".join(found)

@@ -24,6 +24,7 @@ from bert_tf.text.vocabulary import (
     guess_casing,
     is_sentencepiece_model,
     load_pieces,
+    load_wordpieces,
 )
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -110,14 +111,17 @@ def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> 
         if vocab_file != pipeline_file:
             _check_same_ids(vocab_file, tokenizer)
         flags.check(tokenizer.casing, pipeline_file)
-        return tokenizer, ""
+        differences = hugging_face.describe_differences(pipeline_file, tokenizer, settings)
+        return tokenizer, differences if stored.is_hugging_face else ""
     casing, assumed = settings.casing or stored.recorded, ""
     if casing:
         flags.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
     else:
-        casing, assumed = _assume_casing(vocab_file, flags)
+        accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
+        casing, assumed = _assume_casing(vocab_file, flags._replace(strip_accents=accents))
+        flags.check(casing, stored.folder / SETTINGS)
     if stored.is_hugging_face or settings.tokenize_chinese_chars is False:
-        return hugging_face.open_vocabulary(load_pieces(vocab_file), casing, settings, stored.folder), assumed
+        return hugging_face.open_vocabulary(load_wordpieces(vocab_file), casing, settings, stored.folder), assumed
     return FullTokenizer(vocab_file, *casing), assumed
 
 
@@ -133,7 +137,7 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
         return tokenizer, ""
     casing, assumed = _assume_casing(path, flags)
     if is_hugging_face:
-        return hugging_face.open_vocabulary(load_pieces(path), casing, FolderSettings(), None), assumed
+        return hugging_face.open_vocabulary(load_wordpieces(path), casing, FolderSettings(), None), assumed
     return open_tokenizer(path, *casing), assumed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +75,15 @@ class Tokenizer:
             "strip_accents": self.casing.strip_accents,
         }
         return {VOCABULARY: vocabulary_text(self.inv_vocab), SETTINGS: json.dumps(settings, indent=2) + "\n"}
+
+    @property
+    def markers(self) -> Collection[str]:
+        """The tokens that stand for no text, or were added by hand: masking puts none in place of another token."""
+        return SPECIAL_TOKENS
+
+    def continues_word(self) -> np.ndarray | None:
+        """bool by token id; None if the tokens do not show it."""
+        return continues_word(self.vocab)
 
     def count_unknown(self, ids: np.ndarray) -> UnknownTokens:
         return UnknownTokens(int(np.count_nonzero(ids == self.vocab[UNKNOWN_TOKEN])), ids.size, self.casing)
@@ -147,24 +156,27 @@ class UnknownTokens(NamedTuple):
 
 def has_word_starts(vocab: Mapping[str, int]) -> bool:
     """Whether these are the tokens of a SentencePiece model."""
-    return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
-        token.startswith(CONTINUATION) for token in vocab
-    )
+    num_starts = sum(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
+    return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)  # of headings in Markdown
 
 
-def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
+def continues_word(vocab: Mapping[str, int], prefix: str | None = None) -> np.ndarray:
     """bool by token id: whether the token continues the previous token's word.
+
+    Args:
+      prefix: of tokens that continue a word; "": the tokens are SentencePiece's; None: as `has_word_starts` finds.
 
     SentencePiece does not mark continuations: there a token without `WORD_START` continues a word if
     it starts with a letter or digit that is not an ideograph.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
-    is_sentencepiece = has_word_starts(vocab)
+    if prefix is None:
+        prefix = "" if has_word_starts(vocab) else CONTINUATION
     for token, token_id in vocab.items():
-        if is_sentencepiece:
-            continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
+        if prefix:
+            continues[token_id] = token.startswith(prefix)
         else:
-            continues[token_id] = token.startswith(CONTINUATION)
+            continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
     return continues
 
 
@@ -204,6 +216,19 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     if pieces[-1] == "":
         pieces = pieces[:-1]
     check_pieces(pieces, f"vocabulary file {path}")
+    return pieces
+
+
+def load_wordpieces(path: str | Path) -> tuple[str, ...]:
+    """`load_pieces`, for a vocabulary that text is cut into.
+
+    Raises: UserError also if a token has a space or tab at an end, which Google's code and transformers 5 take away,
+      but not transformers 4. (Google's Chinese vocabulary has other white space there: ##U+2028.)
+    """
+    pieces = load_pieces(path)
+    for number, piece in enumerate(pieces, 1):
+        if piece.strip(" \t") not in ("", piece):
+            raise UserError(f"{path}, line {number}: {piece!r:.60} has a space at an end, unlike text; remove it")
     return pieces
 
 

@@ -168,7 +168,7 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
     for number in dict.fromkeys(shown):
         lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
         print("\n" + "".join(f"  {line}\n" for line in lines), end="")
-    shares = instance_sample.measure(sample.instances, VocabularyIds.of(tokenizer.vocab), tokenizer.vocab_size)
+    shares = instance_sample.measure(sample.instances, VocabularyIds.of_tokenizer(tokenizer), tokenizer.vocab_size)
     if num < sample.num_total:
         print(f"\n  Of {num:,} of {sample.num_total:,} training instances, evenly spread over the shards:")
     else:

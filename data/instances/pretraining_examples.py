@@ -96,7 +96,7 @@ def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard
     Raises: UserError where the source cannot be read or holds too little, or the disk cannot be written.
     """
     tokenizer = settings.token_settings.tokenizer
-    ids = VocabularyIds.of(tokenizer.vocab)
+    ids = VocabularyIds.of_tokenizer(tokenizer)
     if source.suffix == TOKENS_SUFFIX:
         whole = TokenFile(source).text()
     else:

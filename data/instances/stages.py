@@ -16,7 +16,7 @@ from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
+from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
 from bert_tf.text.tokenizer import (
     CasingFlags,
     StoredTokenizer,
@@ -25,7 +25,7 @@ from bert_tf.text.tokenizer import (
     open_tokenizer,
     original_vocabulary,
 )
-from bert_tf.text.vocabulary import UnknownTokens, check_casing
+from bert_tf.text.vocabulary import SETTINGS, UnknownTokens, check_casing
 from data.corpora import registry
 from data.fetching.sources import wikipedia_of
 from data.instances import pretraining_examples as examples
@@ -173,6 +173,11 @@ def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEn
         tokenizer = open_tokenizer(vocab_file)
         CasingFlags(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
         casing = tokenizer.casing
+        if stored and open_stored(stored)[0].files() != tokenizer.files():
+            raise UserError(
+                f"{vocab_file}: {SETTINGS} or {ADDED_TOKENS} beside it change its capitals, accents or tokens; make "
+                "one file of them (transformers does: AutoTokenizer.from_pretrained(...).save_pretrained(...))"
+            )
     else:
         tokenizer = open_tokenizer(vocab_file, *casing)
         check_casing(tokenizer.inv_vocab, casing, vocab_file)

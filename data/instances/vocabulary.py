@@ -89,10 +89,11 @@ def _sampled_lines(
         print(f"left out: {words} of more than {LONGEST_WORD:,} characters (base64, DNA and the like)", flush=True)
 
 
-def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
+def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:
+    """Counts in lower case if `casing` has that: characters alone would lack a final sigma."""
     counts: Counter[str] = Counter()
     for line in _sampled_lines(paths, "counting characters", max_bytes, says_what_is_left_out=True):
-        counts.update(line)
+        counts.update(line.lower() if casing.lower_case else line)
     return counts
 
 
@@ -149,7 +150,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     normalizer = normalizers.BertNormalizer(lowercase=casing.lower_case, strip_accents=casing.strip_accents)
-    counts = _count_characters(paths, MAX_TRAINING_BYTES)
+    counts = _count_characters(paths, MAX_TRAINING_BYTES, casing)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
     # An ideograph is a separate word, so it never continues a word.
@@ -173,6 +174,8 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
     lines: Iterable[str] = _sampled_lines(paths, "training", MAX_TRAINING_BYTES)
     if frequent is not None:
         lines = (_WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line) for line in lines)
+    if casing.lower_case:
+        lines = map(str.lower, lines)  # as text is tokenised; the trainer makes no final sigma of a capital one
     lines = (line.translate(replacements) for line in lines)
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
@@ -192,7 +195,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
             "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece"
         ) from None
 
-    counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES)
+    counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing)
     normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
     coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
     sentences = (
