@@ -186,7 +186,7 @@ _SIGMOID, _IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.l
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({}, "config.json has no problem_type: the number is the model's own, not its sigmoid"),
+        ({}, "config.json has no problem_type: the number is the model's own, of which"),
         ({"problem_type": "regression"}, None),
         ({"sentence_transformers": {"activation_fn": _IDENTITY, "version": "5.0.0"}}, None),
         ({"sbert_ce_default_activation_function": _IDENTITY}, None),
@@ -288,6 +288,19 @@ def test_only_a_model_for_questions_has_a_head_for_spans(data, tmp_path):
     for architectures in (["BertForQuestionAnswering"], [], None):
         (folder / "config.json").write_text(json.dumps({**config, "architectures": architectures}))
         assert find_weights(folder).shapes[SPAN_HEAD.variable] == [2, 16]
+
+
+def test_after_training_from_a_classifier_the_run_predicts_with_its_own(data, tmp_path):
+    """With the same flags, as Google's run_classifier.py does; in another folder the classifier itself predicts."""
+    folder = write_classifier(tmp_path / "model", data, ("no", "yes"), answer=0)
+    rows = [(text, "yes" if number else "maybe") for number, text in enumerate(GOOD)]
+    files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (TRAIN, PREDICT)}
+    once = settings(num_train_epochs=2.0)
+    own = custom_task("text", "kind", False)
+    carry_out(data, tmp_path / "run", folder, own, {TRAIN: files[TRAIN]}, training=once)
+    for run, labels in (("run", ["maybe", "yes"]), ("other", ["no", "yes"])):
+        carry_out(data, tmp_path / run, folder, own, {PREDICT: files[PREDICT]})
+        assert predictions(tmp_path / run)[0][2:] == labels
 
 
 def test_fine_tuning_from_fewer_layers_needs_a_flag(data, tmp_path, capsys):

@@ -30,7 +30,7 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import STATE, check_encoder, load_weights, named_variables, read_state
-from bert_tf.run.run_folder import RunFolder
+from bert_tf.run.run_folder import CONFIG, RunFolder, read_config
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
@@ -261,15 +261,24 @@ def _identity_of(tokenizer: Tokenizer) -> dict[str, Any]:
     return identity
 
 
+def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
+    """Whether the folder holds checkpoints of a run that started from these weights."""
+    if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
+        return False
+    start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
+    return isinstance(start, str) and Path(start).resolve() == Path(init_checkpoint).resolve()
+
+
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
-    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest.
+    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest; these also
+    if that is where the run in `model_dir` started from, since then they are what it was fine-tuned to.
 
     Raises:
       UserError: neither has the head.
     """
     if init_checkpoint:
         weights = find_weights(init_checkpoint)
-        if head.variable in weights.shapes:
+        if head.variable in weights.shapes and not _has_run_from(model_dir, init_checkpoint):
             return weights
     if (model_dir / "checkpoints").is_dir():
         return find_weights(model_dir, "--model_dir")

@@ -84,7 +84,10 @@ def describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: 
     if trained.is_named if trained else task.is_regression:
         return []
     if trained and task.is_regression:
-        return [f"{trained.file} has no problem_type: the number is the model's own, not its sigmoid"]
+        return [
+            f"{trained.file} has no problem_type: the number is the model's own, of which transformers' pipeline shows "
+            "the sigmoid"
+        ]
     file = trained.file if trained else weights.folder / TASK_FILE
     what = "does not say what the classes mean" if trained else "does not exist"
     return [f"{file} {what}, so they are taken in this order: {', '.join(task.labels)}"]
