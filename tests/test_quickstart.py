@@ -184,7 +184,7 @@ def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
     typed = "16 8 8 0.0075 0.004 fp32 true 2 120 30 1800 200 1 1 tiny".split()
     assert own_vocabulary.main.__wrapped__(["", str(tmp_path / "vocab.txt"), *typed]) == 0
     said = capsys.readouterr()
-    assert said.out == "0\n" and said.err == "pre-training with 7 pieces will take about 4 minutes here\n"
+    assert said.out == "0 0\n" and said.err == "pre-training with 7 pieces will take about 4 minutes here\n"
 
 
 def die(*_):
@@ -207,4 +207,4 @@ def test_an_update_is_really_timed(tmp_path):
     command = [sys.executable, ROOT / "scripts/own_vocabulary.py", "vocab.txt", *typed]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
-    assert done.stdout == "1\n" and "pre-training with 6 pieces will take about " in done.stderr
+    assert done.stdout == "1 1\n" and "pre-training with 6 pieces will take about " in done.stderr
