@@ -17,6 +17,7 @@ from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_of, load_pieces
+from data.instances import vocabulary
 
 SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었다.", "गाँव में बाज़ार है।", "El Niño está aquí."]
 
@@ -83,6 +84,25 @@ def test_accents_are_kept_in_lower_case_text(work):
     tokens = {names[token] for path in shards for token in TokenFile(path).text().token_ids}
     assert "niño" in tokens and "El" not in tokens
     assert json.loads(open_tokens(folder).tokenizer_files()["tokenizer_config.json"])["strip_accents"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"),
+    [
+        (SENTENCES[0], True),
+        (SENTENCES[2], True),
+        ("ที่นี่มีตลาดน้ำ", True),
+        ("Hà Nội là thủ đô của Việt Nam", True),
+        ("Été comme hiver, la rivière coule près du vieux château, où vivent des pêcheurs", False),
+        ("Die Straße führt über die große Brücke, aber nicht für Fußgänger", False),
+        ("The river flows into the sea", False),
+    ],
+)
+def test_marks_that_are_no_accents_are_not_lost_in_silence(tmp_path, capsys, text, is_said):
+    (tmp_path / "text.txt").write_text(f"{text}\n" * 30, encoding="utf-8")
+    for casing in (Casing(True, True), Casing(True, False)):
+        vocabulary.train_vocabulary([tmp_path / "text.txt"], 500, casing)
+        assert ("warning: strip_accents=1 changes" in capsys.readouterr().err) == (is_said and casing.strip_accents)
 
 
 def test_a_tokenizer_json_cuts_the_text_as_it_says(work):

@@ -14,6 +14,7 @@ import hashlib
 import io
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -55,6 +56,8 @@ _WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+")
 # Longer words are base64, DNA and the like, and the trainer's time grows with the square of a word's length.
 LONGEST_WORD = 1000
 _LONG_WORD = re.compile(f"[!-~]{{{LONGEST_WORD + 1},}}|[^\\W{_IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
+# Few letters have accents in French or Czech; in Hindi, Thai, Vietnamese and Korean a fifth and more are changed.
+_MANY_MARKED = 0.15
 # SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
@@ -95,6 +98,21 @@ def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> 
     for line in _sampled_lines(paths, "counting characters", max_bytes, says_what_is_left_out=True):
         counts.update(line.lower() if casing.lower_case else line)
     return counts
+
+
+def _warn_of_lost_marks(counts: Counter[str], casing: Casing) -> None:
+    """Says if taking accents away changes a large share of the text's letters: then they are no accents."""
+    if not casing.strip_accents:
+        return
+    letters = {char: count for char, count in counts.items() if unicodedata.category(char)[0] in "LM"}
+    changed = sum(count for char, count in letters.items() if Casing(False, True).apply(char) != char)
+    if changed > _MANY_MARKED * sum(letters.values()):
+        print(
+            f"warning: strip_accents=1 changes {changed / sum(letters.values()):.0%} of the text's letters: it takes "
+            "vowel signs and tones away, and breaks Hangul up; --strip_accents 0 keeps them",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
@@ -151,6 +169,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
 
     normalizer = normalizers.BertNormalizer(lowercase=casing.lower_case, strip_accents=casing.strip_accents)
     counts = _count_characters(paths, MAX_TRAINING_BYTES, casing)
+    _warn_of_lost_marks(counts, casing)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
     # An ideograph is a separate word, so it never continues a word.
@@ -196,6 +215,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
         ) from None
 
     counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing)
+    _warn_of_lost_marks(counts, casing)
     normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
     coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
     sentences = (
