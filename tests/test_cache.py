@@ -59,6 +59,12 @@ def test_a_full_disk_costs_only_a_warning(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == warning and not complaints
 
 
+def test_hashes_that_runs_have_recorded_stay(tmp_path):
+    """A run goes on only with the same settings, of which these are some."""
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\nthe\n")
+    assert content_key(tmp_path / "vocab.txt") == content_key(b"[PAD]\nthe\n") == "6b80ceeae975ae083729"
+
+
 def test_content_key_follows_content_not_names(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_text("x")

@@ -14,15 +14,17 @@ import numpy as np
 
 from bert_tf.base.files import atomic_file, naming_unreadable
 
-# Part of every key: raise it whenever the same inputs would give other rows in any task.
+# Part of every row's key: raise it whenever the same inputs would give other rows in any task.
 CACHE_VERSION = 2
+# Part of every hash. Hashes are settings of runs, too, which go on only with the same ones: it never changes.
+_BEGINNING = b"version 1"
 
 Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
 
 
 def content_key(*parts: object) -> str:
-    """A hash of what rows depend on: bytes, the bytes of each `Path`, and the representation of anything else."""
-    total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
+    """A hash of bytes, of the bytes of each `Path`, and of the representation of anything else."""
+    total = hashlib.sha256(_BEGINNING)
     for part in parts:
         with naming_unreadable(str(part)):
             content = part.read_bytes() if isinstance(part, Path) else part

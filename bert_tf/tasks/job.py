@@ -32,7 +32,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import STATE, check_encoder, load_weights, named_variables, read_state
 from bert_tf.run.run_folder import CONFIG, RunFolder, read_config
 from bert_tf.run.telemetry import DONE, Telemetry
-from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
+from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -163,7 +163,7 @@ class TaskRun:
           kind: the NamedTuple of arrays that `make` returns.
           key: what the rows depend on besides the tokenizer: files as `Path`, and settings.
         """
-        name = content_key(*key, self.tokenizer.files())
+        name = content_key(CACHE_VERSION, *key, self.tokenizer.files())
         is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
         load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
         made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
