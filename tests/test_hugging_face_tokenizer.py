@@ -179,6 +179,8 @@ def test_added_tokens_follow_the_vocabulary(tmp_path):
     added.write_text(json.dumps({"@x": 7, "<user>": 6, "[CLS]": 2}))
     tokenizer, _ = open_stored(stored)
     assert tokenizer.tokenize_to_ids("The <user> the @x") == [5, 6, 5, 7] and tokenizer.vocab_size == 8
+    tokenizer, _ = open_stored(stored._replace(is_hugging_face=False))
+    assert tokenizer.tokenize_to_ids("The <user>") == [5, 6], "beside TensorFlow's weights, too"
     added.write_text(json.dumps({"<user>": 9}))
     with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the vocabulary"):
         open_stored(stored)

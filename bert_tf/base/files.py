@@ -100,7 +100,7 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def _find(place: Path, what: str) -> os.stat_result | None:
+def _look_up(place: Path, what: str) -> os.stat_result | None:
     """What is at `place`, through links; None if nothing is. Raises `UserError` for links and names that cannot be."""
     try:
         return place.stat()
@@ -125,7 +125,7 @@ def check_folder(path: Path, what: str, *, writes: bool = True) -> None:
       writes: False if the folder will only be read.
     """
     for place in (path.absolute(), *path.absolute().parents):
-        if (found := _find(place, what)) is None:
+        if (found := _look_up(place, what)) is None:
             continue
         if not stat.S_ISDIR(found.st_mode):
             raise UserError(f"{what}: {place} is a file, and must be a folder; name another")
@@ -143,7 +143,7 @@ def check_output(path: Path, what: str, is_ours: Callable[[bytes], bool]) -> Non
       what: as for `check_folder`.
       is_ours: whether a file that begins with these bytes is one of the kind that will be written.
     """
-    if (found := _find(path, what)) is not None:
+    if (found := _look_up(path, what)) is not None:
         if not stat.S_ISREG(found.st_mode):
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
             raise UserError(f"{what} is {kind}; name a file")

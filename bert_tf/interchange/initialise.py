@@ -180,17 +180,15 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
     stored = weights.tokenizer
     if not files or stored.vocab_file is None:
         return
-    source, way_out = (
-        f"--init_checkpoint={weights.source}",
-        (
-            f"make records with the checkpoint's (bertPrep.py --action create_tfrecord_files --vocab_file "
-            f"{stored.vocab_file})"
-        ),
+    source = f"--init_checkpoint={weights.source}"
+    way_out = (
+        f"make records with the checkpoint's (bertPrep.py --action create_tfrecord_files --vocab_file "
+        f"{stored.vocab_file})"
     )
     recorded = json.loads(files.get(SETTINGS, "{}"))
     casing = Casing(*(recorded[flag] for flag in CasingFlags._fields)) if recorded else None
     pipeline: str | None = None  # not BERT's own
-    if stored.is_hugging_face or (stored.folder / TOKENIZER).is_file():
+    if stored.needs_library:
         tokenizer, assumed = open_stored(stored)
         pieces, their_casing = tokenizer.inv_vocab, None if assumed else tokenizer.casing
         if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(

@@ -26,9 +26,7 @@ from bert_tf.launch.rank import describe_signal
 Made = TypeVar("Made")
 
 # Variables that are on or off.
-SWITCHES = (
-    *("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING"),
-)
+SWITCHES = tuple("ALLOW_MISSING_WEIGHTS CONTINUE_WITH_CHANGES DRY_RUN PACKING RECOMPUTE WHOLE_WORD_MASKING".split())
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64

@@ -83,6 +83,12 @@ class FolderSettings(NamedTuple):
         return self.tokenizer_class in _GENERIC_CLASSES
 
     @property
+    def needs_library(self) -> bool:
+        """Whether they ask for what Google's rules cannot do."""
+        has_own_tokens = any(added.token.content not in SPECIAL_TOKENS for added in self.added)
+        return self.tokenize_chinese_chars is False or has_own_tokens
+
+    @property
     def casing(self) -> Casing | None:
         return None if self.do_lower_case is None else Casing.of(self.do_lower_case, self.strip_accents)
 

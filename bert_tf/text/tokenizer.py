@@ -72,6 +72,12 @@ class StoredTokenizer(NamedTuple):
         return next(filter(Path.is_file, files), None)
 
     @property
+    def needs_library(self) -> bool:
+        """Whether Hugging Face's tokenizer reads texts for these weights, not Google's."""
+        has_pipeline = (self.folder / TOKENIZER).is_file()
+        return self.is_hugging_face or has_pipeline or hugging_face.read_settings(self.folder).needs_library
+
+    @property
     def casing(self) -> Casing | None:
         """What the folder or the weights say of capitals and accents; None: nothing."""
         return hugging_face.read_settings(self.folder).casing or self.recorded
@@ -120,7 +126,7 @@ def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> 
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
         casing, assumed = _assume_casing(vocab_file, flags._replace(strip_accents=accents))
         flags.check(casing, stored.folder / SETTINGS)
-    if stored.is_hugging_face or settings.tokenize_chinese_chars is False:
+    if stored.needs_library:
         return hugging_face.open_vocabulary(load_wordpieces(vocab_file), casing, settings, stored.folder), assumed
     return FullTokenizer(vocab_file, *casing), assumed
 
@@ -145,9 +151,7 @@ def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
     pieces = load_pieces(vocab_file)
     guessed = guess_casing(pieces)
     lower_case = guessed.lower_case if flags.do_lower_case is None else flags.do_lower_case
-    strip_accents = guessed.strip_accents if flags.strip_accents is None else flags.strip_accents
-    if flags.do_lower_case is not None and flags.strip_accents is None:
-        strip_accents = lower_case and guessed.strip_accents
+    strip_accents = lower_case and guessed.strip_accents if flags.strip_accents is None else flags.strip_accents
     casing = Casing(lower_case, strip_accents)
     check_casing(pieces, casing, vocab_file)
     if None not in flags:

@@ -68,7 +68,7 @@ class Tokenizer:
         return self.casing.lower_case
 
     def files(self) -> dict[str, str]:
-        """The text files, by name, from which `text.tokenizer.open_folder` opens this tokenizer again."""
+        """The text files, by name, from which `text.tokenizer.open_stored` opens this tokenizer again."""
         settings = {
             "tokenizer_class": self.transformers_class,
             "do_lower_case": self.casing.lower_case,
