@@ -11,7 +11,7 @@ WORKDIR /workspace/bert
 
 # setup.sh takes the base's TensorFlow, and its Horovod if it can be imported; else it builds 0.28.1.
 # Training on several GPUs needs Horovod, therefore an image without it is not made.
-COPY requirements*.txt ./
+COPY requirements requirements
 COPY scripts/setup.sh scripts/
 RUN install -d -m 1777 "$HOME" /results \
  && ln -s /results results \

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.frame import Bench, bert_prep, existing, run_command
-from data.corpora import wiki
+from bert_tf.prepare.corpora import wiki
 
 NEEDS = "peer wikiextractor; --dump of Wikipedia, .xml.bz2"
 PEERS = ("wikiextractor",)

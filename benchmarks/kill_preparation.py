@@ -34,9 +34,9 @@ import psutil
 from benchmarks.killing import differences, flip_bit, numbers
 from benchmarks.results import table
 from bert_tf.base.progress import Progress
-from data import bertPrep
-from data.corpora import formatting
-from data.sharding import sharding
+from bert_tf.prepare.corpora import formatting
+from bert_tf.prepare.sharding import sharding
+from bert_tf.programs import prepare as bertPrep
 
 NEEDS = "nothing; --corpus for real text"
 # Small, so that even a small corpus can be killed between two checkpoints.

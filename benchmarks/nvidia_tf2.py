@@ -35,11 +35,11 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer import update_rules
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, make_shard
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.token_file import Shard
 from bert_tf.training.loop import has_fast_bf16
 from bert_tf.training.step import TrainState, TrainStep
-from data.instances.pretraining_examples import ExampleSettings, make_shard
 
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 PEERS = ("nvidia_tf2",)

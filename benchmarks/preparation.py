@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.frame import Bench, Sample, Variant, bert_prep, existing
 from bert_tf.base.errors import UserError
-from data.sharding.sentences import split_by_rules
+from bert_tf.prepare.sharding.sentences import split_by_rules
 
 NEEDS = "peer tf_models; --text with a document a line, --vocab_file"
 PEERS = ("tf_models",)

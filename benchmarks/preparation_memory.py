@@ -37,7 +37,7 @@ import psutil
 from benchmarks.frame import CHECKOUT, Bench, Variant, existing
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import memory_peak_mib
-from data.sharding import sharding
+from bert_tf.prepare.sharding import sharding
 
 NEEDS = "nothing; --dump for real markup"
 CORES = 0

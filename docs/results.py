@@ -186,7 +186,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError(f"the plots need matplotlib ({error}); pip install -r requirements-docs.txt") from None
+        raise UserError(f"the plots need matplotlib ({error}); pip install -r requirements/docs.txt") from None
     matplotlib.use("svg")
     from matplotlib import pyplot
 

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bert_tf.base.command_parser import CommandParser  # noqa: E402
 from bert_tf.base.errors import exit_on_user_error  # noqa: E402
 from bert_tf.base.files import check_file, write_text  # noqa: E402
-from data.corpora.books import is_book  # noqa: E402
-from data.corpora.text_files import find_text_files  # noqa: E402
-from data.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter  # noqa: E402
+from bert_tf.prepare.corpora.books import is_book  # noqa: E402
+from bert_tf.prepare.corpora.text_files import find_text_files  # noqa: E402
+from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter  # noqa: E402
 
 FEW = 100
 

@@ -159,16 +159,16 @@ install() { # <what> <pip arguments...>
 }
 
 install_packages() {
-  local -a wanted=(-r requirements.txt)
+  local -a wanted=(-r requirements/base.txt)
   local free needed=2500 # MiB
   [[ $flavour != gpu ]] || needed=9000
   if in_container; then
-    "$want_tests" && wanted+=(-r requirements-dask.txt pytest pytest-timeout ruff mypy)
+    "$want_tests" && wanted+=(-r requirements/dask.txt pytest pytest-timeout ruff mypy)
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
     ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
-    wanted=(-r "requirements-lock-$flavour.txt")
-    "$want_tests" && wanted+=(-r requirements-lock-test.txt)
+    wanted=(-r "requirements/lock-$flavour.txt")
+    "$want_tests" && wanted+=(-r requirements/lock-test.txt)
   fi
   install "Python packages ($flavour)" --no-compile "${wanted[@]}"
   step "compiling them" compile_packages
@@ -204,7 +204,7 @@ build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
   source="$scratch/horovod-$horovod_version"
-  # PATH: CMake comes from requirements-horovod.txt. The wheel appears in its folder only when it is complete.
+  # PATH: CMake comes from requirements/horovod.txt. The wheel appears in its folder only when it is complete.
   export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
   "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
     tar -xzf "$source.tar.gz" -C "$scratch" &&
@@ -233,7 +233,7 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
   fi
   without="there is no C++ compiler ('apt-get install g++ make' installs one)"
   have_compiler || return
-  in_container && install "CMake" -r requirements-horovod.txt
+  in_container && install "CMake" -r requirements/horovod.txt
   rm -rf "$state"/horovod.*
   without="building Horovod failed (log: $log)"
   step "Horovod $horovod_version ($controllers), compiled once, a few minutes" build_horovod "$wheels" || {
@@ -256,7 +256,7 @@ compile_code() {
 
 # Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
 key() {
-  { cat requirements*.txt scripts/setup.sh && echo "$root $venv $flavour" \
+  { cat requirements/*.txt scripts/setup.sh && echo "$root $venv $flavour" \
     "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
 }
 

@@ -62,6 +62,6 @@ python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${ti
 if (($# == 0)); then
   # On processors without AVX-512 TensorFlow leaves oneDNN off and computes with other code.
   echo "[test] pytest, what computes, without oneDNN"
-  mapfile -t files < <(grep -l 'pytest\.mark\.computes' tests/test_*.py)
+  mapfile -t files < <(grep -rl --include='test_*.py' 'pytest\.mark\.computes' tests)
   TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" "${files[@]}"
 fi

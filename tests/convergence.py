@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from pretraining_data import make_instance_arrays, write_records
 
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.batches.masking import MaskingRules
@@ -28,6 +27,7 @@ from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import provenance
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from tests.pretraining_data import make_instance_arrays, write_records
 
 GOLDEN = Path(__file__).parent / "golden" / "convergence.json"
 LENGTH, PREDICTIONS, NUM_TOPICS = 24, 4, 8

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from absl import flags
 
+from bert_tf.programs import prepare
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -25,7 +27,7 @@ class Parsed(Exception):
 def run_absl(program: str, arguments: list[str]) -> None:
     """run_pretraining.py and the like, each with flags of its own."""
     before = set(flags.FLAGS)
-    names = runpy.run_path(str(ROOT / program))
+    names = runpy.run_module("bert_tf.programs." + program[len("run_") : -len(".py")])
     names["parse_flags"]([program, *arguments])
     if flags.FLAGS.plan:
         names["main"]([program])
@@ -65,7 +67,7 @@ def main() -> None:
         elif words[0].startswith("run_"):
             run_absl(words[0], words[1:])
         elif words[0] == "data/bertPrep.py":
-            runpy.run_path(str(ROOT / words[0]))["parse"](words[1:])
+            prepare.parse(words[1:])
         else:
             sys.path.insert(0, str((ROOT / words[0]).parent))
             run_argparse(runpy.run_path, str(ROOT / words[0]))

@@ -13,11 +13,11 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
-import programs
 from absl import flags
 
 from bert_tf.base import command_line
 from bert_tf.base.errors import as_user_error
+from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def answers(program, command_lines):
     """What a program says to each of the command lines: [exit code, message]."""
     lines = "".join(json.dumps(line) + "\n" for line in command_lines)
-    done = programs.run([sys.executable, __file__, program], lines, CUDA_VISIBLE_DEVICES="")
+    done = processes.run([sys.executable, __file__, program], lines, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr[-4000:]
     if "-1" in done.stdout:
         print(done.stderr)
@@ -42,7 +42,7 @@ def without_afterwards(carry_out):
 
 
 def main():
-    program = importlib.import_module(sys.argv[1])
+    program = importlib.import_module(sys.argv[1].replace("run_", "bert_tf.programs."))
     if sys.argv[1] == "run_pretraining":
         from bert_tf.training import pretraining, replay
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
-from data.stages import Layout
-
-_path = list(sys.path)
-from data import bertPrep  # noqa: E402
-
-# The program makes itself at home in the search path.
-sys.path[:] = _path
+from bert_tf.prepare.stages import Layout
+from bert_tf.programs import prepare as bertPrep
 
 # Generated words, so that nothing but what is planted occurs twice.
 _SYLLABLES = "ba de fi go lu ma ne pi ro su ta ve wi zo ka".split()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = sorted(path for folder in ("bert_tf", "data") for path in (ROOT / folder).rglob("*.py"))
-PROGRAMS = sorted(ROOT.glob("run_*.py"))
+PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
+PROGRAMS = [path for path in PRODUCT if path.parent.name == "programs"]
+ENTRIES = [*ROOT.glob("run_*.py"), ROOT / "data/bertPrep.py"]
 MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 
 # In the order in which the data flows: a package imports only from itself and from those above it.
@@ -22,6 +23,7 @@ PACKAGES = (
     "text",
     "records",
     "batches",
+    "prepare",
     "model",
     "optimizer",
     "memory",
@@ -34,16 +36,17 @@ PACKAGES = (
     "launch",
     "planning",
     "doctor",
+    "programs",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
-# What data/ may use of the library.
-FOR_DATA = ("base", "text", "records", "batches.masking", "batches.masked_rows", "batches.token_set")
+# What prepare/ may use of the packages above it.
+FOR_PREPARE = ("base", "text", "records", "batches.masking", "batches.masked_rows", "batches.token_set", "prepare")
 
 FLAGS = {
-    "run_classifier.py": """
+    "classifier": """
         adam_bias_correction allow_missing_weights
         bert_config_file continue_with_changes data_dir deterministic device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
@@ -51,7 +54,7 @@ FLAGS = {
         model_export_path num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file
         quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
         train_file use_horovod vocab_file warmup_proportion xla_scope""",
-    "run_pretraining.py": """
+    "pretraining": """
         adam_bias_correction allow_missing_weights
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
@@ -59,7 +62,7 @@ FLAGS = {
         max_eval_steps max_hours max_ngram_size max_predictions_per_seq max_seq_length model_dir num_accumulation_steps
         num_train_steps optimizer_type packing plan precision recompute replay_update save_checkpoint_steps seed
         train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
-    "run_squad.py": """
+    "squad": """
         adam_bias_correction allow_missing_weights
         bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
         do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
@@ -118,7 +121,7 @@ def test_imports_go_upwards(path):
     assert package in PACKAGES, f"{package} has no place in PACKAGES"
     for dotted in imported(path):
         top, inside = dotted.split(".")[0], inside_library(dotted)
-        assert top not in ("data", "tests"), dotted
+        assert top != "tests", dotted
         if inside:
             other = inside.split(".")[0]
             assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} imports {dotted} from below"
@@ -133,16 +136,23 @@ def test_every_package_says_what_it_is_for():
         assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
-@pytest.mark.parametrize("path", [path for path in PRODUCT if path.is_relative_to(ROOT / "data")])
-def test_data_uses_only_the_top_of_the_library(path):
+PREPARE = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf/prepare")]
+
+
+@pytest.mark.parametrize("path", PREPARE, ids=names(PREPARE))
+def test_preparation_uses_only_the_top_of_the_library(path):
     for dotted in imported(path):
-        assert dotted.split(".")[0] not in ("tensorflow", "keras", "horovod"), dotted
         inside = inside_library(dotted)
-        assert inside is None or is_in(inside, FOR_DATA), dotted
+        assert inside is None or is_in(inside, FOR_PREPARE), dotted
+
+
+@pytest.mark.parametrize("path", ENTRIES, ids=names(ENTRIES))
+def test_entries_are_a_few_lines(path):
+    assert len(path.read_text().splitlines()) <= 14
 
 
 WITHOUT_FLAGS = [
-    path for path in PRODUCT if path.name != "command_line.py"
+    path for path in PRODUCT if path.name != "command_line.py" and path not in PROGRAMS
 ]  # base/command_line is the programs' shared part
 
 
@@ -153,10 +163,7 @@ def test_flags_stay_in_the_programs(path):
     assert not any(dotted.startswith("absl.flags") for dotted in imported(path))
 
 
-EVERYTHING = [*PRODUCT, *PROGRAMS]
-
-
-@pytest.mark.parametrize("path", EVERYTHING, ids=names(EVERYTHING))
+@pytest.mark.parametrize("path", PRODUCT, ids=names(PRODUCT))
 def test_lengths(path):
     for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -171,7 +178,7 @@ def test_importing_has_no_side_effects(tmp_path):
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in PRODUCT
-        if path.stem not in ("__init__", "__main__") and (path not in BERT_TF or is_without_tensorflow(path))
+        if path.stem not in ("__init__", "__main__") and path not in PROGRAMS and is_without_tensorflow(path)
     ]
     check = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
@@ -223,7 +230,7 @@ def test_flags_are_frozen(program):
         for node in parsed(ROOT / "bert_tf/base/command_line.py").body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("define_")
     }
-    defined, places = [], [parsed(ROOT / program)]
+    defined, places = [], [parsed(ROOT / f"bert_tf/programs/{program}.py")]
     while places:
         for node in ast.walk(places.pop()):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in shared:

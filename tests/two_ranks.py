@@ -7,7 +7,6 @@ or "differ", for ranks that do not have the same data.
 import sys
 
 import numpy as np
-from test_train_step import CONFIG, global_batch, rows_of
 
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.model.blocks import Blocks
@@ -17,6 +16,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.connect import connect
 from bert_tf.training.step import TrainState, TrainStep
+from tests.training.test_train_step import CONFIG, global_batch, rows_of
 
 
 def make_updates(workers, num_accumulation_steps, reduce_dtype):

@@ -35,8 +35,8 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 
 def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Records of one shard as a process of create_tfrecord_files makes them."""
+    from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, make_shard
     from bert_tf.records.token_file import Shard
-    from data.instances.pretraining_examples import ExampleSettings, make_shard
 
     names = set(settings) - {"text", "output", "warm_up"}
     examples = ExampleSettings(**{name: settings[name] for name in names})
@@ -50,11 +50,11 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """A token file and its pairs of all `lengths`, after `texts_before` have been tokenised, which does not count."""
+    from bert_tf.prepare.instances.tokens import TokenSettings, make_token_file
     from bert_tf.records.pair_file import make_pairs
     from bert_tf.records.pairs import PairSettings
     from bert_tf.records.token_file import Shard
     from bert_tf.text.basic_tokenizer import Casing
-    from data.instances.tokens import TokenSettings, make_token_file
 
     output, how = settings["output"], TokenSettings(settings["vocab_file"], Casing.of(True))
     for before in settings["texts_before"]:

@@ -15,7 +15,7 @@ from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask, ask_pyth
 from bert_tf.doctor.machine import query_gpus
 
 _SETUP = "'bash scripts/setup.sh'"
-# The modules of requirements.txt.
+# The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
 # The oldest driver for each major version of CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
 _OLDEST_DRIVERS = {"11": "450.80", "12": "525.60"}
@@ -53,7 +53,7 @@ def check_packages() -> Findings:
     elif not importlib.metadata.version("numpy").startswith("1."):
         yield PROBLEM, f"numpy is {importlib.metadata.version('numpy')}, TensorFlow needs 1: {_SETUP} installs it"
     else:
-        yield OK, "all of requirements.txt"
+        yield OK, "all of requirements/base.txt"
 
 
 def _is_installed(name: str) -> bool:

@@ -11,9 +11,9 @@ def _run(module: str) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-bertprep = functools.partial(_run, "data.bertPrep")
-bert_pretrain = functools.partial(_run, "run_pretraining")
-bert_squad = functools.partial(_run, "run_squad")
-bert_classify = functools.partial(_run, "run_classifier")
+bertprep = functools.partial(_run, "bert_tf.programs.prepare")
+bert_pretrain = functools.partial(_run, "bert_tf.programs.pretraining")
+bert_squad = functools.partial(_run, "bert_tf.programs.squad")
+bert_classify = functools.partial(_run, "bert_tf.programs.classifier")
 bert_report = functools.partial(_run, "bert_tf.report")
 bert_doctor = functools.partial(_run, "bert_tf.doctor")

@@ -55,7 +55,7 @@ def _glue(name: str, text_columns: tuple[str, ...], label_column: str, labels: s
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
-# Microsoft's own files of MRPC, which data/fetching cuts into train, dev and test.
+# Microsoft's own files of MRPC, which bert_tf/prepare/fetching cuts into train, dev and test.
 _MRPC_FILES = {
     TRAIN: {"": ("train.tsv", "msr_paraphrase_train.txt")},
     EVAL: {"": ("dev.tsv", "msr_paraphrase_test.txt")},

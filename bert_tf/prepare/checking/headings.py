@@ -1,0 +1,54 @@
+"""Checks that sharded text is sentences: not headings, titles or search queries, and not whole paragraphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bert_tf.prepare.checking.vocabulary_fit import sample_text
+
+# A stop, perhaps followed by closing quotation marks and brackets.
+_ENDS_WITH_STOP = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965\u1362]\W{0,3}$")
+# A sentence has some 100 characters, in Chinese 30.
+_SHORT_SENTENCE, _MANY_WITHOUT_STOP = 40, 0.5
+# Of novels and encyclopedias a twelfth to a quarter of the text is in longer sentences than this.
+_LONG_SENTENCE, _MUCH_IN_LONG = 300, 0.5
+
+
+def sample_sentences(paths: Sequence[Path]) -> list[str]:
+    """The sentences in a sample of sharded text."""
+    return [line for text in sample_text(paths) for line in text.split("\n") if line]
+
+
+def judge_ends(sentences: Sequence[str]) -> Iterator[str]:
+    """A warning if most of the text is in what cannot be single sentences."""
+    in_long = sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_SENTENCE)
+    share = in_long / max(sum(map(len, sentences)), 1)
+    if share > _MUCH_IN_LONG:
+        yield (
+            f"{share:.0%} of the text is in sentences of more than {_LONG_SENTENCE} characters, so hardly any sentence "
+            "ends were found (text without stops, or a script that has none): format it again from files with a "
+            "sentence on each line and blank lines between documents, --dataset=custom --input_format=sentences"
+        )
+
+
+def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
+    """Prints measurements of a sample of sharded text; yields warnings if it looks wrong."""
+    sentences = sample_sentences(paths)
+    num = max(len(sentences), 1)
+    mean_characters = sum(map(len, sentences)) / num
+    without_stop = sum(not _ENDS_WITH_STOP.search(sentence) for sentence in sentences) / num
+    print(
+        f"\nSentences\n  {len(sentences):,} looked at: {mean_characters:.0f} characters on average, "
+        f"{without_stop:.1%} without a stop",
+        flush=True,
+    )
+    yield from judge_ends(sentences)
+    if without_stop > _MANY_WITHOUT_STOP and mean_characters < _SHORT_SENTENCE:
+        yield (
+            f"{without_stop:.0%} of the sentences end without a stop, and they have {mean_characters:.0f} characters "
+            "on average: these are headings, titles or lists, from which a model learns no sentences; is it the "
+            'right column or field of the source (--text_column, "text")? (Of short sentences in a script without '
+            "stops, given one a line, this is true and no fault.)"
+        )

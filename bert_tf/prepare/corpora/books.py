@@ -1,0 +1,89 @@
+"""Books: each .txt file of a folder to one line, without the distributor's header and footer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting, text_files
+from bert_tf.prepare.corpora.formatting import Batch, as_line
+
+# "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
+_START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
+_END = re.compile(
+    r"\*\*\* ?END OF (THE|THIS) PROJECT GUTENBERG|"
+    r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ",
+    re.IGNORECASE,
+)
+# A paragraph between the header and the book that credits the makers of the electronic text.
+_CREDITS = re.compile(
+    r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b", re.IGNORECASE
+)
+# Transcribers' marks for italics (also within a word: "21_st_"), and their notes on pictures and on
+# their own work.
+_EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
+_NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
+# After a dash or hyphen a line break does not become a space ("summer-" / "cloud"), except in "summer-" / "and winter".
+_UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
+_DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
+_MAX_HEAD_LINES = 2_000
+_CHAPTER = re.compile(r"^[ \t]*chapter +(?:[ivxlc]+|[0-9]+|one|two|three|four|five)\b", re.IGNORECASE | re.MULTILINE)
+_HEAD_BYTES = 1 << 20
+
+
+def find_books(folder: Path) -> list[Path]:
+    """The books below `folder`. Raises: UserError where there are none."""
+    books = text_files.find_text_files(folder) if folder.is_dir() else []
+    if not books:
+        raise UserError(
+            f"{folder} holds no .txt file: put your books there, one file per book, in subfolders if you "
+            "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
+        )
+    return books
+
+
+def is_book(path: Path) -> bool:
+    """Whether a text file is one book rather than several documents, by its distributor's header or its chapters."""
+    with text_files.open_bytes(path) as file:
+        head = file.read(_HEAD_BYTES).replace(b"\0", b"").decode("latin-1")  # UTF-16 has NULs
+    return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
+
+
+def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
+    """One batch per book, with the file's name: the worker reads the text."""
+    return formatting.read_files(books, place, lambda book: [str(book)])
+
+
+def without_distributor(lines: list[str]) -> list[str]:
+    """The lines of the book itself, without the distributor's header and footer and the credits below the header.
+
+    A book without header and footer is unchanged.
+    """
+    first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
+    last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
+    while first < last and not lines[first]:
+        first += 1
+    if first and first < last and _CREDITS.match(lines[first]):
+        while first < last and lines[first]:
+            first += 1
+    return lines[first:last]
+
+
+def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str) -> str:
+    """One book, given its file's name, as one line: two spaces between paragraphs, hard-wrapped lines joined."""
+    path = Path(name)
+    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
+        lines = text_files.document_lines(path, text_files.read_lines(path, file))
+    own = without_distributor(lines)
+    paragraphs: Iterable[str] = text_files.blank_line_separated(path, own)
+    if len(own) < len(lines):
+        paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
+    return as_line(map(_without_marks, paragraphs))
+
+
+def _without_marks(paragraph: str) -> str:
+    text = _UNSPACED_BREAK.sub("", _NOTE.sub("", paragraph))
+    return _EMPHASIS.sub(lambda match: match[1] or match[2], text)

@@ -1,0 +1,259 @@
+"""The user's own text: a document is a file, a line, the lines between blank lines, a JSON line or a table row.
+
+Of documents between blank lines, each line may be a sentence (format "sentences", Google's input for BERT); then these
+sentences are kept. In all other formats sharding finds the sentences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
+from bert_tf.prepare.corpora import formatting, text_files
+from bert_tf.prepare.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line, as_marked_line
+
+INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
+_COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
+JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
+TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
+TABLE_SUFFIX = ".parquet"
+# Files that are no running text; which, only --input_format says.
+_MARKED_UP_SUFFIXES = (".csv", ".tsv", ".xml", ".html", ".htm")
+
+# This many rows of a table are decoded at once, but large rows one by one.
+_ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
+_COLUMN_BUFFER_BYTES = 1 << 20
+# pyarrow holds a decompressed page twice: this keeps the reading process below 1 GiB.
+LARGEST_PAGE_BYTES = 256 << 20
+
+
+class Sentences(str):
+    """A document with a sentence on each line."""
+
+
+def find_inputs(names: Sequence[str]) -> list[Path]:
+    """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
+
+    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
+    """
+    if not names:
+        raise UserError(
+            "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
+            "commas"
+        )
+    found: list[Path] = []
+    for name in names:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            if not inside:
+                raise UserError(
+                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
+                    "if they have other suffixes"
+                )
+            found.extend(inside)
+        else:
+            check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
+            found.append(path)
+    return list(dict.fromkeys(path.resolve() for path in found))
+
+
+def choose_formats(
+    input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
+) -> dict[Path, str]:
+    """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
+
+    Where it is ``auto``, several text files are one document each; a single one is split into documents at its blank
+    lines or, if it has none, at every line.
+
+    Raises: UserError where it is ``auto`` and a file is by its suffix a table, or text with tags.
+    """
+
+    def by_suffix(path: Path) -> str:
+        name = path.name.lower()
+        if name.endswith(TABLE_SUFFIX):
+            return "parquet"
+        if input_format == "auto" and name.endswith(_MARKED_UP_SUFFIXES):
+            raise UserError(
+                f"{path}: a table or text with tags, whose text is only a part of it: write that to a .txt, .jsonl or "
+                ".parquet file, or name the --input_format if the file is running text despite its name"
+            )
+        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, ".json")) else input_format
+
+    formats = {path: by_suffix(path) for path in paths}
+    texts = [path for path, chosen in formats.items() if chosen == "auto"]
+    of_texts = "file"
+    if len(texts) == 1:
+        with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
+            has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
+        of_texts = "paragraph" if has_paragraphs else "line"
+    return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
+
+
+def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
+    """Whether there is a blank line between two others, and what it separates is not too large for a document."""
+    with contextlib.suppress(UserError):
+        return len(list(itertools.islice(text_files.blank_line_separated(path, lines), 2))) == 2
+    return False
+
+
+def read_batches(
+    formats: Mapping[Path, str],
+    place: Mapping[str, Any],
+    *,
+    text_column: str = "text",
+    fallback_encoding: str | None,
+    encoding_errors: str,
+) -> Iterator[Batch]:
+    """Batches of documents, their line breaks kept."""
+
+    def documents_of(path: Path) -> Iterator[str | BadRecord]:
+        if formats[path] == "parquet":
+            yield from _table_documents(path, text_column)
+            return
+        with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
+            lines = text_files.read_lines(path, file)
+            if formats[path] == "jsonl":
+                yield from _json_documents(lines, text_column)
+            else:
+                yield from _text_documents(path, lines, formats[path])
+
+    return formatting.read_files(list(formats), place, documents_of)
+
+
+def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
+    if input_format == "file":
+        yield "\n".join(text_files.document_lines(path, lines))
+    elif input_format == "paragraph":
+        yield from text_files.blank_line_separated(path, lines)
+    elif input_format == "sentences":
+        yield from map(Sentences, text_files.blank_line_separated(path, lines))
+    else:
+        yield from filter(None, lines)
+
+
+class _Table(io.BufferedReader):
+    """A Parquet file that is open for reading; each call of `read` reads one page.
+
+    Raises: UserError from `read` where a page is larger than `LARGEST_PAGE_BYTES` when it is unpacked.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(io.FileIO(path))
+        # Of the row group being read: its name for error messages, and its uncompressed bytes per compressed byte.
+        self.row_group, self.ratio = "", 0.0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        num_bytes = size or 0
+        page_bytes = num_bytes * self.ratio
+        # A read shorter than the buffer fills it and may hold any number of pages.
+        if page_bytes > LARGEST_PAGE_BYTES and num_bytes > _COLUMN_BUFFER_BYTES:
+            raise UserError(
+                f"{self.row_group}: holds a page of {page_bytes / 1e6:,.0f} MB unpacked, more than the "
+                f"{LARGEST_PAGE_BYTES / 1e6:,.0f} MB that fit in memory: write the file again in smaller row groups "
+                "(pyarrow.parquet.write_table(..., row_group_size=20) where rows are of megabytes)"
+            )
+        return super().read(size)
+
+
+def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
+    """The texts in a Parquet file's column.
+
+    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text or page is too large.
+    """
+    pyarrow = text_files.import_pyarrow(path)
+    try:
+        # With a buffer a column is read piece by piece, not one whole row group at a time.
+        with (
+            _Table(path) as file,
+            pyarrow.parquet.ParquetFile(
+                file, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
+            ) as table,
+        ):
+            if column not in table.schema_arrow.names:
+                raise UserError(
+                    f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
+                    "name one by --text_column"
+                )
+            if table.schema_arrow.names.count(column) > 1:
+                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
+            row = 0
+            for group in range(table.num_row_groups):
+                row_group = table.metadata.row_group(group)
+                packed, unpacked = _column_size(row_group, column)
+                file.row_group, file.ratio = f"{path}, row group {group + 1:,}", unpacked / max(1, packed)
+                is_large = unpacked > row_group.num_rows * _LARGE_ROW_BYTES
+                # With threads, each of pyarrow's threads would keep what it has read in memory.
+                for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column], use_threads=False):
+                    for text in batch.column(0):
+                        row += 1
+                        yield _row_text(path, text, f"row {row:,}", column)
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not a Parquet file, or damaged ({reason}): fetch or make it again") from None
+
+
+def _column_size(row_group: Any, column: str) -> tuple[int, int]:
+    """Compressed and uncompressed bytes of a column in a row group; (0, 0) if it is a structure of several columns."""
+    parts = [row_group.column(number) for number in range(row_group.num_columns)]
+    own = [part for part in parts if part.path_in_schema == column]
+    return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)
+
+
+def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord:
+    """Raises: UserError where the text is too large."""
+    try:
+        text = cell.as_py()
+    except UnicodeDecodeError:
+        return BadRecord(f"{where}: column {column!r} is not UTF-8")
+    if not isinstance(text, str):
+        return BadRecord(f"{where}: no text in column {column!r}")
+    if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
+        raise text_files.document_too_large(f"{path}, {where}", "split it into several rows")
+    return text
+
+
+def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
+    """The texts of the non-blank lines."""
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            content = json.loads(line)
+            fault = f'no object with a "{field}" that is a string'
+        except (ValueError, RecursionError) as error:
+            content, fault = None, f"not JSON ({error})"
+        text = content.get(field) if isinstance(content, dict) else None
+        if isinstance(text, str):
+            yield text
+        else:
+            what = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
+            yield BadRecord(f"line {number}: {fault}: {what}")
+
+
+def _paragraphs(document: str) -> Iterator[str]:
+    """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
+    paragraph: list[str] = []
+    for line in document.split("\n"):
+        is_long = len(line) > LONGEST_WRAPPED_LINE
+        if paragraph and (is_long or not line):
+            yield " ".join(paragraph)
+            paragraph = []
+        if is_long:
+            yield line
+        elif line:
+            paragraph.append(line)
+    yield " ".join(paragraph)
+
+
+def clean(document: str) -> str:
+    return as_marked_line(document.split("\n")) if isinstance(document, Sentences) else as_line(_paragraphs(document))

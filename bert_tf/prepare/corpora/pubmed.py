@@ -1,0 +1,197 @@
+"""PubMed's XML to one article per line: title and abstract, each citation once, in its latest version.
+
+PubMed publishes a baseline every year, and a file of new, revised and deleted citations every day.
+Files are read from the newest to the oldest, and only the first occurrence of a citation counts (a
+deletion counts as one), so the set of citation numbers seen is all that must be remembered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting
+from bert_tf.prepare.corpora.formatting import BadRecord, Batch, Dropped, as_line
+from bert_tf.prepare.corpora.xml_files import Element, XmlFile
+
+_FOLDERS = ("baseline", "daily_update")
+_NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
+# Digits of a PMID; a version has fewer.
+_MOST_DIGITS = 8
+_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,%d})\s*</PMID>" % _MOST_DIGITS)
+# Memory is used only for numbers that occur: 40 MB for all of PubMed.
+_MOST_CITATIONS = 10**_MOST_DIGITS
+_VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
+# "[Title of an article in another language]."
+_TRANSLATED = re.compile(r"\[(.*)\]\.?")
+_TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
+# What stands where there is no title or abstract: "[Not Available].", "[In Process Citation]",
+# "[ABSTRACT NOT AVAILABLE]", "No abstract available.", "n/a".
+_PLACEHOLDER = re.compile(
+    r"[\W_]*(?:(?:the )?(?:article |original )?(?:title|abstract) )?(?:is )?(?:currently )?"
+    r"(?:not (?:yet )?(?:available|provided|applicable|supplied)|unavailable|n\W?a|in process citation)[\W_]*|"
+    r"[\W_]*no (?:english |article )?(?:title|abstract)(?: (?:is |was )?(?:available|provided|supplied|given))?[\W_]*",
+    re.IGNORECASE,
+)
+# Older records have these tags as text.
+_ESCAPED_TAG = re.compile(r"</?(?:b|i|u|sub|sup)>")
+# PubMed's DTD gives formulas this prefix, which a file may declare once, outside its articles.
+_AROUND = b"<PubmedArticleSet xmlns:mml='http://www.w3.org/1998/Math/MathML'>%s</PubmedArticleSet>"
+_FORMULAS = frozenset({"math", "DispFormula"})
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The .xml and .xml.gz files of one folder, sorted."""
+    return sorted(
+        path
+        for path in folder.glob("*.xml*")
+        if path.name.endswith((".xml", ".xml.gz")) and not path.name.startswith(".")
+    )
+
+
+def find_files(folder: Path) -> list[Path]:
+    """The files of the baseline and of the daily updates, if any, newest first.
+
+    Raises: UserError where there is no baseline, or files of several years: a new baseline replaces all older files.
+    """
+    baseline, updates = (files_in(folder / name) for name in _FOLDERS)
+    if not baseline:
+        raise UserError(
+            f"{folder / 'baseline'} holds no .xml or .xml.gz file: python3 data/bertPrep.py --action download "
+            "--dataset pubmed_baseline fetches them, or put them there; published at "
+            "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+        )
+    years: dict[str, Path] = {}
+    for path in (*baseline, *updates):
+        match = _NAME.fullmatch(path.name)
+        if match:
+            years.setdefault(match[1], path)
+    if len(years) > 1:
+        newest = max(years)
+        others = ", ".join(str(path) for year, path in years.items() if year != newest)
+        raise UserError(
+            f"files of several years: {years[newest].name} and {others}: a year's baseline "
+            "replaces all files before it; delete those of the other years"
+        )
+    return [*reversed(updates), *reversed(baseline)]
+
+
+def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
+    """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
+    for match in _PMID.finditer(xml):
+        found = _VERSION.search(match[1])
+        version = found[1] if found else b"1"
+        yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
+
+
+def _elements(file: XmlFile) -> Iterator[Element]:
+    return file.elements(("PubmedArticle", "PubmedBookArticle", "DeleteCitation"), "PubmedArticleSet")
+
+
+class _Plan(NamedTuple):
+    """Which of a file's articles to keep, by their position in it, and which cannot be read."""
+
+    kept: set[int]
+    bad: dict[int, BadRecord]
+
+
+def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
+    """The first of two passes over a file, because deletions and revisions may be at its end."""
+    latest: dict[int, tuple[int, int]] = {}
+    deleted: set[int] = set()
+    bad: dict[int, BadRecord] = {}
+    place = 0
+    with XmlFile(path) as file:
+        for element in _elements(file):
+            if element.tag == b"DeleteCitation":
+                deleted.update(number for number, _ in _numbers(element.xml))
+                continue
+            number, version = next(_numbers(element.xml), (0, 0))
+            if not number:
+                bad[place] = BadRecord(f"article {place + 1:,} has no PMID: not a file of PubMed's")
+            elif number not in latest or version >= latest[number][0]:
+                latest[number] = version, place
+            place += 1
+        file.check_read(place or len(deleted), "PubmedArticle", damages)
+    kept = {where for number, (_, where) in latest.items() if not is_seen[number] and number not in deleted}
+    is_seen[[*latest, *deleted]] = True
+    return _Plan(kept, bad)
+
+
+def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
+    """Articles as XML in batches of about equal size, with the numbers of dropped articles.
+
+    If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
+
+    Raises: UserError where a file holds no article.
+    """
+    is_seen = np.zeros(_MOST_CITATIONS, bool)
+    begins = dict(formatting.files_from(paths, place))
+    for path in paths:
+        plan = _plan(path, is_seen, damages)
+        if begin := begins.get(path):
+            with XmlFile(path) as file:
+                articles = itertools.islice(_articles(file, plan), begin["num_documents"], None)
+                yield from formatting.in_batches(articles, path, begin, lambda: file.num_file_bytes)
+
+
+def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:
+    articles = (element.xml for element in _elements(file) if element.tag != b"DeleteCitation")
+    for place, xml in enumerate(articles):
+        yield xml if place in plan.kept else plan.bad.get(place, Dropped("superseded_or_deleted"))
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    """All text inside an element except formulas."""
+    if element is None:
+        return ""
+    pieces = [element.text or ""]
+    for part in element:
+        name = part.tag.rpartition("}")[2]
+        if name in ("sub", "sup"):
+            # Pretty-printed files break the line inside of "H2O".
+            text = pieces[-1].rstrip()
+            if "\n" in pieces[-1][len(text) :]:
+                pieces[-1] = text
+        if name not in _FORMULAS:
+            pieces.append(_text(part))
+        pieces.append(part.tail or "")
+    return _ESCAPED_TAG.sub("", "".join(pieces))
+
+
+def _says_something(text: str) -> bool:
+    return bool(text.strip()) and not _PLACEHOLDER.fullmatch(" ".join(text.split()))
+
+
+def _paragraphs(xml: bytes) -> list[str]:
+    """Title (in the article's own language, or the book's, if there is no other) and parts of the abstract; empty where
+    there is no abstract.
+    """
+    root = ElementTree.fromstring(_AROUND % xml)
+    abstract = root.find(".//Abstract")
+    parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
+    parts = list(filter(_says_something, parts))
+    if not parts:
+        return []
+    titles = (_text(root.find(f".//{name}")) for name in ("ArticleTitle", "VernacularTitle", "BookTitle"))
+    title = " ".join(next(filter(_says_something, titles), "").split())
+    translated = _TRANSLATED.fullmatch(title)
+    return [translated[1] if translated else title, *parts]
+
+
+def clean(xml: bytes) -> str | Dropped | BadRecord:
+    """Title and abstract as a line."""
+    try:
+        paragraphs = _paragraphs(xml)
+    except (ElementTree.ParseError, RecursionError) as error:
+        number = _PMID.search(xml)
+        which = number[2].decode() if number else "unknown"
+        return BadRecord(f"PMID {which}: XML: {error}: the file was changed or damaged; fetch it again")
+    return as_line(paragraphs) if paragraphs else Dropped("without_abstract")

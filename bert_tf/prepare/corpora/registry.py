@@ -1,0 +1,159 @@
+"""The datasets: each one's source, how it is read, and its names."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
+from bert_tf.prepare.corpora.formatting import Corpus
+from bert_tf.prepare.fetching.sources import SOURCES, Source, wikipedia_of
+
+Opener = Callable[[str, Path, argparse.Namespace], Corpus]
+ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
+
+
+class Dataset(NamedTuple):
+    """One dataset.
+
+    A corpus to pre-train on has `formatted_file` and `open`, which gets the dataset's name, the working
+    directory and the command line's options, and reads those named in `options`. A dataset `made_of`
+    several corpora has neither. One with `read_with` is only read together with that dataset. All
+    others are only downloaded.
+    """
+
+    source: Source | None = None
+    formatted_file: str | None = None
+    open: Opener | None = None
+    options: tuple[str, ...] = ()
+    made_of: tuple[str, ...] = ()
+    read_with: str | None = None
+
+
+def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
+    """The corpus `options.dataset`, ready to be read.
+
+    Raises: UserError where its files are missing; says how to get them.
+    """
+    opener = dataset_named(options.dataset).open
+    assert opener
+    corpus = opener(options.dataset, working_dir, options)
+    return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
+
+
+def _encoding(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
+
+
+def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    # Omitted if off, so that text formatted before this option existed has the same arguments.
+    report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
+    if options.skip_wikiextractor:
+        paths = extracted.find_files(working_dir / "extracted" / dataset)
+        clean = functools.partial(extracted.clean, **report)
+        return Corpus(
+            paths, functools.partial(extracted.read_batches, paths), clean, {"skip_wikiextractor": True, **report}
+        )
+    paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
+    dumps = wiki.Dumps(paths, clean_page)
+    clean_piece = functools.partial(wiki.clean_piece, clean_page=clean_page)
+    return Corpus(paths, dumps.batches, clean_piece, report, dumps.damages, dumps.join)
+
+
+def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    paths = pubmed.find_files(working_dir / "download" / "pubmed")
+    damages: list[str] = []
+    return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean, {}, damages)
+
+
+def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
+    clean = functools.partial(books.clean, **encoding)
+    return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
+
+
+def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
+    if not articles.is_file():
+        way_out = "run python3 data/bertPrep.py --action download --dataset sample first"
+        raise UserError(f"{articles} does not exist: {way_out}")
+    return _open_text([articles], "paragraph", options)
+
+
+def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    return _open_text(custom.find_inputs(options.input_files), options.input_format, options)
+
+
+def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
+    encoding = _encoding(options)
+    format_of = custom.choose_formats(input_format, paths, **encoding)
+    formats = sorted(set(format_of.values()))
+    if options.text_column != "text" and not {"jsonl", "parquet"} & {*formats}:
+        raise UserError(
+            f"text_column={options.text_column}: has no effect, because no input file is read as jsonl or parquet, but "
+            f"{' and '.join(formats)}: leave it out, or give --input_format=jsonl if the lines are JSON objects"
+        )
+    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
+    column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
+    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
+    return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
+
+
+def _wiki_dataset(name: str) -> Dataset:
+    options = ("skip_wikiextractor", "keep_report", "max_bad_records")
+    return Dataset(wikipedia_of(name), f"{name}_one_article_per_line.txt", _open_wiki, options)
+
+
+DATASETS = {
+    "bookscorpus": Dataset(SOURCES["bookscorpus"], "bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
+    "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
+    "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
+    "pubmed_baseline": Dataset(
+        SOURCES["pubmed_baseline"], "pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)
+    ),
+    "sample": Dataset(None, "sample_one_article_per_line.txt", _open_sample),
+    "custom": Dataset(
+        None,
+        "custom_one_document_per_line.txt",
+        _open_custom,
+        ("input_files", "input_format", "text_column", "max_bad_records", *ENCODING_OPTIONS),
+    ),
+    "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
+    "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),
+}
+# Datasets that are only downloaded: questions, sentences, weights.
+DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
+
+
+class Names(tuple[str, ...]):
+    """Names of datasets, and wikicorpus_<code> for the Wikipedia of any language."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and wikipedia_of(name) is not None)
+
+
+def dataset_named(name: str) -> Dataset:
+    """The dataset with this name, one of `DATASETS` or a Wikipedia; of an unknown one nothing is known."""
+    return DATASETS.get(name) or (_wiki_dataset(name) if wikipedia_of(name) else Dataset())
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The corpora of a dataset to pre-train on; empty for others."""
+    dataset = dataset_named(name)
+    return dataset.made_of or ((name,) if dataset.formatted_file else ())
+
+
+def corpora_of(name: str) -> tuple[str, ...]:
+    """As `parts_of`. Raises: UserError where the dataset is not for pre-training."""
+    if other := dataset_named(name).read_with:
+        raise UserError(f"dataset={name} is read together with {other}: --dataset={other}")
+    if not parts_of(name):
+        raise UserError(
+            f"dataset={name} is not for pre-training; choose one of {', '.join(filter(parts_of, DATASETS))}, or "
+            "wikicorpus_<code> for the Wikipedia of another language"
+        )
+    return parts_of(name)

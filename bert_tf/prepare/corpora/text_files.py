@@ -1,0 +1,281 @@
+"""Reads users' text files: folders, encodings, and documents inside a file.
+
+A file is UTF-8, with or without a byte-order mark, or UTF-16/32 with one. Otherwise the encoding that
+it states itself ("Character set encoding: ISO-8859-1" in Project Gutenberg's headers) is tried, then
+the user's fallback encoding. No encoding is ever guessed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import itertools
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import HEAD_BYTES, what_is_not_text
+from bert_tf.base.progress import Progress
+
+# UTF-32 before UTF-16, because its mark begins with UTF-16's.
+WIDE_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), *WIDE_BYTE_ORDER_MARKS)
+_STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
+_HEAD_BYTES = 20_000
+_BLOCK_BYTES = 1 << 20
+# Documents are held in memory in several copies: this keeps a process well below 1 GiB.
+LARGEST_DOCUMENT_BYTES = 32 << 20
+# Formatting puts two spaces between paragraphs, which may make a document a little larger.
+_LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
+
+
+def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
+    """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; follows links.
+
+    Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
+    """
+    found: list[Path] = []
+    walked: set[tuple[int, int]] = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+        status = os.stat(where)
+        # A link to a parent folder would never end.
+        if (status.st_dev, status.st_ino) in walked:
+            folders.clear()
+            continue
+        walked.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(where, name)
+            if name.startswith(".") or not name.lower().endswith(tuple(suffixes)):
+                continue
+            if not path.exists():
+                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: repair or delete it")
+            if not path.is_file():
+                raise UserError(f"{path}: a pipe, socket or device, not a file: take it out of the input")
+            found.append(path)
+    return sorted(found)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise unreadable(Path(error.filename), error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    repair = "change its permissions" if isinstance(error, PermissionError) else "look at the disk that it lies on"
+    return UserError(f"{path}: cannot be read ({error.strerror}): {repair}, or take it out of the input")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Opens a file for reading. Raises: UserError where it may not be read."""
+    try:
+        return open(path, "rb")
+    except PermissionError as error:
+        raise unreadable(path, error) from None
+
+
+def import_pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+
+        return pyarrow
+    except ImportError as error:
+        raise UserError(
+            f"{path}: needs the package pyarrow ({error}): {sys.executable} -m pip install -r requirements/parquet.txt"
+        ) from None
+
+
+@contextlib.contextmanager
+def _open_unpacked(path: Path) -> Iterator[Any]:
+    """Opens a file for reading, decompressed if its name ends in .gz or .zst.
+
+    Raises: UserError where the file may not be read, or is found damaged inside the `with` block.
+    """
+    try:
+        with open_bytes(path) as raw:
+            if path.suffix.lower() == ".gz":
+                yield gzip.GzipFile(fileobj=raw)
+            elif path.suffix.lower() == ".zst":
+                yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+            else:
+                yield raw
+    except (EOFError, OSError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(path, error) from None
+        raise UserError(
+            f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
+        ) from None
+
+
+def known_encoding(name: str) -> str:
+    """Python's name of an encoding. Raises: UserError where Python does not know it."""
+    try:
+        # Refuses codecs that are not for text, such as base64.
+        " ".encode(name)
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise UserError(
+            f"fallback_encoding={name}: not a text encoding that Python knows, such as latin-1, cp1252 or koi8-r"
+        ) from None
+
+
+def _first_invalid_byte(path: Path, encoding: str) -> tuple[int, str] | None:
+    """Offset and hexadecimal value of the first byte invalid in `encoding`, or a NUL, which text never holds."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
+    offset = 0
+    with _open_unpacked(path) as file:
+        while True:
+            block = file.read(_BLOCK_BYTES)
+            pending = decoder.getstate()[0]
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeError as error:
+                # Some codecs do not say where.
+                start = getattr(error, "start", 0)
+                return offset - len(pending) + start, (pending + block)[start : start + 1].hex()
+            if not has_wide_units and b"\0" in block:
+                return offset + block.index(b"\0"), "00"
+            if not block:
+                return None
+            offset += len(block)
+
+
+def _decodes(path: Path, encoding: str) -> bool:
+    with contextlib.suppress(LookupError):
+        return _first_invalid_byte(path, encoding) is None
+    return False
+
+
+def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
+    """The encoding of `path`; `fallback` is for files that do not state theirs.
+
+    Raises: UserError where the file is not text; or where no encoding fits, except with ``errors="replace"``.
+    """
+    with _open_unpacked(path) as file:
+        head = file.read(_HEAD_BYTES)
+    encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
+    invalid = _first_invalid_byte(path, encoding)
+    what = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
+    if invalid is None and not what:
+        return encoding
+    stated = _STATED_ENCODING.search(head)
+    for candidate in (stated and stated[1].decode(), fallback):
+        if candidate and _decodes(path, candidate):
+            return known_encoding(candidate)
+    if encoding == "utf-8" and not what and b"\0" in head:
+        what = f"a binary file, not text (a NUL at byte {head.index(0)})"
+    if what:
+        raise UserError(f"{path}: {what}; or name its encoding (--fallback_encoding), or take it out of the input")
+    if errors == "replace":
+        return "utf-8-sig"
+    assert invalid
+    others = f" and not {fallback} either" if fallback else ""
+    raise UserError(
+        f"{path}: not valid {encoding.upper()} at byte {invalid[0]} (0x{invalid[1]}){others}: convert the file, "
+        "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
+        "bytes are wrong (--encoding_errors=replace)"
+    )
+
+
+@contextlib.contextmanager
+def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
+    """Opens `path` decompressed and decoded, with ``\\n`` as line ends and without a byte-order mark.
+
+    With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
+    invalid sequence.
+    """
+    encoding = encoding_of(path, fallback, errors)
+    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=errors) as text:
+        yield text
+
+
+def num_utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+_AT_LINES = "split it into several; or let --dataset=custom split it at every line (--input_format=line)"
+_AT_BLANK_LINES = _AT_LINES.replace("split it at", "split it at blank lines (--input_format=paragraph) or at")
+
+
+def document_too_large(where: str, way_out: str = _AT_BLANK_LINES) -> UserError:
+    return UserError(
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: {way_out}"
+    )
+
+
+def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
+    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows a progress bar.
+
+    Raises: UserError where a document is too large.
+    """
+    total_bytes = sum(path.stat().st_size for path in paths)
+    with Progress(total=total_bytes, unit="B", description=description) as bar:
+        for path in paths:
+            offset = 0
+            with open(path, "rb") as file:
+                while line := file.readline(_LARGEST_LINE_BYTES + 2):
+                    content = line.rstrip(b"\r\n")
+                    if len(content) > _LARGEST_LINE_BYTES:
+                        raise document_too_large(f"{path}, the line at byte {offset:,}")
+                    yield path, offset, b"" if content.isspace() else content
+                    offset += len(line)
+                    bar.update(len(line))
+
+
+def decoded(content: bytes, path: str | Path, offset: int) -> str:
+    """Decodes formatted or sharded text found at a byte offset in a file. Raises: UserError where it is not UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): the file was changed "
+            "or damaged since bertPrep.py made it, or made elsewhere; convert it, or delete it and make it again"
+        ) from None
+
+
+def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
+    """The lines of an open file, stripped.
+
+    Raises: UserError where a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
+    """
+    number = 0
+    while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
+        number += 1
+        if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
+            # No format splits a line.
+            raise document_too_large(f"{path}, line {number:,}", "break the line into several")
+        yield line
+
+
+def document_lines(path: Path, lines: Iterable[str], way_out: str = _AT_BLANK_LINES) -> list[str]:
+    """The lines of one document as a list. Raises: UserError where the document is too large."""
+    found, num_bytes = [], 0
+    for line in lines:
+        found.append(line)
+        num_bytes += num_utf8_bytes(line) + 1
+        if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
+            raise document_too_large(str(path), way_out)
+    return found
+
+
+def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Groups of consecutive non-blank lines: the paragraphs of hard-wrapped text, with their line breaks.
+
+    Raises: UserError where one is too large for a document.
+    """
+    lines = iter(lines)
+    for line in filter(None, lines):
+        group = itertools.chain([line], itertools.takewhile(bool, lines))
+        yield "\n".join(document_lines(path, group, _AT_LINES))

@@ -1,0 +1,385 @@
+"""MediaWiki's markup to running text: the sentences of an article.
+
+As in BERT's paper (Devlin et al. 2018, section 3.1) only text passages are kept: headings, tables,
+captions, references and lists are removed, except for list items that are sentences. Removed pieces
+are recorded with the reason.
+
+Every step takes linear time for any text: no pattern searches for the same end from many starts, and
+brackets are matched in one pass with a stack, so that unbalanced markup cannot remove a whole article.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+
+from bert_tf.prepare.corpora import wiki_templates
+from bert_tf.prepare.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
+from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
+from bert_tf.prepare.sharding.sentences import OTHER_STOPS
+
+# (reason, text) of each removed piece.
+Removed = list[tuple[str, str]]
+
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_NOWIKI = re.compile(r"<nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>", re.IGNORECASE)
+# Elements whose content is not part of a sentence.
+_DROPPED_TAGS = (
+    "ref|references|math|chem|ce|gallery|timeline|imagemap|source|syntaxhighlight|pre|score|hiero|"
+    "graph|templatedata|mapframe|maplink|table|noinclude|includeonly|section|inputbox|indicator"
+)
+# Formulas that can be kept as written: "x + 1", but nothing that needs TeX.
+_SIMPLE_FORMULA = re.compile(r"[\w\s+\-=*/().,'^{}]{1,40}")
+_ELEMENT_TAG = re.compile(rf"<(/?)({_DROPPED_TAGS})\b([^<>]*)>", re.IGNORECASE)
+# An unclosed reference ends at a blank line, a heading or a list.
+_PARAGRAPH_END = re.compile(r"\n[ \t]*(?=[\n=*#:;]|\Z)")
+_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
+_KEPT_TAGS = (
+    "abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|ins|"
+    "kbd|li|mark|nowiki|ol|onlyinclude|p|phonos|poem|q|rb|rp|rt|ruby|s|samp|small|span|strike|strong|sub|"
+    "sup|td|templatestyles|th|tr|tt|u|ul|var|wbr"
+)
+_TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
+_HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
+_BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
+_BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
+_QUOTES = re.compile("''+")
+# "__NOTOC__", in any language; "__init__" is none.
+_SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
+# References this long are not characters, and parsing them as numbers takes quadratic time.
+_LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
+# For text in which white space is single spaces. Patterns that begin with a fixed character are several
+# times faster than others, so the first two tell whether the third is worth applying.
+_EMPTY_PARENTHESES_INSIDE = (re.compile(r"\([ ,;:.–-]*[)\]]"), re.compile(r"\[[ ,;:.–-]*[)\]]"))
+_EMPTY_PARENTHESES = re.compile(r" ?[(\[][ ,;:.–-]*[)\]]")
+_LEADING_COMMAS = re.compile(r"\( ?(?:[,;:] ?)+")
+_SPACE_OR_COMMA_BEFORE_PARENTHESIS = re.compile(r"\)(?<=[,;: ]\))")
+_TRAILING_COMMAS = re.compile(r"(?<![,;: ])[,;: ]+\)")
+_REPEATED_COMMAS = re.compile(r",(?: ?,)+")
+_SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
+_TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
+
+_SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
+_WORD = re.compile(r"[^\W_]+")
+# Prose has a full stop or many words, or introduces a list ("They are:") with at least this many.
+_MIN_WORDS_BEFORE_COLON = 2
+_MIN_WORDS_OF_LIST_ITEM = 5
+# Sections whose list items (books, links, notes) have full stops but are not sentences.
+_REFERENCE_SECTIONS = frozenset(
+    name.strip()
+    for name in """
+    bibliography, citations, discography, external links, filmography, footnotes, further reading, literature, notes,
+    notes and references, publications, references, references and notes, see also, selected bibliography,
+    selected works, sources, works, works cited,
+    参考文献, 參考文獻, 参考资料, 參考資料, 外部链接, 外部連結, 参见, 參見, 延伸阅读, 延伸閱讀, 注释, 註釋, 脚注, 腳註
+    """.split(",")
+)
+
+# The end of a list item that the next one continues ("a;", "b; and", "c.").
+_CONTINUED = re.compile(r"[;；](?: ?[^\W\d_]{1,5})?$|[,，、](?: (?:and|or))?$")
+
+# Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
+# changes what is shown elsewhere, "-{...}-" alone only protects its content.
+_VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
+_VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?)\s*:\s*([^;]*)")
+_VARIANT_ORDER = ("zh-hans", "zh-cn", "zh", "zh-sg", "zh-my", "zh-hant", "zh-tw", "zh-hk", "zh-mo")
+_SILENT_FLAGS = frozenset("TH-")
+
+# MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
+_MAX_DEPTH = 100
+# Brackets, and the reason recorded when their content is removed.
+_REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
+# Bars and equals signs in rendered text must not be read as syntax of the template around it. Until all
+# brackets are closed they are replaced by two characters that XML does not allow.
+_PROTECTED = str.maketrans("|=", "\x01\x02")
+
+
+def _unprotected(text: str) -> str:
+    return text.replace("\x01", "|").replace("\x02", "=")
+
+
+def _render_formula(content: str) -> str:
+    content = content.strip()
+    if not _SIMPLE_FORMULA.fullmatch(content):
+        return ""
+    return re.sub("[{}]", "", content).translate(_PROTECTED)
+
+
+def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
+    """For each tag the one that closes its element, if any.
+
+    References do not nest: one that is still open where the next one begins is unclosed.
+    """
+    following: dict[str, re.Match[str]] = {}
+    closings: list[re.Match[str] | None] = []
+    for tag in reversed(tags):
+        name = tag[2].lower()
+        closing = following.get(name)
+        closings.append(closing if closing and closing[1] else None)
+        if not tag[3].strip() if tag[1] else name == "ref" and not tag[3].endswith("/"):
+            following[name] = tag
+    return closings[::-1]
+
+
+def _without_elements(text: str, removed: Removed) -> str:
+    """Removes elements that hold no sentences.
+
+    Of an unclosed element only the tag is removed, of an unclosed reference all up to the paragraph's end.
+    """
+    tags = list(_ELEMENT_TAG.finditer(text))
+    pieces: list[str] = []
+    position = 0
+    for tag, closing in zip(tags, _closing_tags(tags)):
+        if tag.start() < position:
+            continue
+        pieces.append(text[position : tag.start()])
+        position = tag.end()
+        name = tag[2].lower()
+        if tag[1] or tag[3].endswith("/"):
+            continue
+        if closing:
+            if name == "math":
+                pieces.append(_render_formula(text[position : closing.start()]))
+            position = closing.end()
+        elif name == "ref":
+            paragraph_end = _PARAGRAPH_END.search(text, position)
+            position = paragraph_end.start() if paragraph_end else len(text)
+        removed.append(("references" if name == "ref" else "elements", text[tag.start() : position]))
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+class _Brackets:
+    """A stack of open brackets (innermost last) and the pieces of text around and inside them."""
+
+    def __init__(self, removed: Removed, namespaces: Namespaces) -> None:
+        self.pieces: list[str] = []
+        self._namespaces = namespaces
+        self._open: list[tuple[str, int]] = []
+        self._num_open = dict.fromkeys(_REASONS, 0)
+        self._removed = removed
+
+    def open(self, kind: str) -> None:
+        self._open.append((kind, len(self.pieces)))
+        self._num_open[kind] += 1
+        if kind == "{|":
+            # Stays in the text if the table is never closed; `_blocks` then treats what follows as table rows.
+            self.pieces.append("\n{|")
+
+    def close(self, kind: str) -> bool:
+        """Closes the innermost `kind`; brackets opened inside it and never closed are not markup."""
+        if not self._num_open[kind]:
+            return False
+        opened = ""
+        while opened != kind:
+            opened, start = self._open.pop()
+            self._num_open[opened] -= 1
+        content = "".join(self.pieces[start:])
+        del self.pieces[start:]
+        if len(self._open) >= _MAX_DEPTH:
+            return True
+        shown: str | None = None
+        if kind == "[[":
+            shown = render_link(content, self._namespaces)
+        elif kind == "{{":
+            namespace, colon, name = content.partition(":")
+            is_named = colon and namespace_key(namespace) in self._namespaces.templates
+            shown = wiki_templates.render(name if is_named else content)
+        if not shown:
+            self._removed.append((_REASONS[kind], _unprotected(content)))
+            if kind == "[[":
+                self.pieces.append(" ")  # a picture may stand between two sentences
+        elif self._open and ("|" in shown or "=" in shown):
+            self.pieces.append(shown.translate(_PROTECTED))
+        else:
+            self.pieces.append(shown)
+        return True
+
+
+def _braces(length: int) -> list[str]:
+    """The brackets that a row of `length` braces opens, outermost first: a parameter has three braces."""
+    threes = length % 2
+    return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
+
+
+def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> str:
+    brackets = _Brackets(removed, namespaces)
+    position = 0
+    for match in _BRACKETS.finditer(text):
+        brackets.pieces.append(text[position : match.start()])
+        position = match.end()
+        mark = match[0].lstrip(" :")
+        if mark == "[[":
+            brackets.open("[[")
+        elif mark == "]]":
+            brackets.close("[[")
+        elif mark == "{|":
+            brackets.open("{|")
+        elif mark == "|}":
+            brackets.close("{|")
+        elif mark[0] == "{":
+            for kind in _braces(len(mark)):
+                brackets.open(kind)
+        else:
+            for kind in reversed(_braces(len(mark))):
+                if not brackets.close(kind) and kind == "{{{":
+                    brackets.close("{{")
+    brackets.pieces.append(text[position:])
+    return _unprotected("".join(brackets.pieces))
+
+
+def _render_variants(match: re.Match[str]) -> str:
+    flags, content = (match[1] or "").strip(), match[2]
+    if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
+        return ""
+    forms = dict(_VARIANT.findall(content))
+    for variant in _VARIANT_ORDER:
+        if variant in forms:
+            return forms[variant].strip()
+    return content
+
+
+def _external_link_text(match: re.Match[str]) -> str:
+    return "".join(match[1].split(None, 1)[1:])
+
+
+def _punctuation_after_link(match: re.Match[str]) -> str:
+    """The punctuation at the end of a bare link, which belongs to the sentence."""
+    link = match[0]
+    return link[len(link.rstrip(",;.:!?" if "(" in link else ",;.:!?)")) :]
+
+
+def unescape(text: str) -> str:
+    """Entities as the characters they stand for."""
+    return html.unescape(_LONG_CHARACTER_REFERENCE.sub("\ufffd", text))
+
+
+def _without_switches(text: str) -> str:
+    return _SWITCH.sub(lambda switch: "" if switch[1] == switch[1].upper() else switch[0], text)
+
+
+def without_tags(text: str, removed: Removed) -> str:
+    """Text whose lines are paragraphs and whose only markup is tags: without these and what else has no sentences.
+
+    Ends paragraphs with blank lines.
+    """
+    text = _without_elements(_COMMENT.sub("", text).replace("\n", "\n\n"), removed)
+    return _without_switches(_HTML_LINK.sub("", _TAG.sub("", _BREAK.sub(" ", text))))
+
+
+def _without_inline_markup(text: str) -> str:
+    text = _EXTERNAL_LINK.sub(_external_link_text, text)
+    if "://" in text:
+        text = _BARE_LINK.sub(_punctuation_after_link, text)
+    text = _TAG.sub("", _BREAK.sub(" ", text))
+    text = _without_switches(_QUOTES.sub("", text))
+    # Twice: "&amp;nbsp;" is how some editors write a space.
+    return unescape(unescape(text)).replace("\u00ad", "").replace("\u200b", "")
+
+
+def tidy(paragraph: str) -> str:
+    """Cleans up after removed pieces: empty parentheses, repeated commas, stray spaces."""
+    paragraph = " ".join(paragraph.split())
+    if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
+        paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
+    paragraph = _LEADING_COMMAS.sub("(", _REPEATED_COMMAS.sub(",", paragraph))
+    if _SPACE_OR_COMMA_BEFORE_PARENTHESIS.search(paragraph):
+        paragraph = _TRAILING_COMMAS.sub(")", paragraph)
+    return _SPACE_BEFORE_STOP.sub(r"\1", paragraph.replace("( ", "(")).strip()
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whether a paragraph has a sentence end, introduces a list, or has more words than headings and captions."""
+    return (
+        bool(_SENTENCE_STOP.search(paragraph))
+        or has_words(paragraph, MIN_WORDS_WITHOUT_STOP)
+        or (paragraph.endswith((":", "：")) and has_words(paragraph, _MIN_WORDS_BEFORE_COLON))
+    )
+
+
+def _is_sentence(item: str) -> bool:
+    """Whether a list item is a sentence: it has a sentence end, and most of its words are not names or numbers."""
+    stop = _SENTENCE_STOP.search(item)
+    if not stop:
+        return False
+    words = _WORD.findall(item)
+    is_long = len(words) >= _MIN_WORDS_OF_LIST_ITEM or not stop[0].isascii()
+    return is_long and 2 * sum(word[0].isalpha() and not word[0].isupper() for word in words) >= len(words)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them."""
+    lines: list[str] = []
+    is_in_table = False
+    for line in [*text.split("\n"), ""]:
+        line = line.strip()
+        # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
+        mark = line.lstrip(":")[:1]
+        is_in_table = is_in_table or line.startswith("{|")
+        if not line:
+            kind = ""
+        elif line[0] == line[-1] == "=" and len(line) > 2:
+            kind = "headings"
+        elif _TABLE_REMAINS.match(line) or (is_in_table and line[0] == "!"):
+            kind = "table_rows"
+        elif mark in "*#;":
+            kind = "list_items"
+        else:
+            lines.append(line.lstrip(": "))
+            continue
+        if lines:
+            yield "paragraphs", " ".join(lines)
+            lines = []
+        if kind:
+            yield kind, line
+
+
+def _whole_lists(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The blocks, tidied list items without their marks; items that the next one continues ("a;", "b; and", "c.") are
+    one, as they are one sentence.
+    """
+    held: list[str] = []
+    for kind, block in blocks:
+        if kind == "list_items":
+            block = tidy(block.lstrip("*#:; "))
+            held.append(block)
+            if _CONTINUED.search(block):
+                continue
+        if held:
+            yield "list_items", " ".join(held)
+            held = []
+        if kind != "list_items":
+            yield kind, block
+    if held:
+        yield "list_items", " ".join(held)
+
+
+def _passages(text: str, removed: Removed) -> Iterator[str]:
+    reference_level = 0
+    for kind, block in _whole_lists(_blocks(text)):
+        if kind == "headings":
+            level = len(block) - len(block.lstrip("="))
+            if not reference_level or level <= reference_level:
+                is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
+                reference_level = level if is_of_references else 0
+        elif kind == "paragraphs":
+            kind, block = "fragments", tidy(block)
+            if is_prose(block):
+                yield block
+                continue
+        elif kind == "list_items" and not reference_level and _is_sentence(block):
+            yield block
+            continue
+        if block:
+            removed.append((kind, block))
+
+
+def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:
+    """The text passages of an article; appends everything else to `removed`, in the order of the steps."""
+    text = _COMMENT.sub("", wikitext)
+    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
+    text = _without_elements(text, removed)
+    text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed, namespaces)
+    return list(_passages(_without_inline_markup(text), removed))

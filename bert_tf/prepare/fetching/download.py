@@ -1,0 +1,319 @@
+"""Downloads datasets into folders below ``download/``; uses files that the user has placed there.
+
+A file under its final name is complete and verified, or placed by the user, so a download that was
+stopped at any moment continues with the missing files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Callable
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sync
+from bert_tf.prepare.corpora import books, pubmed, wiki
+from bert_tf.prepare.fetching import archives, mrpc
+from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
+from bert_tf.prepare.fetching.sources import (
+    SOURCES,
+    Archive,
+    Books,
+    Catalogue,
+    Dump,
+    Files,
+    Paraphrases,
+    PubMed,
+    RemoteFile,
+    Source,
+    wikipedia_of,
+)
+from bert_tf.prepare.running.entries import FileEntry, read_manifest
+from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
+
+# Dumps are published twice a month; the newest ones may be incomplete.
+_NUM_DUMPS_TRIED = 4
+_DATE_LINK = re.compile(r'href="(\d{8})/?"')
+_PUBMED_LINK = re.compile(r'href="([^"/?]+\.xml\.gz)"')
+_MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
+
+
+class NotDistributedError(UserError):
+    """The dataset cannot be downloaded by a program; the message says what to do instead."""
+
+
+class _NotListedError(UserError):
+    """The server does not say which files there are."""
+
+
+def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
+    """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
+
+    Raises: UserError where the download failed; the message names the URL, and where to place the file by hand.
+    """
+    client = client or Client()
+    if dataset == "all":
+        _download_all(root, sources, client)
+        return
+    source = sources.get(dataset) or wikipedia_of(dataset)
+    if source is None:
+        raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
+    files = _Collection(dataset, root / source.folder, client)
+    with clear_disk_errors(files.folder):
+        _DOWNLOADERS[type(source)](files, source)
+
+
+def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> None:
+    failed = []
+    for dataset in sources:
+        try:
+            download(dataset, root, sources, client)
+        except NotDistributedError as error:
+            print(f"left out: {error}", flush=True)
+        except UserError as error:
+            print(f"failed: {error}", flush=True)
+            failed.append(dataset)
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(sources)} datasets could not be downloaded: "
+            f"{', '.join(failed)}; the reasons are above; the same command continues with the missing files"
+        )
+
+
+class _Collection:
+    """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
+
+    def __init__(self, dataset: str, folder: Path, client: Client):
+        self.dataset, self.folder, self.client = dataset, folder, client
+        self._names: list[str] = []
+
+    def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
+        """Gets all files and writes the manifest, unless the manifest already lists them all, including `names()`."""
+        manifest_path = self.folder / "manifest.json"
+        with Stage("download", self.dataset, manifest_path, {}, [], of_any_program=True) as self._stage:
+            if self._stage.is_done and self._stage.finished.keys() >= set(names()):
+                print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
+                return
+            manifest = read_manifest(self._stage.manifest_path)
+            made = manifest.entries if manifest else ()
+            self._fetched_before = {entry.file for entry in made if "url" in entry.details}
+            self._stage.resume_from_journal()
+            fetch_all()
+            entries = [self._stage.finished[name] for name in self._names]
+            num_bytes = sum(entry.num_bytes for entry in entries)
+            self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
+            print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
+
+    def needs(self, name: str) -> bool:
+        """Whether a file must be fetched; one that the user has placed is used as it is."""
+        if name in self._stage.finished:
+            self._names.append(name)
+        elif name not in self._fetched_before and (self.folder / name).is_file():
+            print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
+            self.add(name, describe_file(self.folder / name))
+        else:
+            return True
+        return False
+
+    def take_or_fetch(self, remote: RemoteFile) -> None:
+        if self.needs(remote.name):
+            self.fetch(remote)
+
+    def fetch(self, remote: RemoteFile, what: str = "") -> None:
+        path = self.folder / remote.name
+        way_out = f"fetch it by other means and put it there as {path}"
+        self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
+
+    def fetch_archive(self, archive: Archive) -> None:
+        """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
+        # Maps the name of each missing file below the dataset's folder to its name in the archive.
+        names = {PurePosixPath(archive.into, name).as_posix(): name for name in archive.files}
+        missing = {placed: name for placed, name in names.items() if self.needs(placed)}
+        if not missing:
+            return
+        packed_name = archive.url.rpartition("/")[2]
+        by_hand, fetched = self.folder / packed_name, self.folder / f".{packed_name}"
+        if by_hand.is_file():
+            print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
+        elif not fetched.is_file():
+            way_out = f"fetch it by other means and put it there as {by_hand}"
+            self.client.fetch(archive.url, fetched, archive.checksum, way_out, packed_name)
+        packed = by_hand if by_hand.is_file() else fetched
+        unpacked = self.folder / f".{packed_name}.unpacked"
+        try:
+            archives.unpack(packed, unpacked)
+            top = unpacked / archive.top
+            entries = {
+                placed: _checked_member(top / name, packed, archive.files[name]) for placed, name in missing.items()
+            }
+            for placed, entry in entries.items():
+                path = self.folder / placed
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(top / missing[placed], path)
+                sync(path.parent)
+                self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+        fetched.unlink(missing_ok=True)
+
+    def add(self, name: str, described: FileEntry) -> None:
+        self._stage.add(dataclasses.replace(described, file=name))
+        self._names.append(name)
+
+
+def _checked_member(path: Path, packed: Path, sha256: str | None) -> FileEntry:
+    try:
+        return describe_file(path, f"sha256:{sha256}" if sha256 else None)
+    except FileNotFoundError:
+        reason = f"holds no {path.name}"
+    except UserError as error:
+        reason = str(error)
+    raise UserError(
+        f"{packed}: {reason}: not the published archive; delete it, and start the same command again to fetch it anew"
+    )
+
+
+def _print_placed(files: _Collection, paths: Sequence[Path]) -> None:
+    num_bytes = sum(path.stat().st_size for path in paths)
+    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    print(f"{files.dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+
+
+def _download_files(files: _Collection, source: Files) -> None:
+    def fetch_all() -> None:
+        for remote in source.files:
+            files.take_or_fetch(remote)
+        for archive in source.archives:
+            files.fetch_archive(archive)
+
+    files.make(fetch_all)
+
+
+def _download_mrpc(files: _Collection, source: Paraphrases) -> None:
+    def make_all() -> None:
+        if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
+            for remote in source.files:
+                files.take_or_fetch(remote)
+            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in source.files))
+        for name in mrpc.MADE_FILES:
+            files.add(name, describe_file(files.folder / name))
+
+    files.make(make_all)
+
+
+def _download_dump(files: _Collection, source: Dump) -> None:
+    placed = wiki.find_dumps(files.folder, files.dataset, needed=False)
+    if placed and not (files.folder / "manifest.json").exists():
+        _print_placed(files, placed)
+        return
+    name = f"{files.dataset}.xml.bz2"
+
+    def fetch_all() -> None:
+        if files.needs(name):
+            files.fetch(_newest_dump(source, name, files))
+
+    files.make(fetch_all)
+
+
+def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
+    """The newest complete dump: the first whose published checksums include the articles."""
+    way_out = f"fetch a dump by other means and put it there as {files.folder / name}"
+    dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, way_out))), reverse=True)
+    for date in dates[:_NUM_DUMPS_TRIED]:
+        articles = f"{source.wiki}-{date}-pages-articles.xml.bz2"
+        for algorithm in ("sha1", "md5"):
+            address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
+            try:
+                sums = files.client.text(address, way_out)
+            except NotThereError:
+                continue
+            found = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
+            if found:
+                print(f"the newest complete dump is of {date}", flush=True)
+                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{found[1]}")
+    raise UserError(
+        f"{source.base_url} lists no complete dump among its newest "
+        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}"
+    )
+
+
+def _download_pubmed(files: _Collection, source: PubMed) -> None:
+    way_out = f"fetch the files by other means and put them into {files.folder}"
+    names = functools.cache(lambda: _list_pubmed(files, source, way_out))
+
+    def fetch_all() -> None:
+        for number, name in enumerate(names(), 1):
+            if files.needs(name):
+                files.fetch(_pubmed_file(files, source, name, way_out), f"{name} ({number:,} of {len(names()):,})")
+
+    try:
+        files.make(fetch_all, names if source.grows else tuple)
+    except _NotListedError as error:
+        placed = pubmed.files_in(files.folder)
+        if not placed:
+            raise
+        print(f"{error}\nUntil then:", flush=True)
+        _print_placed(files, placed)
+
+
+def _list_pubmed(files: _Collection, source: PubMed, way_out: str) -> list[str]:
+    try:
+        listing = files.client.text(source.base_url, way_out)
+    except UserError as error:
+        raise _NotListedError(str(error)) from None
+    names = sorted(set(_PUBMED_LINK.findall(listing)))
+    if not names:
+        raise UserError(f"{source.base_url} lists no .xml.gz file; {way_out}")
+    return names
+
+
+def _pubmed_file(files: _Collection, source: PubMed, name: str, way_out: str) -> RemoteFile:
+    address = f"{source.base_url}{name}.md5"
+    found = _MD5.search(files.client.text(address, way_out))
+    if found is None:
+        raise UserError(f"{address} holds no checksum; {way_out}")
+    return RemoteFile(f"{source.base_url}{name}", name, f"md5:{found[0]}")
+
+
+def _take_books(files: _Collection, source: Books) -> None:
+    try:
+        placed = books.find_books(files.folder)
+    except UserError as error:
+        raise NotDistributedError(f"BookCorpus is no longer distributed, and {error}") from None
+    _print_placed(files, placed)
+
+
+def _unpack_by_hand(files: _Collection, source: Catalogue) -> None:
+    folder = files.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for packed in sorted(filter(archives.is_archive, folder.iterdir())):
+        unpacked = folder / archives.stem(packed)
+        if not unpacked.exists():
+            temporary = folder / f".{packed.name}.unpacked"
+            archives.unpack(packed, temporary)
+            os.replace(temporary, unpacked)
+            print(f"{files.dataset}: unpacked {packed}", flush=True)
+    checkpoints = sorted(folder.rglob("*.ckpt*.index"))
+    if not checkpoints:
+        raise NotDistributedError(
+            f"NVIDIA asks for agreement to its terms before a download: fetch an archive (.zip, .tar.gz) from "
+            f"{source.page} with a browser, put it into {folder} and start the same "
+            "command again, which unpacks it there"
+        )
+    for index in checkpoints:
+        print(f"{files.dataset}: checkpoint {index.with_suffix('')}", flush=True)
+
+
+_DOWNLOADERS: dict[type, Callable[..., None]] = {
+    Files: _download_files,
+    Paraphrases: _download_mrpc,
+    Dump: _download_dump,
+    PubMed: _download_pubmed,
+    Books: _take_books,
+    Catalogue: _unpack_by_hand,
+}

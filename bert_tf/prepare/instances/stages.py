@@ -1,0 +1,326 @@
+"""The last stages of data preparation: from sharded text to token files, pairs and records."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from bert_tf.prepare.corpora import registry
+from bert_tf.prepare.fetching.sources import wikipedia_of
+from bert_tf.prepare.instances import pretraining_examples as examples
+from bert_tf.prepare.instances import tokens, vocabulary
+from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
+from bert_tf.prepare.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
+from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.pairs import PairSettings
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
+from bert_tf.text.tokenizer import (
+    CasingFlags,
+    StoredTokenizer,
+    is_pipeline,
+    open_stored,
+    open_tokenizer,
+    original_vocabulary,
+)
+from bert_tf.text.vocabulary import SETTINGS, UnknownTokens, check_casing
+
+GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
+GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
+_MUCH_PADDING = 0.5
+# Also in the manifests of token files, so that records can be made when the sharded text is gone.
+OF_SHARDS = ("num_training_shards", "fraction_test_set")
+
+
+def casing_of(options: argparse.Namespace, recorded: Casing | None = None) -> Casing:
+    """The casing that is asked for; by default the one `recorded` with a vocabulary, else Google's, lower case."""
+    lower_case, strip_accents = options.do_lower_case, options.strip_accents
+    if recorded and lower_case in (None, recorded.lower_case):
+        return Casing(recorded.lower_case, recorded.strip_accents if strip_accents is None else bool(strip_accents))
+    return Casing.of(lower_case != 0, None if strip_accents is None else bool(strip_accents))
+
+
+def casing_arguments(casing: Casing) -> dict[str, bool]:
+    """How a manifest records it; `strip_accents` only where it differs, as it was not known to earlier versions."""
+    lower_case, strip_accents = casing
+    same = lower_case == strip_accents
+    return {"do_lower_case": lower_case, **({} if same else {"strip_accents": strip_accents})}
+
+
+def _casing_in_names(casing: Casing) -> str:
+    lower_case, strip_accents = casing
+    return f"lower_case_{int(lower_case)}" + (f"_strip_accents_{int(strip_accents)}" * (lower_case != strip_accents))
+
+
+def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
+    if options.vocab_file:
+        return Path(options.vocab_file)
+    of_google = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
+    if options.dataset == "wikicorpus_zh":
+        of_google = GOOGLE_CHINESE_VOCABULARY
+    candidates = [layout.vocab / options.dataset / "vocab.txt"]
+    # Google has no vocabulary of another single language.
+    if not wikipedia_of(options.dataset) or options.dataset in registry.DATASETS:
+        candidates.append(layout.download / "google_pretrained_weights" / of_google)
+    for candidate in candidates:
+        if candidate.is_file():
+            print(f"vocab_file={candidate}", flush=True)
+            return candidate
+    raise UserError(
+        f"vocab_file is not given and none of {', '.join(map(str, candidates))} exists: name one, "
+        f"or make one from the text by --action=create_vocab --dataset={options.dataset}"
+    )
+
+
+def _parameters_of_shards(sharded: Manifest) -> str:
+    made = sharded.arguments
+    return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
+
+
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
+    """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
+    own = "_whole_word_masking" if settings.whole_word_masking else ""
+    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
+    return (
+        f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
+        f"_max_pred_{settings.max_predictions_per_seq}"
+        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
+        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{own}"
+    )
+
+
+def _tokens_folder(casing: Casing, sharded: Manifest) -> str:
+    return f"{_casing_in_names(casing)}_{_parameters_of_shards(sharded)}"
+
+
+class _Source(NamedTuple):
+    """Finished files from which others are made, one from each."""
+
+    folder: Path
+    manifest: Manifest
+    inputs: list[InputFile]  # the sharded text, even where token files take its place
+
+
+class _ShardTask(NamedTuple):
+    """What to make one output file from."""
+
+    source: Path
+    output: Path
+    shard: Shard
+
+
+def _sharded_text(dataset: str, layout: Layout) -> _Source:
+    """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
+    registry.corpora_of(dataset)
+    folder = layout.sharded / dataset
+    manifest = read_manifest(folder / "manifest.json", "sharding")
+    shard = f"python3 data/bertPrep.py --action sharding --dataset {dataset}"
+    if manifest is None:
+        raise UserError(f"{folder} holds no finished shards: run {shard} first")
+    manifest.require_whole(folder, f"{shard} again with the same arguments")
+    inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
+    return _Source(folder, manifest, inputs)
+
+
+def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
+    """A stage that writes into `folder`, which is named after the dataset."""
+    return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
+
+
+def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
+    return make(task.source, task.output, shard=task.shard)
+
+
+def _make_all(
+    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: Workers, description: str
+) -> dict[str, list[FileEntry]]:
+    """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
+    names = {
+        split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
+        for split, entries in source.manifest.shards.items()
+    }
+    for split in names:
+        (stage.folder / split).mkdir(exist_ok=True)
+    tasks = [
+        _ShardTask(source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
+        for split, entries in source.manifest.shards.items()
+        for number, (entry, name) in enumerate(zip(entries, names[split]))
+        if name not in stage.finished
+    ]
+    make_one = functools.partial(_make_file, make=make)
+    make_files(stage, workers, make_one, tasks, sum(map(len, names.values())), description)
+    return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
+
+
+def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
+    """The vocabulary's entry in a manifest, and the casing of its text.
+
+    Raises: UserError if the casing that was asked for, or taken by default, is not that of the vocabulary.
+    """
+    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
+    casing = casing_of(options, stored.casing if stored else None)
+    if is_pipeline(vocab_file):
+        tokenizer = open_tokenizer(vocab_file)
+        CasingFlags(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
+        casing = tokenizer.casing
+        if stored and open_stored(stored)[0].files() != tokenizer.files():
+            raise UserError(
+                f"{vocab_file}: {SETTINGS} or {ADDED_TOKENS} beside it change its capitals, accents or tokens; make "
+                "one file of them (transformers does: AutoTokenizer.from_pretrained(...).save_pretrained(...))"
+            )
+    else:
+        tokenizer = open_tokenizer(vocab_file, *casing)
+        check_casing(tokenizer.inv_vocab, casing, vocab_file)
+        if stored:
+            _check_beside(stored, vocab_file, casing)
+    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), casing
+
+
+def _check_beside(stored: StoredTokenizer, vocab_file: Path, casing: Casing) -> None:
+    """Raises: UserError if the files of a tokenizer beside a vocab.txt say that its text is cut otherwise."""
+    if stored.casing is None and not (stored.folder / TOKENIZER).is_file():
+        return
+    tokenizer, _ = open_stored(stored)
+    if tokenizer.casing != casing:
+        lower_case, strip_accents = map(int, tokenizer.casing)
+        raise UserError(
+            f"{vocab_file}: what stands beside it says that its text has {tokenizer.casing}, not {casing}; pass "
+            f"--do_lower_case={lower_case} --strip_accents={strip_accents}"
+        )
+    if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
+        raise UserError(
+            f"{vocab_file}: the tokenizer beside it does not cut text by BERT's own rules; pass --vocab_file "
+            f"{vocab_file.with_name(TOKENIZER)} (transformers writes one: AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained(...))"
+        )
+
+
+def _warn_of_unknown(dataset: str, counts: Mapping[str, Any], casing: Casing) -> None:
+    unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], casing)
+    if unknown.are_many:
+        print(unknown.describe(dataset), flush=True)
+
+
+def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
+    source = _sharded_text(options.dataset, layout)
+    vocab_file = find_vocab_file(options, layout)
+    vocab, casing = _check_vocab(vocab_file, options)
+    of_shards = {name: source.manifest.arguments[name] for name in OF_SHARDS}
+    arguments = {**casing_arguments(casing), **of_shards}
+    folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
+    with _stage("create_token_files", folder, arguments, source, vocab) as stage:
+        if already_done(stage):
+            return
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
+        settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+        make = functools.partial(tokens.make_token_file, settings=settings)
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
+        counts = Counter[str]()
+        for split, entries in shards.items():
+            for entry in entries:
+                counts.update(entry.details["counts"])
+            counts[f"num_tokens_{split}"] = sum(entry.counts["num_tokens"] for entry in entries)
+        shares = {"unknown_share": counts["num_unknown_tokens"] / max(counts["num_tokens"], 1)}
+        stage.complete({**counts, **shares}, shards)
+        print_done("token files", {**counts, **shares}, folder)
+        _warn_of_unknown(options.dataset, counts, casing)
+
+
+def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
+    """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
+    dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
+    name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
+    found = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
+    if len(found) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
+    manifest = read_manifest(found[0], "create_token_files") if found else None
+    if manifest is None:
+        raise UserError(
+            f"{dataset} has no finished token files in {layout.tokens / name}: "
+            f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
+        )
+    folder = found[0].parent
+    manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
+    return _Source(folder, manifest, list(manifest.inputs))
+
+
+def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
+    source, length = _finished_tokens(options, layout), options.max_seq_length
+    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
+    wanted = PairSettings(length, random_seed=options.random_seed, **given)
+    wanted.check()
+    workers = workers_of(options, layout)
+    counts = Counter[str]()
+    with clear_disk_errors(source.folder):
+        for entries in filter(None, source.manifest.shards.values()):
+            files = [source.folder / entry.file for entry in entries]
+            there, _ = find_pair_settings(files, length)
+            of_split = settings_of(wanted, TokenFile(files[0]))
+            if there not in (None, of_split):
+                raise UserError(
+                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(there)}, not "
+                    f"{describe(of_split)}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
+                )
+            counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
+    if not counts:
+        print(f"nothing to do: all token files below {source.folder} have such pairs of length {length}", flush=True)
+        return
+    num = counts["num_instances"]
+    shares = {
+        "random_next_share": counts["num_random_next"] / num,
+        "padding_share": 1 - counts["num_instance_tokens"] / (num * length),
+    }
+    print_done("pairs", {"num_instances": num, **shares}, source.folder)
+    if shares["padding_share"] > _MUCH_PADDING:
+        print(f"note: more than half of length {length} is padding; the documents are short for it", flush=True)
+
+
+def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
+    _create_records(options, layout, _sharded_text(options.dataset, layout), find_vocab_file(options, layout))
+
+
+def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
+    """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
+    source = _finished_tokens(options, layout)
+    made = source.manifest.arguments
+    options.do_lower_case, options.strip_accents = made["do_lower_case"], made.get("strip_accents")
+    _create_records(options, layout, source, original_vocabulary(source.folder))
+
+
+def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
+    dataset = options.dataset
+    vocab, casing = _check_vocab(vocab_file, options)
+    names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
+    settings = examples.ExampleSettings(**given)
+    own = ("vocab_file", "short_seq_prob", "strip_accents")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
+    arguments.update(casing_arguments(casing))
+    # Manifests of records made by earlier versions also have it.
+    arguments["masking"] = "static"
+    folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
+    with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
+        if already_done(stage):
+            return
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
+        settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
+        make = functools.partial(examples.make_shard, settings=settings)
+        what = f"records of length {settings.max_seq_length}"
+        shards = _make_all(stage, source, ".tfrecord", make, workers_of(options, layout), what)
+        counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
+        for split, entries in shards.items():
+            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
+        stage.complete(counts, shards)
+        print_done("records", counts, folder)
+        _warn_of_unknown(options.dataset, counts, casing)

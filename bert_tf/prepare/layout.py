@@ -1,0 +1,74 @@
+"""The folders below a working directory, and what all stages share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from bert_tf.prepare.corpora import registry
+from bert_tf.prepare.fetching.sources import wikipedia_of
+from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.workers import ProcessPool, Workers
+
+
+class Layout:
+    """The folders below a working directory."""
+
+    def __init__(self, working_dir: Path):
+        self.root = working_dir
+        self.download = working_dir / "download"
+        self.formatted = working_dir / "formatted_one_article_per_line"
+        self.sharded = working_dir / "sharded"
+        self.tfrecord = working_dir / "tfrecord"
+        self.tokens = working_dir / "tokens"
+        self.vocab = working_dir / "vocab"
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
+        places = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
+        found = {path.name.partition("_one_article_per_line.")[0] for path in places}
+        return [*registry.DATASETS, *sorted(name for name in found - {*registry.DATASETS} if wikipedia_of(name))]
+
+    def download_folder(self, dataset: str) -> Path:
+        source = registry.dataset_named(dataset).source
+        return self.download / (source.folder if source else dataset)
+
+    def formatted_file(self, corpus: str) -> Path:
+        name = registry.dataset_named(corpus).formatted_file
+        assert name
+        return self.formatted / name
+
+    def formatted_manifest(self, corpus: str) -> Path:
+        return self.formatted_file(corpus).with_suffix(".manifest.json")
+
+    def drop_report(self, corpus: str) -> Path:
+        return self.formatted_file(corpus).with_suffix(".dropped.tsv")
+
+
+def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
+    if options.dask_scheduler is None:
+        return ProcessPool(options.n_processes)
+    # Imported here, because it needs a package that is installed only by users of Dask.
+    from bert_tf.prepare.running.dask_cluster import DaskCluster
+
+    return DaskCluster(options.dask_scheduler, layout.root)
+
+
+def counts_in_words(counts: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
+    )
+
+
+def print_done(what: str, counts: Mapping[str, float], where: Path) -> None:
+    print(f"{what}: {counts_in_words(counts)}\n{where}", flush=True)
+
+
+def already_done(stage: Stage) -> bool:
+    if stage.is_done:
+        print(
+            f"nothing to do: {stage.manifest_path} lists all files, made with the same arguments from the same input",
+            flush=True,
+        )
+    return stage.is_done

@@ -1,0 +1,294 @@
+"""Manifests and journals of stages, and how a killed stage continues.
+
+A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
+counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
+finished files. A stage that is started again compares its arguments and inputs with the manifest or
+journal. If they are the same and all files exist, there is nothing to do; if they are the same and files
+are missing, the stage writes only those; if they differ, it refuses. It also refuses to continue a stage
+begun by another version of the program, because the bytes may differ; finished stages of any version stay valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from bert_tf.base.errors import NO_SPACE, UserError
+from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.locks import FileLock, LockedError, is_locked
+from bert_tf.prepare.running.entries import (
+    FileEntry,
+    Header,
+    InputFile,
+    Manifest,
+    VocabEntry,
+    journal_line,
+    program_version,
+    read_damaged,
+    read_journal,
+    read_manifest,
+)
+
+# Incremented when a change of the code gives other bytes for the same arguments.
+FORMAT_VERSION = 2
+_LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
+# The ending of the temporary names of `atomic_file`.
+_TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
+
+
+def write_json(path: Path, content: object) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    with atomic_file(path) as file:
+        # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
+        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+@contextlib.contextmanager
+def clear_disk_errors(folder: Path) -> Iterator[None]:
+    """Turns an `OSError` into a `UserError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or f"below {folder}"
+        if error.errno in NO_SPACE:
+            raise UserError(
+                f"no space left while writing {where} ({error.strerror}): what is finished or "
+                "downloaded stays; make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
+            ) from error
+        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+            kind = "with a shorter path" if error.errno == errno.ENAMETOOLONG else "that may be written to"
+            raise UserError(f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder {kind}") from error
+        raise UserError(
+            f"{where}: {error.strerror or error}: finished files stay; start the same command again, and "
+            "check the disk or the network file system if the error persists"
+        ) from error
+
+
+def _beside(manifest_path: Path, suffix: str) -> Path:
+    return manifest_path.with_name(f".{manifest_path.name}{suffix}")
+
+
+def journal_path(manifest_path: Path) -> Path:
+    return _beside(manifest_path, ".journal")
+
+
+def is_at_work(manifest_path: Path) -> bool:
+    """Whether a run holds the stage's lock."""
+    return is_locked(_beside(manifest_path, ".lock"))
+
+
+def mark_damaged(manifest_path: Path, names: Iterable[str]) -> None:
+    """Notes beside a finished stage's manifest that these files are damaged.
+
+    The stage's next run (or, if that is killed, a later one) writes them and the manifest again. Until
+    then the damaged files stay.
+    """
+    write_json(_beside(manifest_path, ".broken"), sorted(names))
+    # A journal may list some of these files as finished.
+    _beside(manifest_path, ".journal").unlink(missing_ok=True)
+
+
+def is_marked_damaged(manifest_path: Path) -> bool:
+    """Whether there is such a note, which the end of a repair removes."""
+    return _beside(manifest_path, ".broken").exists()
+
+
+class Stage:
+    """One run of one stage: finds files of earlier runs, notes new ones, writes the manifest at the end.
+
+    A context manager that holds the stage's lock and turns disk errors into user errors.
+    `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
+    `of_any_program`: the bytes do not depend on this program's version (downloads).
+
+    Raises (on entering):
+      UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        dataset: str,
+        manifest_path: Path,
+        arguments: Mapping[str, Any],
+        inputs: Sequence[InputFile],
+        *,
+        vocab: VocabEntry | None = None,
+        of_any_program: bool = False,
+    ):
+        self.manifest_path = manifest_path
+        self.folder = manifest_path.parent
+        self.finished: dict[str, FileEntry] = {}
+        self.checkpoint: dict[str, Any] | None = None
+        self.is_done = False
+        # The prefix of its files' names in a shared folder.
+        self._prefix = manifest_path.name.removesuffix("manifest.json")
+        self._journal_path = journal_path(manifest_path)
+        self._lock_path = _beside(manifest_path, ".lock")
+        self._broken_path = _beside(manifest_path, ".broken")
+        self._header = Header(stage, dataset, FORMAT_VERSION, dict(arguments), tuple(inputs), vocab)
+        self._of_any_program = of_any_program
+        self._exit_stack = contextlib.ExitStack()
+        self._journal: IO[bytes] | None = None
+
+    def __enter__(self) -> Stage:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(clear_disk_errors(self.folder))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._refuse_files_of_others()
+            self._lock(stack)
+            manifest = read_manifest(self.manifest_path)
+            if manifest is not None:
+                self._require_same(manifest)
+                self.finished.update({entry.file: entry for entry in manifest.entries})
+            damaged = self._forget_damaged()
+            self.is_done = manifest is not None and not damaged and not is_marked_damaged(self.manifest_path)
+            if manifest is not None and damaged:
+                print(
+                    f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
+                    f"{self.folder} are missing, have another size or are damaged; making "
+                    f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}",
+                    flush=True,
+                )
+            if self.is_done:
+                # A run that was killed right after writing the manifest leaves its journal and temporary files.
+                self.forget()
+            self._remove_temporary_files()
+            if not self.is_done:
+                self._open_journal(stack)
+            self._exit_stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: Any) -> bool | None:
+        # Workers of an earlier, killed run may have left some since this run began.
+        if self._journal is not None:
+            with contextlib.suppress(OSError):
+                self._remove_temporary_files()
+        return self._exit_stack.__exit__(*exception)
+
+    def resume_from_journal(self) -> None:
+        """Continues a finished stage, because it has new inputs."""
+        if self.is_done:
+            self.is_done = False
+            self._open_journal(self._exit_stack)
+
+    def add(self, entry: FileEntry) -> None:
+        """Notes a finished file in the journal."""
+        self.finished[entry.file] = entry
+        self._write_journal({"finished": entry.to_json()})
+
+    def add_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Notes the position in a single long file; after a kill it is the next run's `checkpoint`."""
+        self._write_journal({"checkpoint": checkpoint})
+
+    def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
+        """Writes the manifest, which marks the stage as done."""
+        manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
+        write_json(self.manifest_path, manifest.to_json())
+        self.is_done = True
+        # In this order, a kill in between does not lose finished files.
+        for path in (self._broken_path, self._journal_path):
+            path.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Removes the journal: the next run starts from the beginning."""
+        self._journal_path.unlink(missing_ok=True)
+
+    def _refuse_files_of_others(self) -> None:
+        """Raises: UserError where a split's folder holds files although no run has begun here."""
+        if self._prefix or self._of_any_program or self.manifest_path.exists() or self._lock_path.exists():
+            return
+        for path in self.folder.glob("*/[!.]*"):
+            raise UserError(
+                f"{path} was not made by this stage, which would write into {self.folder}: move that folder away, or "
+                "choose another BERT_PREP_WORKING_DIR"
+            )
+
+    def _lock(self, stack: contextlib.ExitStack) -> None:
+        for _ in range(_LOCK_TRIALS):
+            try:
+                stack.enter_context(FileLock(self._lock_path))
+                break
+            except LockedError as error:
+                holder = str(error)
+                # The lock may be held by `is_at_work`, which holds it only for a moment.
+                time.sleep(_LOCK_PAUSE_SECS)
+        else:
+            raise UserError(
+                f"another run of {self._header.stage} for {self._header.dataset} is at work "
+                f"in {self.folder} ({holder}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
+            )
+
+    def _require_same(self, there: Manifest) -> None:
+        found = there.differences(self._header, is_finished=True)
+        if found:
+            made = [*(self.folder / entry.file for entry in there.entries), self.manifest_path]
+            raise UserError(
+                f"{self.folder} holds {there.stage} of {there.dataset} made differently: {'; '.join(found)}. Use the "
+                "same arguments, another BERT_PREP_WORKING_DIR, or delete "
+                + (" and ".join(map(str, made)) if self._prefix else str(self.folder))
+            )
+
+    def _read_journal(self) -> None:
+        journal = read_journal(self._journal_path)
+        if journal is None:
+            return
+        there, program = journal.header, program_version()
+        found = there.differences(self._header, is_finished=False)
+        if not found and not self._of_any_program:
+            found = [
+                f"the {what} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
+                if journal.program.get(name) != program[name]
+            ]
+        if found:
+            raise UserError(
+                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun differently: "
+                f"{'; '.join(found)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
+                f"delete {self._journal_path} to begin this stage anew"
+            )
+        for entry in journal.entries:
+            if entry.finished:
+                self.finished[entry.finished.file] = entry.finished
+            else:
+                self.checkpoint = entry.checkpoint
+
+    def _forget_damaged(self) -> list[str]:
+        """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
+        # The marks are read first: the journal lists those of the files that were made again.
+        marked = read_damaged(self._broken_path) if self._broken_path.exists() else []
+        damaged = [name for name in marked if self.finished.pop(name, None)]
+        self._read_journal()
+        gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+        for name in gone:
+            del self.finished[name]
+        return damaged + gone
+
+    def _open_journal(self, stack: contextlib.ExitStack) -> None:
+        # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
+        with atomic_file(self._journal_path) as file:
+            header = {**self._header.to_json(), "program": program_version(), "time": time.time()}
+            entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
+            if self.checkpoint is not None:
+                entries.append({"checkpoint": self.checkpoint})
+            for entry in entries:
+                file.write(journal_line(entry))
+        self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
+
+    def _write_journal(self, entry: Mapping[str, Any]) -> None:
+        assert self._journal is not None
+        self._journal.write(journal_line({**entry, "time": time.time()}))
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
+
+    def _remove_temporary_files(self) -> None:
+        # Only this stage's files: another stage may be running in the same folder.
+        for path in self.folder.glob(("*" if self._prefix else "**/*") + _TEMPORARY):
+            if path.name.lstrip(".").startswith(self._prefix):
+                path.unlink()

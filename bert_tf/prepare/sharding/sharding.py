@@ -1,0 +1,257 @@
+"""Distributes documents to training and test shards, one sentence per line.
+
+The formatted files are read once for the documents' lengths; documents are assigned from the largest down, each to
+the shard that is least full relative to its capacity. The files are then read again, and each document is appended to
+its shard's temporary file, because a disk takes fifty times as long to read millions of single documents as to read the
+text from beginning to end. Then each shard is written separately, with its documents shuffled. The whole text is never
+in memory, a document is never split, and for given text and arguments the bytes depend only on the seed, not on the
+number of processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import heapq
+import os
+import uuid
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
+from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.prepare.sharding import sentences
+from bert_tf.records.token_file import SPLITS
+
+# Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
+_TIES = 2
+# How much text is held in memory while documents are gathered by shard.
+HELD_BYTES = 256 << 20
+
+
+class ShardingSettings(NamedTuple):
+    """The numbers of shards, and the fraction of the bytes that goes to the test split.
+
+    Raises (in `validated`):
+      UserError: a number or the fraction is out of range, or only one of fraction and test shards is 0.
+    """
+
+    num_training_shards: int
+    num_test_shards: int
+    fraction_test_set: float
+    segmentation_method: str
+    random_seed: int
+
+    def validated(self) -> ShardingSettings:
+        if self.num_training_shards < 1:
+            raise UserError(f"n_training_shards={self.num_training_shards}: must be at least 1")
+        if self.num_test_shards < 0:
+            raise UserError(f"n_test_shards={self.num_test_shards}: must be 0 or more")
+        if not 0 <= self.fraction_test_set < 1:
+            raise UserError(f"fraction_test_set={self.fraction_test_set}: must be in [0, 1)")
+        if (self.num_test_shards == 0) != (self.fraction_test_set == 0):
+            raise UserError(
+                f"n_test_shards={self.num_test_shards} and fraction_test_set="
+                f"{self.fraction_test_set}: both must be 0 or neither"
+            )
+        sentences.get_splitter(self.segmentation_method)
+        return self
+
+
+class ShardTask(NamedTuple):
+    """What a worker needs to write a shard."""
+
+    gathered: str  # a file of the shard's documents, one after the other, in the order of the text
+    output: str
+    lengths: np.ndarray  # uint32 [n], of these documents, in bytes
+    seed: tuple[int, int, int]
+
+
+def document_lengths(paths: Sequence[Path]) -> np.ndarray:
+    """The bytes of each document in the formatted files, without line end: uint32 [n]. Empty lines are not documents.
+
+    Raises: UserError where a document is too large.
+    """
+    lengths = array("I")
+    for _, _, document in formatted_lines(paths, "indexing documents"):
+        if document:
+            lengths.append(len(document))
+    return np.frombuffer(lengths, np.uint32)
+
+
+def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndarray:
+    """The shard of each document, int32 [n]: training shards first, then test shards.
+
+    Greedy from the largest document down, to the shard with the fewest bytes relative to its capacity;
+    documents of equal size in a seeded order. Every shard gets a document before any gets two.
+    """
+    num_training, num_test = settings.num_training_shards, settings.num_test_shards
+    capacities = [(1 - settings.fraction_test_set) / num_training] * num_training
+    capacities += [settings.fraction_test_set / num_test] * num_test if num_test else []
+    generator = np.random.default_rng([settings.random_seed, _TIES])
+    shuffled = generator.permutation(len(lengths)).astype(np.int32)
+    # Inverting all bits of unsigned lengths sorts the longest first.
+    order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
+    assignment = np.empty(len(lengths), np.int32)
+    heap = [(0.0, shard) for shard in range(len(capacities))]
+    # Iterating over `data` makes Python's numbers one by one; a list of all would take five times the array's memory.
+    for document, length in zip(order.data, lengths[order].data):
+        load, shard = heap[0]
+        assignment[document] = shard
+        heapq.heapreplace(heap, (load + length / capacities[shard], shard))
+    return assignment
+
+
+def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, outputs: Mapping[int, Path]) -> None:
+    """Appends each document to the file of its shard; documents of shards without a file are skipped.
+
+    Raises: UserError where the text is not UTF-8, or has changed since its documents were measured.
+    """
+    held = {shard: bytearray() for shard in outputs}
+    num_held = 0
+
+    def write() -> None:
+        for shard, content in held.items():
+            with open(outputs[shard], "ab") as file:
+                file.write(content)
+            content.clear()
+
+    expected = zip(assignment.data, lengths.data)
+    for path, offset, document in formatted_lines(paths, "gathering documents by shard"):
+        if not document:
+            continue
+        shard, length = next(expected, (0, 0))
+        if len(document) != length:
+            raise _changed(path)
+        if shard in held:
+            decoded(document, path, offset)
+            held[shard] += document
+            num_held += length
+        if num_held > HELD_BYTES:
+            write()
+            num_held = 0
+    if next(expected, None):
+        raise _changed(paths[-1])
+    write()
+
+
+def _changed(path: Path) -> UserError:
+    return UserError(
+        f"{path}: was changed while it was read, or its file system fails; start the same command again, or format "
+        "the text anew"
+    )
+
+
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
+    split = sentences.get_splitter(segmentation_method)
+    digest = hashlib.sha256()
+    num_sentences = num_bytes = 0
+    path = Path(task.output)
+    ends = np.cumsum(task.lengths, dtype=np.int64)
+    order = np.random.default_rng(task.seed).permutation(len(ends))
+    with open(task.gathered, "rb") as documents, atomic_file(path) as file:
+        if os.fstat(documents.fileno()).st_size != ends[-1]:
+            raise _changed(Path(task.gathered))
+        # Read ahead as a whole, because the documents are needed in a different order from the file's.
+        os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
+            found = split(os.pread(documents.fileno(), length, end - length).decode())
+            block = "\n".join([*found, "", ""]).encode()
+            file.write(block)
+            digest.update(block)
+            num_bytes += len(block)
+            num_sentences += len(found)
+    counts = {"num_documents": len(ends), "num_sentences": num_sentences}
+    return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
+
+
+def shards_for(num_documents: int, num_training: int, num_test: int) -> tuple[int, int]:
+    """The requested numbers of training and test shards, or fewer if there are too few documents for them."""
+    if num_documents >= num_training + num_test:
+        return num_training, num_test
+    num_test = min(num_test, max(1, num_documents // 20), num_documents - 1)
+    return max(1, (num_documents - num_test) // 4), num_test
+
+
+def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
+    wanted = settings.num_training_shards, settings.num_test_shards
+    if num_documents >= sum(wanted):
+        return
+    num_training, num_test = shards_for(num_documents, *wanted)
+    what = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
+    fewer = f"--n_training_shards={num_training} --n_test_shards={num_test}"
+    hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
+    raise UserError(
+        f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
+        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines "
+        "between several documents in one file"
+    )
+
+
+def lengths_by_shard(lengths: np.ndarray, assignment: np.ndarray, num_shards: int) -> list[np.ndarray]:
+    """The lengths of each shard's documents, in the order of the text."""
+    ordered = lengths[np.argsort(assignment, kind="stable")]
+    return np.split(ordered, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1])
+
+
+def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
+    """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
+    counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
+    return [
+        (split, number, f"{split}/{dataset}_{split}_{number}.txt") for split, count in counts for number in range(count)
+    ]
+
+
+def shard_corpus(
+    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: Workers
+) -> dict[str, int]:
+    """Writes all shards of `dataset` and completes `stage`; returns the counts.
+
+    Raises:
+      UserError: fewer documents than shards, a full disk, a killed worker.
+    """
+    lengths = document_lengths(paths)
+    if not len(lengths):
+        raise UserError(f"{paths[0]} holds no document: put text there, or delete it and format the text again")
+    _require_enough_documents(len(lengths), settings)
+    assignment = assign_documents(lengths, settings)
+    for split in SPLITS:
+        (stage.folder / split).mkdir(exist_ok=True)
+    names = shard_names(dataset, settings)
+    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+    gathered = {
+        shard: stage.folder / f"{name}.{ending}"
+        for shard, (_, _, name) in enumerate(names)
+        if name not in stage.finished
+    }
+    gather(paths, lengths, assignment, gathered)
+    lengths_of = lengths_by_shard(lengths, assignment, len(names))
+
+    def tasks() -> Iterator[ShardTask]:
+        for shard, path in gathered.items():
+            split, number, name = names[shard]
+            seed = (settings.random_seed, SPLITS.index(split), number)
+            yield ShardTask(str(path), str(stage.folder / name), lengths_of[shard], seed)
+
+    write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
+    make_files(stage, workers, write, tasks(), len(names), f"sharding {dataset}")
+    shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
+    entries = [entry for split in SPLITS for entry in shards[split]]
+    counts = {
+        "num_documents": len(lengths),
+        "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
+        "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
+        "num_sentences": sum(e.counts["num_sentences"] for e in entries),
+        "text_bytes": int(lengths.sum()),
+    }
+    assert sum(e.counts["num_documents"] for e in entries) == len(lengths), counts
+    stage.complete(counts, shards)
+    return counts

@@ -1,0 +1,156 @@
+"""The stages of data preparation: the input, output files and manifest of each.
+
+File names below the working directory are part of the interface, because users glob them:
+``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
+``sharded/<dataset>/{training,test}/<dataset>_<split>_<i>.txt``,
+``tokens/<parameters>/<dataset>/{training,test}/<dataset>_<split>_<i>.tokens`` and
+``tfrecord/<parameters>/<dataset>/{training,test}/<dataset>_<split>_<i>.tfrecord``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.checking import headings
+from bert_tf.prepare.corpora import formatting, registry, sample
+from bert_tf.prepare.fetching import download
+from bert_tf.prepare.instances import stages as instance_stages
+from bert_tf.prepare.instances import vocabulary
+from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
+from bert_tf.prepare.running.entries import InputFile, describe_input, read_manifest
+from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.sharding import sharding
+
+DEFAULT_SHARDS = (1472, 1472)
+SAMPLE_SHARDS = (8, 2)
+
+
+def default_shards(dataset: str) -> tuple[int, int]:
+    """The default numbers of training and test shards."""
+    return SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
+
+
+def run_download(options: argparse.Namespace, layout: Layout) -> None:
+    if options.dataset in ("sample", "all"):
+        _make_sample(layout.download / "sample")
+    if options.dataset != "sample":
+        download.download(options.dataset, layout.download)
+
+
+def _make_sample(folder: Path) -> None:
+    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, []) as stage:
+        if not already_done(stage):
+            print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
+
+
+def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
+    parts = registry.corpora_of(options.dataset)
+    if len(parts) > 1:
+        raise UserError(
+            f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
+        )
+    corpus = registry.open_corpus(options, layout.root)
+    if options.dataset == "custom":
+        files = "1 input file" if len(corpus.paths) == 1 else f"{len(corpus.paths):,} input files"
+        print(f"{files}; input_format={corpus.arguments['input_format']}", flush=True)
+    output = layout.formatted_file(options.dataset)
+    manifest_path = layout.formatted_manifest(options.dataset)
+    inputs = [describe_input(path, layout.root) for path in corpus.paths]
+    with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
+        if not already_done(stage):
+            report = layout.drop_report(options.dataset) if options.keep_report else None
+            writer = formatting.Writer(stage, output, options.keep_duplicates, options.max_bad_records, report)
+            counts = formatting.format_corpus(writer, corpus, workers_of(options, layout))
+            print_done("formatted", counts, output)
+
+
+def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
+    paths: list[Path] = []
+    inputs: list[InputFile] = []
+    for corpus in registry.corpora_of(dataset):
+        path = layout.formatted_file(corpus)
+        format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
+        if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
+            raise UserError(
+                f"books_wiki_en_corpus needs books, and {path} does not exist; BookCorpus is no "
+                f"longer distributed. Put a folder of .txt books into {layout.download / corpus} "
+                "and run --action=text_formatting --dataset=bookscorpus, or continue with Wikipedia "
+                "alone: --dataset=wikicorpus_en"
+            )
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: run {format_again} first")
+        manifest = read_manifest(layout.formatted_manifest(corpus))
+        made = {entry.file: entry for entry in manifest.entries} if manifest else {}
+        entry = made.get(path.name)
+        if entry is not None and entry.num_bytes != path.stat().st_size:
+            raise UserError(
+                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry.num_bytes:,}: "
+                f"run {format_again} again"
+            )
+        paths.append(path)
+        inputs.append(describe_input(path, layout.root, entry.sha256 if entry else None))
+    return paths, inputs
+
+
+def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
+    dataset = options.dataset
+    num_training, num_test = (
+        default if given is None else given
+        for given, default in zip((options.n_training_shards, options.n_test_shards), default_shards(dataset))
+    )
+    settings = sharding.ShardingSettings(
+        num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
+    ).validated()
+    paths, inputs = _formatted_inputs(dataset, layout)
+    if dataset == "custom" and settings.segmentation_method != "rules":
+        formatted = read_manifest(layout.formatted_manifest(dataset))
+        if formatted and formatted.arguments.get("input_format") == "sentences":
+            raise UserError(
+                f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
+                "--input_format=sentences, whose sentences are kept: leave it out"
+            )
+    folder = layout.sharded / dataset
+    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
+        if not already_done(stage):
+            counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
+            print_done("sharded", counts, folder)
+            training = [folder / name for name in stage.finished if name.startswith("training/")]
+            for warning in headings.judge_ends(headings.sample_sentences(training)):
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
+    paths, inputs = _formatted_inputs(options.dataset, layout)
+    output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
+    if output.is_dir():
+        raise UserError(f"vocab_file={output} is a folder: name a file in it")
+    manifest_path = output.with_name(output.name + ".manifest.json")
+    if output.exists() and not manifest_path.exists():
+        raise UserError(
+            f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
+            "file, or use this one as it is"
+        )
+    casing = instance_stages.casing_of(options)
+    arguments = {"vocab_size": options.vocab_size, **instance_stages.casing_arguments(casing)}
+    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
+        if not already_done(stage):
+            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
+            print_done("vocabulary", counts, output)
+
+
+STAGES = {
+    "download": run_download,
+    "text_formatting": run_text_formatting,
+    "sharding": run_sharding,
+    "create_vocab": run_create_vocab,
+    "create_token_files": instance_stages.run_create_token_files,
+    "create_tfrecord_files": instance_stages.run_create_tfrecord_files,
+}
+# Actions that add to a stage's output, or make the same output from another source.
+FROM_TOKEN_FILES = {
+    "create_pairs": instance_stages.run_create_pairs,
+    "export_tfrecord": instance_stages.run_export_tfrecord,
+}

@@ -1,0 +1,1 @@
+"""The programs: each turns a command line into one call of the packages above it."""

@@ -1,0 +1,210 @@
+"""Pre-trains BERT: one phase, from token files or TFRecords to checkpoints. See docs/training.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
+
+require_modules("absl", "numpy", "tensorflow", "tqdm")
+from absl import app, flags  # noqa: E402
+
+from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
+from bert_tf.base.determinism import make_deterministic  # noqa: E402
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
+
+FLAGS = flags.FLAGS
+# Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
+EVALUATED_INSTANCES = 10_240
+
+define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
+flags.DEFINE_string("bert_config_file", None, "bert_config.json or Hugging Face's config.json.")
+flags.DEFINE_string(
+    "bert_model",
+    None,
+    "Built-in size instead of --bert_config_file: large, base, medium, "
+    "small, mini or tiny; the vocabulary is the one beside the records.",
+)
+flags.DEFINE_string(
+    "input_files",
+    None,
+    "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
+)
+flags.DEFINE_string("eval_files", None, "Held-out records or token files; none: no evaluation at the end.")
+flags.DEFINE_string(
+    "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."
+)
+flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
+flags.DEFINE_integer(
+    "max_eval_steps",
+    None,
+    f"Evaluation batches of each rank; 0: all; default: what {EVALUATED_INSTANCES:,} instances fill.",
+)
+flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw", "lars"], "lamb is NVLAMB.")
+flags.DEFINE_bool(
+    "lamb_adapt_excluded",
+    True,
+    "Whether biases and LayerNorm parameters have a trust ratio; false is the variant of MLPerf and apex.",
+)
+flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
+flags.DEFINE_bool(
+    "continuous_join",
+    None,
+    "Count the decay from the end of the warm-up, so that the rate does not drop there; default: adamw does, "
+    "lamb and lars do not, as published.",
+)
+flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
+flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
+flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance; records have one length, token files any.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of an instance.")
+flags.DEFINE_float("masked_lm_prob", 0.15, "Token files: share of the tokens that are predicted.")
+flags.DEFINE_bool("whole_word_masking", False, "Token files: mask all pieces of a word or none.")
+flags.DEFINE_integer(
+    "max_ngram_size", 1, "Token files, with --whole_word_masking: mask up to this many words together."
+)
+flags.DEFINE_bool(
+    "packing",
+    False,
+    "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
+)
+flags.DEFINE_enum(
+    "allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks exchange gradients in half precision."
+)
+flags.DEFINE_integer(
+    "replay_update",
+    None,
+    "Repeat this update of the run in --model_dir, from the checkpoint "
+    "before it, and print what it did. All settings are the run's own; nothing in its folder changes.",
+)
+
+
+def _bert_config(records):
+    from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+    from bert_tf.interchange.initialise import choose_config, find_weights
+
+    given = [name for name in ("bert_config_file", "bert_model") if FLAGS[name].value]
+    if len(given) == 2 or not given and not FLAGS.init_checkpoint:
+        raise UserError(
+            "give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny), or neither where "
+            "--init_checkpoint has a configuration beside it"
+        )
+    if FLAGS.bert_config_file:
+        return choose_config(FLAGS.bert_config_file, None)
+    if not given:
+        return choose_config(None, find_weights(FLAGS.init_checkpoint))
+    if not records:  # a plan
+        print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
+        return BertConfig.preset(FLAGS.bert_model, GOOGLE_VOCAB_SIZE)
+    if records.vocab_size is None:
+        raise UserError(
+            f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
+            f"manifest.json beside {records.files[0]}; give --bert_config_file instead"
+        )
+    return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
+
+
+def _inputs():
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.batches.open import open_instances
+    from bert_tf.records.schema import RecordSchema
+    from bert_tf.training.pretraining import PretrainingInputs
+
+    rules = MaskingRules(
+        FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking, FLAGS.max_ngram_size
+    )
+    training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
+    bert_config = _bert_config(training)
+    schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
+    has_reserved_rows = bool(FLAGS.init_checkpoint)  # the checkpoint's vocabulary is compared with the data's
+    training.check(schema, bert_config.vocab_size, "input_files", has_reserved_rows=has_reserved_rows)
+    if FLAGS.max_seq_length > bert_config.max_position_embeddings:
+        raise UserError(
+            f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
+            f"max_position_embeddings={bert_config.max_position_embeddings}"
+        )
+    evaluation = None
+    if FLAGS.eval_files:
+        evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
+        evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
+    files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
+    of_evaluation = evaluation.tokenizer_files() if evaluation else {}
+    if evaluation and files and of_evaluation not in ({}, files):
+        raise UserError(
+            f"the data of --eval_files ({evaluation.folder}) were made with another vocabulary, or with capitals or "
+            f"accents treated otherwise, than those of --input_files ({training.folder}); use the same for both"
+        )
+    return PretrainingInputs(bert_config, files, training, evaluation, FLAGS.init_checkpoint, allow_missing)
+
+
+def _max_eval_steps(num_ranks: int) -> int:
+    if FLAGS.max_eval_steps is not None:
+        return FLAGS.max_eval_steps
+    return -(-EVALUATED_INSTANCES // (max(FLAGS.eval_batch_size, 1) * num_ranks))
+
+
+def _replay() -> None:
+    if not FLAGS.model_dir or FLAGS.use_horovod:
+        raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
+    if FLAGS.deterministic:
+        make_deterministic(Path(FLAGS.model_dir))
+    from bert_tf.training.replay import Replay
+
+    print("\n".join(Replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
+
+
+def _plan() -> None:
+    from bert_tf.batches.instance_set import InstanceSet
+    from bert_tf.memory.plan import Workload, find_device, plan, with_scope
+
+    records = InstanceSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
+    work = Workload.from_flags(with_scope(FLAGS.flag_values_dict()), _bert_config(records), 1)
+    print("\n".join(plan(work, find_device(FLAGS.gpu_memory_gib, 1))))
+
+
+@exit_on_user_error
+def main(_: Sequence[str]) -> None:
+    leave_on_stop_signals()
+    choose_device(FLAGS.device)
+    if FLAGS.replay_update is not None:
+        _replay()
+        return
+    if FLAGS.plan:
+        _plan()
+        return
+    for name in ("input_files", "model_dir", "num_train_steps"):
+        if FLAGS[name].value in (None, ""):
+            raise UserError(f"--{name} is required")
+    if FLAGS.deterministic:
+        make_deterministic(Path(FLAGS.model_dir))
+    from bert_tf.config import PretrainingConfig
+    from bert_tf.memory.plan import Workload, check_unpacked, choose_split, with_scope
+    from bert_tf.ranks.connect import connect
+    from bert_tf.run.run_folder import check_run_folder
+    from bert_tf.training.pretraining import pretrain
+
+    check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
+    workers = connect(FLAGS.use_horovod)
+    if workers.is_chief:
+        check_run_folder(Path(FLAGS.model_dir), FLAGS.dllog_path)
+    # The other ranks read after the chief, which makes missing indexes and pairs and decompresses GZIP shards.
+    found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
+    inputs = workers.run_keeping_alive(lambda: found or _inputs())
+    given = with_scope(FLAGS.flag_values_dict())
+    split = choose_split(given, lambda: Workload.from_flags(given, inputs.bert_config, workers.size), workers)
+    config = PretrainingConfig.from_flags(given, split, max_eval_steps=_max_eval_steps(workers.size))
+    finished = pretrain(
+        config,
+        inputs,
+        Path(FLAGS.model_dir),
+        workers,
+        continue_with_changes=FLAGS.continue_with_changes,
+        dllog_path=FLAGS.dllog_path,
+    )
+    if not finished:
+        sys.exit(STOPPED_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,285 @@
+"""A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError, as_user_error
+from bert_tf.base.files import (
+    HEAD_BYTES,
+    atomic_file,
+    atomic_folder,
+    check_file,
+    check_folder,
+    check_output,
+    decoded_lines,
+    read_json_object,
+    sha256_of_file,
+    split_paths,
+    what_is_not_text,
+    write_text,
+)
+from bert_tf.prepare.corpora.text_files import encoding_of
+from bert_tf.tasks.cache import content_key
+from bert_tf.tasks.glue import read as glue
+from bert_tf.tasks.glue.tasks import find_task
+from bert_tf.tasks.squad import examples as squad
+
+
+def test_what_stands_for_a_file_of_git_lfs_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 437955512\n")
+    with pytest.raises(UserError, match="model.safetensors only stands for the file itself, .* 'git lfs pull' in its"):
+        check_file(path, "fetch it again")
+    path.write_text("version 2")
+    check_file(path, "fetch it again")
+
+
+def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):
+    path = tmp_path / "new" / "file"
+    with atomic_file(path) as file:
+        file.write(b"first")
+        file.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(error), atomic_file(path) as file:
+        file.write(b"half of the new one")
+        raise error
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(OSError) as raised, atomic_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write does, which knows no name
+    assert str(as_user_error(raised.value)).startswith(f"{path} cannot be written (No space left on device); make room")
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_whose_folder_takes_none_is_named_itself():
+    with pytest.raises(OSError) as raised:
+        write_text(Path("/proc/file"), "new")
+    assert str(as_user_error(raised.value)).startswith("/proc/file: its folder takes no files; name another path")
+
+
+def test_only_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder", "file/below"):
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError) as raised:
+            write_text(tmp_path / name, "new")
+        assert str(tmp_path) in str(as_user_error(raised.value)) and "name another path" in str(
+            as_user_error(raised.value)
+        )
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_two_may_write_the_same_file_and_the_last_one_wins(tmp_path):
+    path = tmp_path / "file"
+    with atomic_file(path) as first:
+        first.write(b"first")
+        with atomic_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+
+
+def test_text_is_utf_8_and_hashes_are_sha256(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "größer\n" * 300_000)  # more than is read at once
+    content = ("größer\n" * 300_000).encode("utf-8")
+    assert path.read_bytes() == content
+    assert sha256_of_file(path) == hashlib.sha256(content).hexdigest()
+
+
+def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    for text in ("first", "second"):
+        with atomic_folder(folder) as made:
+            (made / text).write_text(text, encoding="utf-8")
+            assert not (folder / text).exists()
+        assert [path.name for path in folder.iterdir()] == [text]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(folder) as made:
+        (made / "third").write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+    assert (folder / "second").read_text(encoding="utf-8") == "second"
+    assert os.listdir(tmp_path / "new") == ["folder"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [squad.read_examples, content_key, lambda path: glue.read_examples(path, find_task("CoLA"), wants_labels=True)],
+)
+def test_an_error_while_reading_names_the_file(read):
+    with pytest.raises(UserError, match="/proc/self/mem cannot be read .Input/output error."):
+        read(Path("/proc/self/mem"))
+
+
+def test_a_comma_in_a_path_that_stands_alone(tmp_path):
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    (folder / "c,1.txt").touch()
+    for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
+        assert split_paths(text) == [text]
+    assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]
+
+
+TEXT = "text,label\nEin Café,ja\n"
+CHINESE = "文本\t标签\n" + "北京是中国的首都\t是\n" * 300
+
+
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.csv", content)
+    return file.getvalue()
+
+
+NO_TEXTS = {
+    "UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 a.csv > OUT": TEXT.encode("utf-16"),
+    "UTF-16LE, not": TEXT.encode("utf-16-le"),
+    "UTF-16BE, not": TEXT.encode("utf-16-be"),
+    "UTF-16LE, not UTF-8 text; convert it: iconv -f UTF-16LE -t UTF-8": CHINESE.encode("utf-16-le"),
+    "UTF-32, not UTF-8 text; convert it: iconv -f UTF-32 -t UTF-8": TEXT.encode("utf-32"),
+    "compressed with gzip, not UTF-8 text; convert it: gzip -dc a.csv > OUT": gzip.compress(TEXT.encode()),
+    "compressed with bzip2, not UTF-8 text; convert it: bzip2 -dc": bz2.compress(TEXT.encode()),
+    "compressed with xz, not UTF-8 text; convert it: xz -dc": lzma.compress(TEXT.encode()),
+    "a ZIP archive or a spreadsheet, not UTF-8 text; convert it: unzip a.csv": zipped(TEXT),
+    "a binary file, not text": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("what", NO_TEXTS)
+def test_what_is_no_text_is_called_what_it_is(tmp_path, what):
+    path = tmp_path / "a.csv"
+    path.write_bytes(NO_TEXTS[what])
+    for read in (lambda: list(decoded_lines(path)), lambda: read_json_object(path, "")):
+        with pytest.raises(UserError) as raised:
+            read()
+        assert str(raised.value).startswith(f"{path} is {what}")
+
+
+@pytest.mark.parametrize(
+    "content, what",
+    [
+        ("日本語".encode("iso2022_jp"), r"ISO-2022.*iconv -f ISO-2022-JP -t UTF-8 a.txt"),
+        (b"%PDF-1.4\n1 0 obj", "a PDF document.*pdftotext a.txt"),
+        (b"{\\rtf1\\ansi One. Two.}", "Rich Text Format.*save a.txt as text"),
+        (bytes.fromhex("d0cf11e0a1b11ae1"), "old Office programs.*save a.txt as CSV"),
+    ],
+)
+def test_documents_and_escaped_text_among_ascii(tmp_path, content, what):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=what):
+        list(decoded_lines(path))
+    with pytest.raises(UserError, match=what):
+        encoding_of(path, None, "strict")
+    if "ISO" in what:
+        assert encoding_of(path, "iso2022_jp", "strict") == "iso2022_jp"
+
+
+@pytest.mark.parametrize("content", [b"", b"A \0 in a long line", b"a\n", ("é" * HEAD_BYTES).encode(), b"BZh, he said"])
+def test_what_may_be_text(content):
+    assert what_is_not_text(content[:HEAD_BYTES], "a") is None  # also where a character is cut
+
+
+def test_other_encodings_are_named_by_line_and_byte(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\nbc\xe9\n")
+    with pytest.raises(
+        UserError, match=r"a.csv, line 2: byte 2 is not UTF-8 \(0xe9\); .*iconv -f ENCODING .* WINDOWS-1252"
+    ):
+        list(decoded_lines(path))
+
+
+def test_lines_end_at_line_feeds_or_where_there_is_none_at_carriage_returns(tmp_path):
+    path = tmp_path / "a"
+    for content, lines in (
+        (b"\xef\xbb\xbfa\rb\r\nc", ["a\rb\r\n", "c"]),
+        (b"a\x0bb\rc\xe2\x80\xa8d\r", ["a\x0bb\r", "c\u2028d\r"]),
+        (b"a", ["a"]),
+        (b"", []),
+    ):
+        path.write_bytes(content)
+        assert list(decoded_lines(path)) == list(enumerate(lines, 1))
+
+
+def test_a_json_object_that_contradicts_itself(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": {"b": 1, "b": 1}}')
+    assert read_json_object(path, "way out") == {"a": {"b": 1}}
+    path.write_text('{"a": [{"b": 1, "b": 2}]}')
+    with pytest.raises(
+        UserError, match="a.json is not valid JSON .the field 'b' occurs twice .* as 1 and as 2.; way out"
+    ):
+        read_json_object(path, "way out")
+
+
+def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "circle")
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    for name, fault in (
+        ("file", "file is a file, and must be a folder; name another"),
+        ("file/below", "file is a file, and must be a folder; name another"),
+        ("circle", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("circle/below", "circle is a link that leads in a circle; correct the link, or name another"),
+        ("lost/below", "lost is a link that leads to nothing; correct the link, or name another"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x: {tmp_path}/{fault}$"):
+            check_folder(tmp_path / name, "--to=x")
+    for name in ("x" * 256, "/".join(["x" * 200] * 25)):
+        with pytest.raises(
+            UserError, match="^--to=x: the name is longer than the file system allows; name a shorter one$"
+        ):
+            check_folder(tmp_path / name, "--to=x")
+    for name in (".", "new", "new/below"):
+        check_folder(tmp_path / name, "--to=x")
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
+    ours, theirs, empty = (tmp_path / name for name in ("ours", "theirs", "empty"))
+    ours.write_text("mark, and more")
+    theirs.write_text("no mark")
+    empty.touch()
+
+    def check(path):
+        check_output(path, "--to=x", lambda beginning: beginning.startswith(b"mark"))
+
+    for path in (ours, empty, tmp_path / "new", tmp_path / "new/below"):
+        check(path)
+    with pytest.raises(
+        UserError, match="^--to=x is a file that this program has not written, so it is not overwritten"
+    ):
+        check(theirs)
+    os.mkfifo(tmp_path / "pipe")
+    for path, fault in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe", "is no regular file"),
+        (theirs / "x", ": .* is a file"),
+    ):
+        with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
+            check(path)

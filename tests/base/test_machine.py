@@ -1,0 +1,85 @@
+"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: test_launch.)"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base import machine
+from bert_tf.base.machine import count_cores, memory_limit
+
+
+@pytest.fixture(autouse=True)
+def eight_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "MEMBERSHIP", tmp_path / "membership")
+
+
+def write(tmp_path, membership, files):
+    for name, text in files.items():
+        file = tmp_path / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "membership").write_text(membership)
+
+
+def cores(tmp_path, membership, files):
+    write(tmp_path, membership, files)
+    return count_cores()
+
+
+@pytest.mark.parametrize(
+    "limit, expected", [("max 100000", 8), ("250000 100000", 2), ("400000 100000", 4), ("50000 100000", 1)]
+)
+def test_version_2(tmp_path, limit, expected):
+    assert cores(tmp_path, "0::/job\n", {"job/cpu.max": f"{limit}\n"}) == expected
+
+
+def test_the_tightest_limit_on_the_way_up_counts(tmp_path):
+    files = {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "600000 100000"}
+    assert cores(tmp_path, "0::/a/b\n", files) == 3
+
+
+def test_inside_a_container_the_root_is_the_limit(tmp_path):
+    """The name is one of the host's, which the container cannot see."""
+    assert cores(tmp_path, "0::/docker/123\n", {"cpu.max": "200000 100000"}) == 2
+
+
+@pytest.mark.parametrize("quota, expected", [("-1", 8), ("150000", 1), ("700000", 7)])
+def test_version_1(tmp_path, quota, expected):
+    files = {"cpu/job/cpu.cfs_quota_us": f"{quota}\n", "cpu/job/cpu.cfs_period_us": "100000\n"}
+    assert cores(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n", files) == expected
+
+
+def test_without_cgroups_the_affinity_counts():
+    assert count_cores() == 8
+
+
+@pytest.mark.parametrize(
+    "membership, files, expected",
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "3000\n", "memory.max": "4000\n"}, 3000),
+        ("0::/a\n", {"a/memory.max": "max\n"}, None),
+        ("3:memory:/job\n2:cpu:/\n", {"memory/job/memory.limit_in_bytes": "5000\n"}, 5000),
+    ],
+)
+def test_memory(tmp_path, membership, files, expected):
+    write(tmp_path, membership, files)
+    assert memory_limit() == expected
+
+
+def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():
+    ask = "from bert_tf.base.machine import memory_peak_mib\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
+    nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n" + (
+        f"    subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", nested], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    small, large = map(float, answer.stdout.split())
+    assert small < 100 and 150 < large < 300

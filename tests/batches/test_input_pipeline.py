@@ -1,0 +1,524 @@
+import errno
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.batches import evaluation_batches, training_batches
+from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.instance_set import find_shards
+from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.batches.open import open_instances
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.config import BatchSplit
+from bert_tf.records import index
+from bert_tf.records.index import load_index, write_index
+from bert_tf.records.schema import RecordSchema
+from bert_tf.text.vocabulary import ids_of, load_pieces
+from tests.batches.test_packing import Instance
+from tests.pretraining_data import (
+    ROOMY,
+    SCHEMA,
+    VOCAB_SIZE,
+    instances,
+    make_instance_arrays,
+    open_dataset,
+    unmasked_ids,
+    write_dataset,
+    write_records,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def token_dataset(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("tokens"), data_format="tokens")
+
+
+def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0, ranks=1):
+    data = open_dataset(dataset)
+    iterator = training_batches(
+        data,
+        GlobalOrder(data.copies, seed=1),
+        BatchSplit(micro_batch, accumulation, ranks, rank),
+        first_batch=first_batch,
+        vocab_size=VOCAB_SIZE,
+    )
+    return [next(iterator).features for _ in range(count)]
+
+
+def ids(batch):
+    return batch["input_ids"].numpy().reshape(-1, SCHEMA.max_seq_length)
+
+
+def test_shapes_types_and_equality_with_a_plain_reader(dataset):
+    (batch,) = batches(dataset, 1)
+    assert batch["input_ids"].shape == [2, 4, 16] and batch["masked_lm_weights"].shape == [2, 4, 3]
+    assert {name: value.dtype for name, value in batch.items() if value.dtype != tf.int32} == {
+        "masked_lm_weights": tf.float32,
+        "example_weights": tf.float32,
+    }
+    files = [str(path) for path in find_shards(str(dataset / "training"), "x")]
+    everything = {}
+    for raw in tf.data.TFRecordDataset(files):
+        example = tf.train.Example.FromString(raw.numpy()).features.feature
+        key = tuple(example["input_ids"].int64_list.value)
+        everything[key] = tuple(example["masked_lm_ids"].int64_list.value)
+    for row, labels in zip(ids(batch), batch["masked_lm_ids"].numpy().reshape(-1, 3)):
+        assert everything[tuple(row)] == tuple(labels)
+
+
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
+def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name, accumulation, micro_batch, ranks):
+    data = request.getfixturevalue(name)
+    expected = map(masks, batches(data, 20))  # more than one epoch of 137
+    parts = [
+        batches(data, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+        for rank in range(ranks)
+    ]
+    for number, rows in enumerate(expected):
+        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
+
+
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
+def test_going_on_gives_what_would_have_come(request, name):
+    whole = batches(request.getfixturevalue(name), 30)
+    for number, batch in enumerate(batches(request.getfixturevalue(name), 5, first_batch=25)):
+        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
+def test_evaluation_sees_every_instance_once(request, name, ranks):
+    records = open_dataset(request.getfixturevalue(name), "test")
+    seen, lengths = [], set()
+    for rank in range(ranks):
+        own = list(
+            evaluation_batches(records, batch_size=4, max_batches=0, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE)
+        )
+        lengths.add(len(own))
+        for batch in own:
+            real = batch["example_weights"].numpy() == 1
+            seen += [tuple(row) for row in batch["input_ids"].numpy()[real]]
+            assert not batch["masked_lm_weights"].numpy()[~real].any()
+    assert len(lengths) == 1, "all ranks must take part in as many reductions"
+    assert len(seen) == records.num_instances == 13
+
+
+def test_natural_order_of_shards(tmp_path):
+    for number in (10, 9, 1, "1²2"):  # ² is a digit, and no number
+        (tmp_path / f"a_{number}.tfrecord").write_text("")
+        (tmp_path / f"a_{number}.tfrecord.index").write_text("")
+    names = ["a_1.tfrecord", "a_1²2.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    assert [path.name for path in find_shards(str(tmp_path), "x")] == names
+
+
+@pytest.mark.parametrize(
+    "field, name, value",
+    [
+        *(("arguments", "masked_lm_prob", value) for value in ([1, 2], "x", 1.5, -1, True)),
+        *(("arguments", "random_seed", value) for value in ([], 0.5, -1, 1 << 64)),
+        *(("vocab", "size", value) for value in ("40", [], None)),
+    ],
+)
+def test_numbers_of_a_manifest_that_are_none(tmp_path, field, name, value):
+    path = write_dataset(tmp_path) / "manifest.json"
+    content = json.loads(path.read_text())
+    content[field][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"manifest.json: {name}=.*: must be a number from 0 to .* prepare the data"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "pattern, words", [("nowhere/*.tfrecord", "names no record or token file"), ("", "is empty"), ("{0},{0}", "twice")]
+)
+def test_bad_patterns(dataset, pattern, words):
+    with pytest.raises(UserError, match=words):
+        find_shards(pattern.format(dataset / "training"), "input_files")
+    with pytest.raises(UserError, match="names no record or token file; name the folder training in it"):
+        find_shards(str(dataset), "input_files")
+
+
+def test_records_that_do_not_fit_are_refused(dataset):
+    records = RecordSet(str(dataset / "training"), "input_files")
+    records.check(SCHEMA, VOCAB_SIZE, "input_files")
+    with pytest.raises(UserError, match="--max_seq_length=128.*have 16"):
+        records.check(RecordSchema(128, 3), VOCAB_SIZE, "input_files")
+    with pytest.raises(UserError, match="--max_predictions_per_seq=20.*have 3"):
+        records.check(RecordSchema(16, 20), VOCAB_SIZE, "input_files")
+    records.check(SCHEMA, VOCAB_SIZE + 8, "input_files")  # padded
+    for num_rows in (VOCAB_SIZE - 1, VOCAB_SIZE + 128):
+        with pytest.raises(UserError, match=f"data of --input_files were made, has 40 pieces, but .*={num_rows}"):
+            records.check(SCHEMA, num_rows, "input_files")
+    records.check(SCHEMA, VOCAB_SIZE + 128, "input_files", has_reserved_rows=True)
+
+
+def test_piece_outside_the_vocabulary_is_refused_without_a_manifest(dataset):
+    records = RecordSet(str(dataset / "training"), "input_files")
+    iterator = evaluation_batches(records, batch_size=64, max_batches=0, rank=0, num_ranks=1, vocab_size=20)
+    with pytest.raises(UserError, match="only 20 pieces"):
+        next(iterator)
+
+
+def test_damaged_record_is_named_with_its_file(tmp_path):
+    folder = write_dataset(tmp_path / "data")
+    victim = folder / "training" / "x_training_1.tfrecord"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    with pytest.raises(UserError, match="x_training_1.tfrecord"):
+        batches(folder, 18)
+
+
+# Token files, whose instances are assembled and masked while they are read.
+
+MASKS = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+def masks(batch):
+    """Of each row, in order, everything that masking touches."""
+    return np.concatenate([batch[name].numpy().reshape(-1, batch[name].shape[-1]) for name in MASKS], axis=1)
+
+
+def originals(batch):
+    """The rows without their masks."""
+    rows = ids(batch).copy()
+    positions, labels, weights = (batch[name].numpy().reshape(len(rows), -1) for name in MASKS[1:])
+    for row, *masked in zip(rows, positions, labels, weights):
+        for position, label, weight in zip(*masked):
+            if weight:
+                row[position] = label
+    return [tuple(row) for row in rows]
+
+
+def test_each_epoch_has_its_own_pairs_until_the_copies_begin_again_with_other_masks(token_dataset):
+    data = open_dataset(token_dataset)
+    assert data.copies == [[70, 64, 3], [69, 63, 2]]
+    order = GlobalOrder(data.copies, seed=1)
+    starts = (0, 137, 137 + 134)
+    passes = [data.features(order.ranges(start, size), 1) for start, size in zip(starts, (137, 134, 137))]
+    assert [{part.epoch for part in order.ranges(start, 134)} for start in starts] == [{0}, {1}, {2}]
+    assert passes[0]["masked_lm_ids"].shape == (137, 3) and passes[0]["input_ids"].shape == (137, 16)
+    assert {name for name, value in passes[0].items() if value.dtype != np.int32} == {"masked_lm_weights"}
+    lengths = passes[0]["input_mask"].sum(axis=1)
+    np.testing.assert_array_equal(passes[0]["masked_lm_weights"].sum(axis=1), np.minimum(3, np.round(0.2 * lengths)))
+    plain = [Counter(map(tuple, unmasked_ids(rows).tolist())) for rows in passes]
+    assert plain[0] == plain[2] and not plain[1] - plain[0] and sum((plain[0] - plain[1]).values()) == 3
+    masked = [Counter(map(tuple, rows["input_ids"].tolist())) for rows in passes]
+    assert sum((masked[0] & masked[2]).values()) < 15
+
+
+def test_rows_are_the_segments_between_their_markers(token_dataset):
+    data = open_dataset(token_dataset)
+    # The second copy leaves out the first instance of each shard.
+    features = data.features([RecordRange(0, 3, 5), RecordRange(2, 0, 2, epoch=1)], 1)
+    for row, (shard, number) in enumerate([(0, 3), (0, 4), (0, 5), (0, 6), (0, 7), (2, 1), (2, 2)]):
+        source = instances(70 if shard == 0 else 3, shard)
+        plain, length = source["input_ids"][number].copy(), source["input_mask"][number].sum()
+        plain[source["masked_lm_positions"][number]] = source["masked_lm_ids"][number]
+        plain[[0, 6, length - 1]] = 2, 3, 3
+        np.testing.assert_array_equal(unmasked_ids(features)[row], plain)
+        np.testing.assert_array_equal(features["input_mask"][row], source["input_mask"][number])
+        np.testing.assert_array_equal(features["segment_ids"][row], source["segment_ids"][number])
+        assert features["next_sentence_labels"][row, 0] == source["next_sentence_labels"][number]
+
+
+def test_masks_come_from_the_run_s_seed_the_epoch_and_the_instance_s_place_among_all(token_dataset):
+    data = open_dataset(token_dataset)
+    ids_of_vocab = VocabularyIds.of(ids_of(load_pieces(token_dataset / "vocab.txt")))
+    masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of_vocab)
+    first_of = [[0, 70, 134], [0, 69, 132]]  # shards of 70, 64 and 3, and one less in the second copy
+    numbered = [
+        (part.epoch, first_of[part.epoch][part.file] + part.first, part.num_records)
+        for part in GlobalOrder(data.copies, seed=1).ranges(0, 160)
+    ]
+    assert {epoch for epoch, _, _ in numbered} == {0, 1}
+    rows = [row for batch in batches(token_dataset, 20) for row in originals(batch)]
+    found = np.concatenate([ids(batch) for batch in batches(token_dataset, 20)])
+    expected = masker.mask(np.array(rows), np.array(rows) != 0, 1, np.array(numbered))
+    np.testing.assert_array_equal(found, expected.input_ids)
+
+
+def test_evaluation_always_has_the_same_masks(token_dataset):
+    records = open_dataset(token_dataset, "test")
+    seen = []
+    for batch_size, ranks in ((4, 1), (4, 1), (3, 2)):
+        rows = []
+        for rank in range(ranks):
+            for batch in evaluation_batches(
+                records, batch_size=batch_size, max_batches=0, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE
+            ):
+                real = batch["example_weights"].numpy() == 1
+                assert not batch["masked_lm_weights"].numpy()[~real].any()
+                rows += map(tuple, masks(batch)[real])
+        seen.append(sorted(rows))
+    assert len(seen[0]) == 13 and seen[0] == seen[1] == seen[2]
+
+
+def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_path):
+    data = open_dataset(token_dataset)
+    assert data.schema == SCHEMA and data.facts()["masking_rules"]["masked_lm_prob"] == 0.2
+    assert open_dataset(token_dataset, prob=0.3).fingerprint() != data.fingerprint()
+    assert open_dataset(write_dataset(tmp_path / "same", data_format="tokens")).fingerprint() == data.fingerprint()
+    other = write_dataset(tmp_path / "other", data_format="tokens", seed=1)
+    assert open_dataset(other).fingerprint() != data.fingerprint()
+
+
+def test_rules_for_masking_are_refused_for_records(dataset):
+    with pytest.raises(UserError, match="--whole_word_masking has no effect on --input_files=.*records were masked"):
+        open_instances(str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True))
+
+
+def test_records_and_token_files_do_not_mix(dataset, token_dataset):
+    both = f"{dataset / 'training'},{token_dataset / 'training'}"
+    with pytest.raises(UserError, match=r"--input_files names records \(.*tfrecord\) and token files \(.*tokens\)"):
+        find_shards(both, "input_files")
+
+
+def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    pieces = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(pieces + "another\n")
+    with pytest.raises(UserError, match="with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep"):
+        open_dataset(folder)
+    (folder / "vocab.txt").rename(folder / "v.txt")
+    with pytest.raises(UserError, match="vocab.txt cannot be read"):
+        open_dataset(folder)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match="--input_files: there is no manifest.json beside the token files"):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize("suffix, place", [("", 200), ("", 40), (".16.pairs", 60)])
+def test_a_flipped_byte_is_named_when_the_shard_is_first_read(tmp_path, suffix, place):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    victim = folder / "training" / f"x_training_1.tokens{suffix}"
+    data = bytearray(victim.read_bytes())
+    data[place if suffix else -place] ^= 1
+    victim.write_bytes(data)
+    words = "pairs is damaged; delete it" if suffix else "damaged.*--action verify --repair"
+    with pytest.raises(UserError, match=f"x_training_1.*{words}"):
+        batches(folder, 18)
+
+
+def test_a_token_file_cut_short_is_refused_at_the_start(tmp_path):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    victim = folder / "training" / "x_training_2.tokens"
+    victim.write_bytes(victim.read_bytes()[:-7])
+    with pytest.raises(UserError, match="x_training_2.tokens has .* bytes where its header wants"):
+        open_dataset(folder)
+
+
+def test_token_files_of_both_splits_are_refused(token_dataset):
+    both = f"{token_dataset / 'training'},{token_dataset / 'test'}"
+    with pytest.raises(UserError, match="is of another split than"):
+        TokenSet(both, "input_files", 16, MaskingRules(0.2, 3))
+
+
+# Rows of several instances.
+
+
+@pytest.fixture(scope="module", params=["records", "tokens"])
+def roomy_dataset(request, tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("roomy"), data_format=request.param, schema=ROOMY)
+
+
+def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1):
+    data = open_dataset(dataset, schema=ROOMY)
+    iterator = training_batches(
+        data,
+        GlobalOrder(data.copies, seed=1),
+        BatchSplit(micro_batch, accumulation, ranks, rank),
+        first_batch=first_batch,
+        vocab_size=VOCAB_SIZE,
+        packing=packing,
+    )
+    return [next(iterator) for _ in range(count)]
+
+
+def flat(batch):
+    return {name: value.numpy().reshape(-1, *value.shape[2:]) for name, value in batch.features.items()}
+
+
+def rows_in_use(parts):
+    """Of the ranks' parts of an update: all rows up to its number of micro-batches, in order."""
+    used = [{name: value[: part.num_micro_batches] for name, value in part.features.items()} for part in parts]
+    rows = [flat(part._replace(features=features)) for part, features in zip(parts, used)]
+    return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
+
+
+def test_packed_updates_hold_the_same_instances_in_fewer_micro_batches(roomy_dataset):
+    plain, packed = updates(roomy_dataset, 20, False), updates(roomy_dataset, 20, True)  # over an epoch
+    for one, other in zip(plain, packed):
+        rows = flat(one)
+        expected = sorted(Instance.unpacked(rows, number) for number in range(16))
+        assert Instance.all_packed(rows_in_use([other])) == expected == Instance.all_packed(flat(other))
+        assert other.features["input_ids"].shape == one.features["input_ids"].shape
+        assert other.num_tokens == one.num_tokens == rows["input_mask"].sum()
+        assert (one.num_micro_batches, one.num_rows) == (None, 16) and other.num_rows == 2 * other.num_micro_batches
+    assert len({batch.num_micro_batches for batch in packed}) > 1
+    assert sum(batch.num_micro_batches for batch in packed) < 0.9 * sum(8 for _ in plain)
+
+
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(16, 1, 1), (1, 16, 1), (4, 2, 2), (1, 1, 16)])
+def test_packed_rows_and_their_order_do_not_know_the_split(roomy_dataset, accumulation, micro_batch, ranks):
+    split = dict(accumulation=accumulation, micro_batch=micro_batch, ranks=ranks)
+    parts = [updates(roomy_dataset, 5, True, rank=rank, **split) for rank in range(ranks)]
+    for number, batch in enumerate(updates(roomy_dataset, 5, True)):
+        share = [part[number] for part in parts]
+        assert len({(part.num_micro_batches, part.num_rows, part.num_tokens) for part in share}) == 1
+        expected, found = rows_in_use([batch]), rows_in_use(share)
+        real = int(np.count_nonzero(expected["example_weights"][:, 0]))
+        assert real == np.count_nonzero(found["example_weights"][:, 0])
+        for name, values in expected.items():
+            np.testing.assert_array_equal(values[:real], found[name][:real], err_msg=name)
+            assert not found[name][real:].any(), "what is left over only fills"
+
+
+def test_packed_updates_are_the_same_after_a_restart(roomy_dataset):
+    whole = updates(roomy_dataset, 12, True)
+    for before, after in zip(whole[9:], updates(roomy_dataset, 3, True, first_batch=9)):
+        assert before.num_micro_batches == after.num_micro_batches
+        for name, value in before.features.items():
+            np.testing.assert_array_equal(value, after.features[name])
+
+
+def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(40,), schema=ROOMY)
+    records = RecordSet(str(folder / "training"), "input_files")
+    assert records.fingerprint() != records.fingerprint(packing=True)
+    right = load_index(folder / "training" / "x_training_0.tfrecord")
+    lengths = right.lengths().copy()
+    lengths[7] -= 1
+    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
+    records = RecordSet(str(folder / "training"), "input_files")
+    iterator = training_batches(
+        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
+    )
+    with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
+        next(iterator)
+
+
+def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    (folder / "manifest.json").write_text('{"arguments": {"masked_lm_prob": 0.05}}')
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 4
+    with pytest.raises(UserError, match="masked tokens in a row with room for 4.*manifest.json"):
+        updates(folder, 1, True)
+    (folder / "manifest.json").unlink()
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    updates(folder, 1, True)
+
+
+@pytest.mark.parametrize("length", [12, 40])
+def test_a_shard_of_shorter_or_longer_records_is_named_at_the_start(tmp_path, length):
+    folder = write_dataset(tmp_path / "data")
+    other = instances(9, schema=RecordSchema(length, 3))
+    write_records(folder / "training" / "x_training_9.tfrecord", make_instance_arrays(other))
+    with pytest.raises(UserError, match=f"x_training_9.tfrecord holds .*={length}, .*_0.tfrecord holds .*=16"):
+        RecordSet(str(folder / "training"), "input_files")
+
+
+def test_a_record_unlike_the_first_of_its_shard_is_named_when_it_is_read(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(40,))
+    path = folder / "training" / "x_training_0.tfrecord"
+    write_records(tmp_path / "short", make_instance_arrays(instances(9, schema=RecordSchema(12, 3))))
+    path.write_bytes(path.read_bytes() + (tmp_path / "short").read_bytes())
+    with pytest.raises(UserError, match="x_training_0.tfrecord .*records that were made with the same settings"):
+        batches(folder, 7)
+
+
+def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(1, 40, 1, 24))
+    nothing = make_instance_arrays(instances(1)).rows(slice(0, 0))
+    for number in (0, 2):
+        write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
+    records = RecordSet(str(folder / "training"), "input_files")
+    assert records.schema == SCHEMA and records.copies == [[0, 40, 0, 24]]
+    assert len(batches(folder, 9)) == 9
+    for number in (1, 3):
+        write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
+    with pytest.raises(UserError, match=r"4 shard\(s\) of --input_files hold no record"):
+        RecordSet(str(folder / "training"), "input_files")
+
+
+def test_gzip_shards_are_read(tmp_path, dataset):
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    for path in find_shards(str(dataset / "training"), "x"):
+        (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    records = RecordSet(str(folder), "input_files")
+    assert [path.suffix for path in records.files] == [".gz"] * 3, "neither indexes nor unpacked copies are shards"
+    ranges = GlobalOrder(records.copies, seed=1).ranges(0, 137)
+    assert records.read(ranges) == RecordSet(str(dataset / "training"), "input_files").read(ranges)
+
+
+def test_missing_indexes_are_made_once(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data")
+    for path in (folder / "training").glob("*.index"):
+        path.unlink()
+    RecordSet(str(folder / "training"), "input_files")
+    monkeypatch.setattr(index.ExampleFrames, "scan", None)
+    assert RecordSet(str(folder / "training"), "input_files").num_instances == 137
+
+
+def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+    expected = RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True)
+    for path in (folder / "training").glob("*.index"):
+        path.unlink()
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(index, "write_index", refuse)
+    assert RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True) == expected
+    assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
+
+
+def test_lengths_are_read_only_where_rows_are_packed(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+
+    def refuse(*_):
+        raise AssertionError("lengths are read")
+
+    monkeypatch.setattr(index.RecordIndex, "lengths", refuse)
+    updates(folder, 3, False)
+    with pytest.raises(AssertionError, match="lengths are read"):
+        updates(folder, 1, True)
+
+
+@pytest.mark.slow
+def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(token_dataset):
+    program = f"""
+import sys
+from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.batches import training_batches
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.config import BatchSplit
+data = TokenSet({str(token_dataset / "training")!r}, "input_files", 16, MaskingRules(0.2, 3))
+order = GlobalOrder(data.copies, seed=1)
+batches = training_batches(data, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
+next(batches)
+sys.exit(3)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (ended.returncode, ended.stderr.count("Error")) == (3, 0), ended.stderr

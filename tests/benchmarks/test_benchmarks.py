@@ -1,0 +1,258 @@
+"""The benchmarks' frame: the list, turns and ratios, results that are not lost, pages equal to their JSON, peers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import frame, gpu_program_report, peers, probe, readme, results
+from bert_tf.base.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+# Modules that hold parts of others.
+PARTS = set("child frame results readme made_up killing gpu_kernels gpu_peer gpu_program_report gpu_report".split())
+PARTS |= set("gpu_roofline gpu_row trials __init__ __main__".split())
+
+
+def bench(folder, *arguments, peer_names=(), rounds=2):
+    options = program.make_parser("x", argparse.Namespace(__doc__="x", add_options=lambda _: None)).parse_args(
+        ["--results", str(folder), "--rounds", str(rounds), *arguments]
+    )
+    return frame.Bench("x", options, peer_names, "What it measures.")
+
+
+def test_every_benchmark_is_listed(capsys):
+    program.main(["benchmarks"])
+    said = capsys.readouterr().out
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS
+    assert set(program.find_benchmarks()) == modules
+    for name in modules:
+        assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
+
+
+def test_an_unknown_one_is_refused():
+    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are control_work, "):
+        program.main.__wrapped__(["benchmarks", "nothing"])
+
+
+def begin_probe(folder, monkeypatch, *arguments):
+    """Of a run with one checkpoint; a fine-tuning of it has the scores exact_match and f1."""
+
+    def finetune(command):
+        model_dir = next(part.removeprefix("--model_dir=") for part in map(str, command) if "--model_dir=" in part)
+        Path(model_dir).mkdir()
+        (Path(model_dir) / "eval_results.txt").write_text("exact_match = 70.5\nf1 = 81.25\n")
+        begun.append(command)
+
+    begun = []
+    monkeypatch.setattr(probe, "run_command", finetune)
+    (folder / "checkpoints/ckpt-00000001").mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
+    options = program.make_parser("probe", probe).parse_args(
+        ["--run", str(folder), "--probes", str(folder), *arguments]
+    )
+    tables = []
+    bench = argparse.Namespace(options=options, table=lambda *table: tables.append(table))
+    try:
+        probe.run(bench)
+    except UserError as error:
+        return str(error), len(begun)
+    return tables, len(begun)
+
+
+def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
+    arguments = ["--finetune", "run_squad.py --train_file x", "--score", "f1", "--seeds", "2"]
+    ((_, columns, rows),), num_begun = begin_probe(tmp_path, monkeypatch, *arguments)
+    assert columns[2].startswith("f1, ") and num_begun == 4
+    assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
+
+
+def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch):
+    said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "F1")
+    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and num_begun == 1
+    for finetune in ("run_pretraining.py", ""):
+        said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", "f1")
+        assert "--finetune must begin with run_squad.py or run_classifier.py" in said and not num_begun
+    said, _ = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
+    assert "--seeds is 0; at least one" in said
+
+
+def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
+    theirs = [[10.0, 4.0, {}], [20.0, 4.0, {}], [90.0, 4.0, {}]]
+    ours = [[5.0, 4.0, {}], [5.0, 2.0, {}], [30.0, 1.0, {}]]
+    part = {"title": "t", "amount": 8.0, "unit": "MB", "clock": "wall", "variants": {"a": theirs, "b": ours}}
+    assert results.ratios(part, "b") == (3.0, 2.0, 4.0) and results.ratios(part, "a") == (1.0, 1.0, 1.0)
+    assert results.rates(part, "b") == (1.6, 8 / 30, 1.6)
+    assert results.ratios({**part, "clock": "cpu"}, "b") == (2.0, 1.0, 4.0)
+    assert "| b | 5 (5 to 30) | 2 (1 to 4) | 1.6 (0.267 to 1.6) | 3 (2 to 4) |" in results.part_lines(part)
+
+
+def test_ratios_where_each_turn_says_how_much_it_did():
+    part = {"title": "t", "amount": "tokens", "unit": "tokens", "clock": "cpu"}
+    part["variants"] = {"a": [[0.0, 2.0, {"tokens": 100}]], "b": [[0.0, 2.0, {"tokens": 300}]]}
+    assert results.ratios(part, "b").median == 3.0 and results.rates(part, "b").median == 150.0
+
+
+def test_variants_take_turns_in_processes_and_here(tmp_path):
+    (tmp_path / "made.py").write_text(
+        "def make(settings):\n"
+        "    calls = []\n"
+        "    def call():\n"
+        "        calls.append(1)\n"
+        "        return {'calls': len(calls), 'pinned': len(__import__('os').sched_getaffinity(0)), **settings}\n"
+        "    return call\n"
+    )
+    taken = []
+    # A module of a test, which the child finds through its path.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with bench(tmp_path / "results").pinned() as own:
+        kept, new = (
+            frame.Variant("made:make", {"x": 1}, str(python), warm_up=2, afresh=afresh) for afresh in (False, True)
+        )
+        found = own.compare("t", {"kept": kept, "new": new, "here": lambda: taken.append(1)}, amount=1, unit="y")
+    assert [each.figures["calls"] for each in found["kept"]] == [3, 4]
+    assert [each.figures["calls"] for each in found["new"]] == [3, 3]
+    assert {each.figures["pinned"] for each in found["kept"]} == {1} and len(taken) == 2
+    own.save()
+    kept_result = json.loads((tmp_path / "results/x.json").read_text())
+    assert kept_result["parts"][0]["variants"]["here"][0][1] == found["here"][0].cpu_secs
+    assert kept_result["hardware"]["num_cores"] and kept_result["load"] and kept_result["versions"]["python"]
+    assert (tmp_path / "results/x.md").read_text() == results.pages(tmp_path / "results")["x"]
+    assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
+
+
+def test_a_process_that_fails_is_named(tmp_path):
+    with bench(tmp_path).pinned() as own, pytest.raises(UserError, match="absent:make: its process ended with code 1"):
+        own.once(frame.Variant("absent:make"))
+
+
+def test_a_result_of_another_machine_or_configuration_is_kept(tmp_path):
+    bench(tmp_path).save()
+    bench(tmp_path).save()  # the same again
+    before = (tmp_path / "x.json").read_text()
+    with pytest.raises(UserError, match=r"x.json holds a result of another configuration \(rounds 2\).*--label"):
+        bench(tmp_path, rounds=3)
+    there = json.loads(before)
+    there["hardware"]["processor"] = "abacus"
+    (tmp_path / "x.json").write_text(json.dumps(there))
+    with pytest.raises(UserError, match=r"another hardware \(processor abacus\).*--overwrite"):
+        bench(tmp_path)
+    bench(tmp_path, "--label", "here").save()
+    assert (tmp_path / "x.md").read_text().count("\n## ") == 2
+    bench(tmp_path, "--overwrite").save()
+    assert json.loads((tmp_path / "x.json").read_text())["hardware"] == json.loads(before)["hardware"]
+
+
+def test_a_result_that_is_no_json_is_named(tmp_path):
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(UserError, match="x.json is not valid JSON"):
+        bench(tmp_path)
+
+
+def test_options_are_kept_without_the_folders_of_a_machine(tmp_path):
+    (tmp_path / "a").touch()
+    assert frame.shown([tmp_path / "a", f"{tmp_path}/a,{tmp_path}@128", "blocks/fp32", 3]) == [
+        "a",
+        f"a,{tmp_path.name}@128",
+        "blocks/fp32",
+        3,
+    ]
+
+
+def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "abacus.txt").write_text("no-such-package==1.0\n")
+    said = argparse.Namespace(returncode=1, stdout="Looking\nERROR: No matching distribution\n")
+    monkeypatch.setattr(peers.subprocess, "run", lambda *_, **__: said)
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    with pytest.raises(UserError, match=r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No match"):
+        peers.python_of("abacus")
+    with pytest.raises(UserError, match="--peer_python abacus=PYTHON, or leave peers out with --no_peers"):
+        bench(tmp_path, peer_names=["abacus"])
+    assert bench(tmp_path, "--no_peers", peer_names=["abacus"]).peer("abacus") is None
+    given = f"abacus={sys.executable}"
+    assert bench(tmp_path, "--peer_python", given, peer_names=["abacus"]).peer("abacus") == sys.executable
+    with pytest.raises(UserError, match="--peer_python abacus: the peers of this benchmark are slide_rule"):
+        bench(tmp_path, "--peer_python", given, peer_names=["slide_rule"])
+    with pytest.raises(UserError, match="--peer_python abacus=/there: no program there"):
+        bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"])
+
+
+def test_options_that_cannot_be_met_are_named(tmp_path):
+    with pytest.raises(UserError, match="--cores is 1000; this process has"):
+        bench(tmp_path, "--cores", "1000")
+    with pytest.raises(argparse.ArgumentTypeError, match="absent.txt does not exist"):
+        frame.existing("absent.txt")
+
+
+def test_an_environment_is_made_once_and_anew_when_its_list_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted = tmp_path / "abacus.txt"
+    wanted.write_text("# nothing\n")
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    commands = []
+    monkeypatch.setattr(
+        peers.subprocess, "run", lambda command, **_: commands.append(command) or argparse.Namespace(returncode=0)
+    )
+    monkeypatch.setattr(peers.Path, "touch", lambda path: (path.parent.mkdir(), path.write_text("")))
+    first = peers.python_of("abacus")
+    assert peers.python_of("abacus") == first and len(commands) == 2
+    wanted.write_text("# another\n")
+    assert peers.python_of("abacus") != first and len(commands) == 4
+
+
+@pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)
+def test_versions_of_peers_are_exact(path):
+    for line in path.read_text().splitlines():
+        assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line
+
+
+@pytest.mark.parametrize("name", results.pages(results.FOLDER))
+def test_pages_are_those_of_the_results(name):
+    page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert page == results.pages(results.FOLDER)[name], "python -m benchmarks tables"
+
+
+def test_every_page_has_its_result():
+    assert {path.stem for path in results.FOLDER.glob("*.md")} == set(results.pages(results.FOLDER))
+
+
+@pytest.mark.parametrize(
+    "path, renewed", [(readme.PAGE, readme.renewed), (gpu_program_report.PAGE, gpu_program_report.renewed_page)]
+)
+def test_the_tables_of_pages_are_those_of_the_results(path, renewed):
+    page = path.read_text(encoding="utf-8")
+    assert page == renewed(page), "python -m benchmarks tables"
+
+
+def test_results_name_no_folder_of_a_machine():
+    for path in results.FOLDER.glob("*.json"):
+        assert not re.search(r'"/|[= ,]/(home|tmp|root|work)\b', path.read_text(encoding="utf-8")), path
+
+
+def test_emulated_matmuls_round_what_goes_into_them_forward_and_backward():
+    tf = pytest.importorskip("tensorflow")
+    from benchmarks.trials import rounded_matmuls
+
+    last_bit = 2.0**-10
+    x = tf.Variable([[1 + 0.5 * last_bit, 1 + 1.5 * last_bit, 1 + 0.6 * last_bit, 3e-9]])  # halves to even
+    for precision, tiny in (("tf32", 3e-9), ("fp16", 0.0)):
+        with rounded_matmuls(precision), tf.GradientTape() as tape:
+            product = tf.matmul(x, tf.eye(4))
+        expected = [1, 1 + 2 * last_bit, 1 + last_bit, tiny]
+        np.testing.assert_array_equal(product[0, :3], np.float32(expected[:3]))
+        assert float(product[0, 3]) == pytest.approx(tiny, rel=1e-3)
+        # Of a gradient, which is scaled for fp16 and so does not vanish.
+        found = tape.gradient(product, x, tf.constant([[1 + 0.5 * last_bit, 1 + 0.6 * last_bit, 2e-9, 0.0]]))[0].numpy()
+        np.testing.assert_array_equal(found[:2], np.float32([1, 1 + last_bit]))
+        assert found[2] == pytest.approx(2e-9, rel=2e-3 if precision == "tf32" else 0.5)

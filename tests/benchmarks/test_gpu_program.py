@@ -1,0 +1,119 @@
+"""The compiler's figures for GPUs: the plan agrees with them, and its text is read rightly."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_kernels import Kernel, kernels
+from benchmarks.gpu_program import Row, prepare_compiler
+from benchmarks.gpu_roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
+from bert_tf.base.errors import UserError
+from bert_tf.memory.plan import predict
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+LINES = json.loads((BENCHMARKS / "results" / "gpu_program.json").read_text())["rows"]
+OURS = {title: line for title, line in LINES.items() if "memory" in line and line["row"]["part"] != "peer"}
+# A loop of four turns over a matmul in half precision and a fusion that reads one slice of its second operand.
+PROGRAM = """HloModule m
+fused {
+  p0 = f16[128,64]{1,0} parameter(0)
+  p1 = f32[4,128,64]{2,1,0} parameter(1)
+  p2 = s32[] parameter(2)
+  zero = s32[] constant(0)
+  slice = f32[1,128,64]{2,1,0} dynamic-slice(p1, p2, zero, zero), dynamic_slice_sizes={1,128,64}
+  bits = f32[128,64]{1,0} bitcast(slice)
+  wide = f32[128,64]{1,0} convert(p0)
+  sum = f32[128,64]{1,0} add(wide, bits)
+  ROOT root = f32[128,64]{1,0} tanh(sum)
+}
+
+body {
+  state = (s32[], f16[128,256], f16[256,64], f32[4,128,64]) parameter(0)
+  n = s32[] get-tuple-element(state), index=0
+  a = f16[128,256]{1,0} get-tuple-element(state), index=1
+  b = f16[256,64]{1,0} get-tuple-element(state), index=2
+  c = f32[4,128,64]{2,1,0} get-tuple-element(state), index=3
+  dot = f16[128,64]{1,0} custom-call(a, b), custom_call_target="__cublas$gemm", backend_config={"alpha_real":1,\
+"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],\
+"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}
+  f = f32[128,64]{1,0} fusion(dot, c, n), kind=kLoop, calls=fused
+  ROOT next = (s32[], f16[128,256], f16[256,64], f32[4,128,64]) tuple(n, a, b, /*index=3*/c)
+}
+
+ENTRY main {
+  s = (s32[], f16[128,256], f16[256,64], f32[4,128,64]) parameter(0)
+  ROOT loop = (s32[], f16[128,256], f16[256,64], f32[4,128,64]) while(s), condition=cond, body=body
+}
+"""
+
+
+@pytest.mark.parametrize("title", [title for title, line in OURS.items() if not line["row"]["packing"]])
+def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(title):
+    row = Row(**LINES[title]["row"])
+    assert predict(row.workload(row.num_layers)).total / LINES[title]["memory"] == pytest.approx(1, abs=0.05)
+
+
+def test_an_unpacked_update_asks_the_host_for_nothing():
+    plain = [line["figures"] for line in OURS.values() if not line["row"]["packing"]]
+    assert plain and not any("host" in name for figures in plain for name in figures)
+
+
+def test_launches_traffic_and_arithmetic_of_a_program():
+    asked, matmul, fusion = kernels(PROGRAM, 4)
+    assert (asked.kind, asked.times) == ("copy to the host", 4)
+    assert (matmul.kind, matmul.times, matmul.dtype, matmul.shape) == ("matmul", 4, "f16", (1, 128, 64, 256))
+    assert matmul.flops == 2 * 128 * 64 * 256 and matmul.bytes == 2 * (128 * 256 + 256 * 64 + 128 * 64)
+    assert fusion.bytes == 128 * 64 * (2 + 4 + 4) + 4 and fusion.flops == 128 * 64 * 10
+    random = """HloModule m
+draw {
+  p0 = u64[] parameter(0)
+  one = u64[] constant(1)
+  key = u64[] add(p0, one)
+  count = u64[64]{0} iota(), iota_dimension=0
+  keys = u64[64]{0} broadcast(key), dimensions={}
+  product = u64[64]{0} multiply(count, keys)
+  half = u64[64]{0} constant({...})
+  high = u64[64]{0} shift-right-logical(product, half)
+  mixed = u64[64]{0} xor(high, count)
+  ROOT drawn = u64[64]{0} xor(mixed, keys)
+}
+
+ENTRY main {
+  key = u64[] parameter(0)
+  ROOT bits = u64[64]{0} fusion(key), kind=kLoop, calls=draw
+}
+"""
+    assert [kernel.flops for kernel in kernels(random, 1)] == [64 * (2 + 1)], "a wide product, three numbers combined"
+    known = PROGRAM.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"8"}}')
+    assert [(kernel.kind, kernel.times) for kernel in kernels(known, 4)] == [("matmul", 8), ("fusion", 8)]
+
+
+def test_tensor_cores_by_gpu_type_and_shape():
+    def matmul(dtype, *shape):
+        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape, "")
+
+    half, brain, single = (matmul(dtype, 1, 8192, 8192, 1024) for dtype in ("f16", "bf16", "f32"))
+    assert on_tensor_cores(half, GPUS["V100"], "fp16") and not on_tensor_cores(brain, GPUS["V100"], "bf16")
+    assert on_tensor_cores(single, GPUS["A100"], "tf32") and not on_tensor_cores(single, GPUS["A100"], "fp32")
+    assert not on_tensor_cores(matmul("f16", 1, 8192, 8191, 1024), GPUS["V100"], "fp16")
+    assert kernel_secs(half, GPUS["A100"], "fp16") < 0.5 * kernel_secs(half, GPUS["V100"], "fp16")
+
+
+def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
+    """The gradient of 1024 x 1024 weights has 64 tiles, for 108 multiprocessors."""
+
+    def secs(batch, inner, parts=None):
+        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner), "")
+        if parts is None:
+            return kernel_secs(matmul, GPUS["A100"], "fp16")
+        return matmul_secs(matmul, GPUS["A100"], "fp16", parts)
+
+    assert secs(1, 40000) == secs(1, 40000, 5) < 0.7 * secs(1, 40000, 1)
+    assert secs(1, 512) == secs(1, 512, 1), "adding the parts up would take longer than is gained"
+    assert secs(2, 40000) == secs(2, 40000, 1), "a batch of matmuls is not cut"
+
+
+def test_an_environment_without_the_compiler_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"{tmp_path} has no tensorflow: .*gpu_compiler.txt"):
+        prepare_compiler(str(tmp_path / "bin/python"))

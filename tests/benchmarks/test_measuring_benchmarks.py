@@ -1,0 +1,135 @@
+"""The benchmarks of updates and records run; what they measure is not looked at."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu, gpu_report, input_pipeline
+from tests.pretraining_data import write_dataset
+
+CHECKOUT = Path(__file__).parents[2]
+GIB = 1 << 30
+
+
+def run(*arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *map(str, arguments)],
+        cwd=CHECKOUT,
+        text=True,
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(memory=139 * GIB):
+    return gpu.plan_rows(argparse.Namespace(bert_model="large"), gpu.Sizes(), memory)
+
+
+def test_the_most_important_rows_come_first_and_none_twice():
+    planned = rows()
+    assert [row.part for row in planned[:2]] == ["start", "speed"]
+    assert len(set(planned)) == len(planned) and len({(row.title, row.part) for row in planned}) == len(planned)
+    speed = {(row.precision, row.length, row.packing) for row in planned if row.part == "speed"}
+    assert speed >= {(precision, length, False) for precision in ("fp16", "bf16", "tf32") for length in (128, 512)}
+    assert {("fp16", 128, True), ("fp16", 512, True)} <= speed
+    assert planned.index(next(row for row in planned if row.flags)) > max(
+        number for number, row in enumerate(planned) if row.part == "speed" and row.scope == "step"
+    )
+
+
+def test_a_smaller_gpu_gets_smaller_micro_batches():
+    assert max(row.micro_batch_size for row in rows() if row.length == 512 and row.part == "speed") == 64
+    assert max(row.micro_batch_size for row in rows(11 * GIB) if row.length == 512 and row.part == "speed") < 4
+
+
+def test_cudnn_s_attention_is_never_tried_with_attention_dropout():
+    assert all(not row.attention_dropout for row in rows() if "fmha" in row.flags)
+
+
+def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
+    first, second, *_ = rows()
+    gpu.Results(tmp_path, {"device": "a"}).add(first, {"failed": "exit code 1: no memory"})
+    again = gpu.Results(tmp_path, {"device": "a"})
+    assert again.has(first) and not again.has(second)
+    with pytest.raises(SystemExit, match="another device.*another folder"):
+        gpu.Results(tmp_path, {"device": "b"})
+
+
+def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
+    facts = {
+        "rehearsal": True,
+        "device": None,
+        "driver": "none",
+        "cuda": None,
+        "cudnn": None,
+        "processor": "p",
+        "num_cores": 2,
+        "versions": {},
+        "bert_model": "tiny",
+        "environment": {},
+    }
+    first, second, *_ = rows()
+    planned = [{"title": row.title, "part": row.part} for row in (first, second)]
+    line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
+    text = gpu_report.render(facts, [line], planned)
+    assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
+    failed, missing = text.split("## Failed")[1].split("## Not run yet")
+    assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing
+
+
+@pytest.mark.slow
+def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(tmp_path, monkeypatch):
+    for name in ("horovod", "tensorflow_addons", "google_crc32c"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not here')\n")
+    output = tmp_path / "results"
+    arguments = ("gpu", "--rehearse", "--output", output, "--only", "32/4, 3 x 4, scope step, packed")
+    assert "minutes left: tiny fp16" in run(*arguments, PYTHONPATH=str(tmp_path))
+    _, line = map(json.loads, (output / "rows.jsonl").read_text().splitlines())
+    assert "failed" not in line and line["is_finite"] and line["mfu"] is None
+    assert line["title"] in (output / "report.md").read_text().split("## Failed")[0]
+    facts = json.loads((output / "rows.jsonl").read_text().splitlines()[0])["facts"]
+    monkeypatch.setattr(gpu, "find_facts", lambda *_: facts)
+    monkeypatch.setattr(gpu, "run_process", lambda *_: pytest.fail("it is there already"))
+    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
+    gpu.main()
+
+
+@pytest.mark.slow
+def test_the_profile_has_its_parts(tmp_path):
+    configuration = "tiny,2,32,4,blocks,fp32,keep"
+    text = run("profile_step", "--configurations", configuration, "--num_updates", 1, "--results", tmp_path)
+    for part in (
+        "matmuls",
+        "block bias_gelu",
+        "block bias_gelu_gradient",
+        "dropout bits: draw_decisions",
+        "sums of gradients",
+        "optimizer, clipping",
+    ):
+        assert f"\n| {part} | " in text, text
+
+
+@pytest.mark.slow
+def test_reading_gives_its_table(tmp_path):
+    folder = write_dataset(tmp_path / "tokens", data_format="tokens") / "training"
+    sizes = ("--rounds", 1, "--batch_size", 8, "--micro_batch_size", 4, "--num_batches", 2)
+    text = run("input_pipeline", "--results", tmp_path, "--input_files", f"{folder}@16", "--names", "tokens", *sizes)
+    assert text.count("\n| this project | ") == 1
+
+
+@pytest.mark.parametrize("variant", input_pipeline.VARIANTS)
+def test_each_way_of_reading_records_gives_as_many(tmp_path, variant):
+    """What the process of a variant does, here."""
+    folder = str(write_dataset(tmp_path / "records") / "training")
+    settings = {"variant": variant, "folder": folder, "batch_size": 8, "micro_batch_size": 4, "num_batches": 2}
+    assert input_pipeline.turn(settings)()["records"] == 2 * 8

@@ -1,0 +1,213 @@
+"""The pages for people: links lead somewhere, commands can be typed, and generated tables are those of today.
+
+An indented block is commands for a shell; everything else stands in a fence with its language. Each page's blocks are
+really run by bash, one after the other, with stand-ins for the programs that write down how they were called; then each
+call is tried (`docs_commands.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.launch.__main__ import LAUNCHERS
+from tests.test_structure import FLAGS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FENCE = re.compile(r"^```.*?^```\n", re.DOTALL | re.MULTILINE)
+# A line that shows the form of a command: <argument>, [a|b], [--option], or parts left out.
+FORM = re.compile(r"<[a-z]\w*>|\[[\w-]+(\|\w+)*\]|(^|[ =/])\.\.\.|\bNAME\b")
+PROMPT = re.compile(r"^\w*\$ ", re.MULTILINE)
+# What is called and cannot be tried here, and what it needs.
+NEEDS = {
+    "apptainer": "Apptainer",
+    "docker": "Docker",
+    "make": "the tests' packages",
+    "onnx/bin/pip": "a package registry",
+    "onnx/bin/python": "tf2onnx",
+    ".venv/bin/dask": "a Dask cluster",
+}
+COREUTILS = ("basename", "cut", "grep", "sort", "uniq", "shuf")
+# `python -m` of other people's packages.
+MODULES_OF_OTHERS = ("pip", "pytest", "venv")
+RECORDER = """#!/bin/sh
+{ printf '%s\\0' "${0#$STAND_INS/}" "$@"; printf '\\0'; /usr/bin/env -0; } >"$CALLS/$$"
+while read -r _; do :; done # or what writes into a pipe to it may be ended by SIGPIPE
+"""
+
+
+def blocks(page: Path) -> list[str]:
+    """The indented blocks, without their indentation; of a block with prompts the lines that are typed."""
+    text = FENCE.sub("\n", page.read_text(encoding="utf-8"))
+    found = []
+    for match in re.finditer(r"(?<=\n\n)((?: {4,}.*\n)+)", text):
+        margin = min(len(line) - len(line.lstrip()) for line in match.group().splitlines())
+        block = "".join(line[margin:] + "\n" for line in match.group().splitlines())
+        if PROMPT.match(block):
+            block = "".join(PROMPT.sub("", line) for line in block.splitlines(True) if PROMPT.match(line))
+        found.append(block)
+    return found
+
+
+def split_forms(block: str) -> tuple[str, list[str]]:
+    """A block's commands that can be typed as they are, and those that show a form."""
+    commands, forms = [], []
+    for command in re.sub(r"\\\n\s*", " ", block).splitlines():
+        command_only = re.split(r"\s+#", command)[0]
+        (forms if FORM.search(command_only) else commands).append(command_only)
+    return "\n".join(commands), forms
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub and MkDocs give to a page's headings."""
+    text = re.sub(r"^( *)```.*?^ *```\n", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.exists(), f"{target}: there is no such file"
+        if anchor:
+            assert anchor in headings(there), f"{target}: there is no such heading"
+
+
+def test_every_page_is_in_the_sites_menu():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert sorted(re.findall(r": (\S+\.md)$", menu, re.MULTILINE)) == sorted(
+        str(page.relative_to(ROOT)) for page in PAGES
+    )
+
+
+def test_the_table_of_gpus_is_that_of_the_memory_plan(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import one_gpu
+
+    page = one_gpu.PAGE.read_text(encoding="utf-8")
+    assert page == one_gpu.renewed(page), "the memory plan has changed: python docs/one_gpu.py"
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory):
+    """A folder that looks like the checkout, and in it a folder of stand-ins."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    for path in ROOT.iterdir():
+        if path.name not in (".venv", ".git", "results", "models"):
+            (folder / path.name).symlink_to(path)
+    (folder / "bert_config.json").write_text(BertConfig.preset("large", 30522).to_json())
+    recorder = folder / "recorder"
+    recorder.write_text(RECORDER)
+    recorder.chmod(0o755)
+    called = ("python", "python3", "bash", "sbatch", "srun", ".venv/bin/python", *COREUTILS, *NEEDS)
+    for name in called:
+        stand_in = folder / (name if "/" in name else f"stand_ins/{name}")
+        stand_in.parent.mkdir(parents=True, exist_ok=True)
+        stand_in.symlink_to(recorder)
+    (folder / "stand_ins/dirname").symlink_to(shutil.which("dirname"))  # for the presets of scripts/configs/
+    (folder / ".venv/bin/activate").touch()
+    return folder
+
+
+def calls_of(page: Path, sandbox: Path) -> list[tuple[list[str], dict[str, str]]]:
+    """What the page's commands call: words and environment."""
+    script = "\n".join(split_forms(block)[0] for block in blocks(page))
+    calls = sandbox / f"calls_{page.name}"
+    calls.mkdir()
+    places = {"STAND_INS": str(sandbox / "stand_ins"), "CALLS": str(calls), "HOME": str(sandbox)}
+    done = subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", script],
+        cwd=sandbox,
+        env={**places, "PATH": places["STAND_INS"]},
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{page.name}: {done.stderr}"
+    found = []
+    for record in sorted(calls.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        words, _, variables = record.read_text().partition("\0\0")
+        environment = dict(item.split("=", 1) for item in variables.split("\0") if item)
+        known = {name: value for name, value in environment.items() if name not in (*places, "PATH", "PWD", "OLDPWD")}
+        found.append((words.split("\0"), {name: value for name, value in known.items() if not name.startswith("_")}))
+    return found
+
+
+def called_by_script(script: str, arguments: list[str]) -> list[str] | None:
+    """The module and arguments that a shell script passes its own on to; None where it does something else."""
+    text = (ROOT / script).read_text(encoding="utf-8")
+    for option in (word for word in arguments if word.startswith("--")):
+        assert option in text or '"$@"' in text, f"{script} has no {option}"
+    match = re.search(r' -m (bert_tf[\w.]*)((?: \w+)?) "\$@"$', text, re.MULTILINE)
+    return ["-m", match.group(1), *match.group(2).split(), *arguments] if match else None
+
+
+def what_to_try(words: list[str]) -> list[str] | None:
+    """A call as `docs_commands.py` takes it; None where that a script exists is all there is to see."""
+    program, arguments = words[0], words[1:]
+    if program in NEEDS or program in COREUTILS:
+        return None
+    if program in ("sbatch", "srun"):
+        arguments = [word for word in arguments if not word.startswith(("-N", "--ntasks"))]
+        arguments = arguments[1:] if arguments[0] == "bash" else arguments
+    if program.startswith(("python", ".venv/bin/python")):
+        if arguments[:1] == ["-m"] and arguments[1] in MODULES_OF_OTHERS:
+            return None
+        assert arguments[0] == "-m" or (ROOT / arguments[0]).is_file(), f"there is no {arguments[0]}"
+        return arguments if arguments[0] != "docs/one_gpu.py" else None
+    assert (ROOT / arguments[0]).is_file(), f"there is no {arguments[0]}"
+    return called_by_script(arguments[0], arguments[1:])
+
+
+@pytest.mark.slow
+def test_commands_can_be_typed(sandbox):
+    calls = []
+    for page in PAGES:
+        for words, environment in calls_of(page, sandbox):
+            tried = what_to_try(words)
+            if tried:
+                calls.append((tried, {**environment, "DRY_RUN": "1", "RESULTS_DIR": str(sandbox / "results")}))
+    assert len(calls) > 60
+    once = list({json.dumps(call): call for call in calls}.values())
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/docs_commands.py")],
+        cwd=sandbox,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        input=json.dumps(once),
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, "\n".join(done.stderr.splitlines()[-8:])
+    assert "whatever the micro-batch" in done.stdout and "DRY_RUN: nothing was started" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_forms_name_what_there_is(page):
+    """Scripts and programs exist, positional arguments have the launchers' names, flags are known."""
+    known = {flag for flags in FLAGS.values() for flag in flags.split()}
+    prep = (ROOT / "bert_tf/programs/prepare.py").read_text(encoding="utf-8")
+    for form in (form for block in blocks(page) for form in split_forms(block)[1]):
+        programs = re.findall(r"[\w/.]+\.(?:py|sh|sub)\b", form)
+        assert all((ROOT / program).is_file() for program in programs), form
+        for flag in re.findall(r"--(\w+)", form.replace("[", " ")):
+            assert flag in known or f'"--{flag}"' in prep, f"{form}: --{flag}"
+        names = re.findall(r"<(\w+)>", form)
+        if names:
+            launcher = Path(programs[0]).stem
+            arguments = LAUNCHERS[launcher[4:] if launcher.startswith("run_") else launcher].arguments
+            assert names == [argument.name for argument in arguments], form

@@ -1,0 +1,461 @@
+"""The doctor in faked environments: broken packages, old drivers, small limits, bad folders, a fake ssh."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.doctor import __main__ as doctor_program
+from bert_tf.doctor import folders, hosts, machine, software
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, ask
+from bert_tf.doctor.folders import GB, Folder
+from bert_tf.launch.hosts import parse_hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in ("CUDA_VISIBLE_DEVICES", "LAUNCHER", "HOSTS", "SLURM_JOB_ID", "CONTAINER_IMAGE", "DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Puts a shell script in front of PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def write(name, text):
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+    return write
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Puts a Python module in front of the installed ones, for the processes that the doctor starts."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write(name, text):
+        path = tmp_path.joinpath(*name.split("."))
+        path.mkdir(parents=True)
+        (path / "__init__.py").write_text(text)
+
+    return write
+
+
+def holds(findings, *expected):
+    """Whether the findings are these states, each with this in its message."""
+    found = list(findings)
+    assert [state for state, _ in found] == [state for state, _ in expected], found
+    for (_, message), (_, part) in zip(found, expected):
+        assert part in message and "\n" not in message
+
+
+def doctor(*arguments, python=("-m", "bert_tf.doctor"), **variables):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run([sys.executable, *python, *arguments], capture_output=True, text=True, env=environ)
+
+
+# --- The program ---------------------------------------------------------------------------------
+
+
+def test_without_any_package_it_still_speaks(tmp_path):
+    """As with a system's Python, in which nothing is installed."""
+    folder = {"DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path)}
+    answer = doctor("--json", python=("-S", "-m", "bert_tf.doctor"), **folder)
+    assert (answer.returncode, answer.stderr) == (1, "")
+    answered = json.loads(answer.stdout)
+    found = {finding["check"]: finding for finding in answered["findings"]}
+    assert "has no absl, google_crc32c" in found["packages"]["message"]
+    assert (found["TensorFlow"]["state"], found["Horovod"]["state"]) == (PROBLEM, WARNING)
+    assert found["file system"]["state"] == OK and sum(answered["counts"].values()) == len(answered["findings"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--hots=a"], ["more"], ["--hosts=a:0"], ["--hosts=a,,b"], ["--hosts=a:1,a:1"], ["--hosts=-oX"]]
+)
+def test_wrong_arguments(arguments):
+    answer = doctor(*arguments)
+    assert answer.returncode == 2 and "error: " in answer.stderr and "Traceback" not in answer.stderr
+
+
+def test_an_old_python_is_named_by_the_script(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text("#!/bin/sh\nexit 1\n")  # to whether it is 3.9 or later
+    (tmp_path / "bin/python").chmod(0o755)
+    environ = {**os.environ, "BERT_VENV": str(tmp_path)}
+    answer = subprocess.run(["bash", ROOT / "scripts/doctor.sh"], capture_output=True, text=True, env=environ)
+    assert answer.returncode == 1 and "there is no Python 3.9" in answer.stderr
+
+
+def test_where_nothing_can_be_looked_at():
+    def check():
+        yield OK, "so far"
+        raise PermissionError(errno.EACCES, "Permission denied", "/secret")
+
+    holds(doctor_program._guarded(check()), (OK, "so far"), (PROBLEM, "/secret: Permission denied: ask"))
+
+
+@pytest.mark.slow
+def test_this_machine_for_real(tmp_path):
+    pytest.importorskip("horovod.tensorflow")
+    environ = {**os.environ, "DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    command = ["bash", ROOT / "scripts/doctor.sh", "--json", "--hosts=localhost:2"]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environ)
+    findings = json.loads(answer.stdout)["findings"]
+    states = {(finding["check"], finding["state"]) for finding in findings}
+    assert {("TensorFlow", OK), ("Horovod", OK), ("launcher", OK), ("host localhost", OK)} <= states, findings
+    assert any("two ranks have added their numbers" in finding["message"] for finding in findings)
+
+
+def test_what_hangs_is_ended_with_its_children():
+    started = time.monotonic()
+    assert ask(["bash", "-c", "sleep 60 & sleep 60"], 0.1).reason == "it did not end in time"
+    assert time.monotonic() - started < 30
+
+
+# --- Software ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version, state", [((3, 8, 1), PROBLEM), ((3, 9, 0), OK), ((3, 12, 0), PROBLEM)])
+def test_python(monkeypatch, version, state):
+    monkeypatch.setattr(sys, "version_info", version)
+    holds(software.check_python(), (state, "3."))
+
+
+def test_numpy_2(monkeypatch):
+    monkeypatch.setattr(software.importlib.metadata, "version", lambda _: "2.1.0")
+    holds(software.check_packages(), (PROBLEM, "numpy is 2.1.0"))
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("raise ImportError('libfoo.so: no such file')", "ImportError: libfoo.so: no such file"),
+        ("import os; os.kill(os.getpid(), 4)", "SIGILL"),
+    ],
+)
+def test_a_tensorflow_that_does_not_load(package, text, reason):
+    package("tensorflow", text)
+    holds(software.check_tensorflow(), (PROBLEM, reason))
+
+
+# Stands for TensorFlow with {version}, {cuda} and {gpus}; complains as the real one does.
+FAKE_TENSORFLOW = """
+import sys
+from types import SimpleNamespace
+def look(_):
+    print("2026-01-01: W x.cc:1] Could not find cuda drivers on your machine", file=sys.stderr)
+    return [0] * {gpus}
+__version__ = "{version}"
+sysconfig = SimpleNamespace(get_build_info=lambda: dict(cuda_version="{cuda}"))
+config = SimpleNamespace(list_physical_devices=look)
+"""
+SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memory}, {used}, {driver}, A GPU'; fi"""
+
+
+@pytest.mark.parametrize(
+    "fake, driver, expected",
+    [
+        (dict(version="2.15.1", cuda="12.2", gpus=1), "525.60.13", [(OK, "CUDA 12.2"), (OK, "it sees 1")]),
+        (
+            dict(version="2.15.1", cuda="12.2", gpus=0),
+            "535.104",
+            [(OK, "2.15.1"), (PROBLEM, "0 of 1 GPU(s) (Could not find cuda drivers on your machine)")],
+        ),
+        (
+            dict(version="2.15.1", cuda="12.2", gpus=0),
+            "470.82.01",
+            [(OK, "2.15.1"), (PROBLEM, "470.82.01 is too old for CUDA 12.2: install 525.60"), (PROBLEM, "0 of 1")],
+        ),
+        (dict(version="2.15.1", cuda="", gpus=0), "535.104", [(OK, "without CUDA"), (PROBLEM, "it is tensorflow-cpu")]),
+        (dict(version="2.17.0", cuda="12.3", gpus=1), "560.1", [(WARNING, "2.17.0 was never tried"), (OK, "sees 1")]),
+    ],
+)
+def test_tensorflow_beside_the_driver(program, package, fake, driver, expected):
+    program("nvidia-smi", SMI.format(memory=11264, used=1, driver=driver))
+    package("tensorflow", FAKE_TENSORFLOW.format(**fake))
+    holds(software.check_tensorflow(), *expected)
+
+
+def fake_horovod(package, nccl, mpi, gloo):
+    package("horovod", "__version__ = '0.28.1'")
+    package(
+        "horovod.tensorflow", f"nccl_built, mpi_built, gloo_built = (lambda: {nccl}), (lambda: {mpi}), (lambda: {gloo})"
+    )
+    package("horovod.runner", "")
+
+
+def test_horovod_whose_ranks_do_not_meet(program, package):
+    program("mpirun", "")
+    fake_horovod(package, 21800, True, True)
+    launch = "import sys\nif '--gloo' in sys.argv: sys.exit('RuntimeError: connection refused')"
+    package("horovod.runner.launch", launch)
+    (Path(os.environ["PYTHONPATH"]) / "horovod/runner/launch/__main__.py").write_text("from . import *")
+    holds(
+        software.check_horovod(),
+        (OK, "0.28.1 with NCCL, MPI, Gloo"),
+        (PROBLEM, "by gloo (RuntimeError: connection refused)"),
+        (OK, "by mpi"),
+    )
+
+
+def test_horovod_without_nccl_beside_two_gpus(package, monkeypatch):
+    fake_horovod(package, 0, False, False)
+    monkeypatch.setattr(software, "count_gpus", lambda _: 2)
+    holds(software.check_horovod(), (WARNING, "by way of the CPU"))
+
+
+def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
+    package("horovod", "")
+    package("horovod.tensorflow", "raise ImportError('undefined symbol: x')")
+    holds(software.check_horovod(), (PROBLEM, "undefined symbol: x"))
+    monkeypatch.setattr(software, "_is_installed", lambda _: False)
+    holds(software.check_horovod(), (WARNING, "num_gpus must be 1"))
+
+
+def test_launcher_and_slurm(program, monkeypatch):
+    program("sbatch", "")
+    monkeypatch.setattr(software, "_is_installed", lambda _: True)
+    monkeypatch.setenv("LAUNCHER", "spark")
+    holds(software.check_launcher(), (WARNING, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
+
+
+def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
+    program("ssh", "")
+    monkeypatch.setattr(software, "_is_installed", lambda _: True)
+    monkeypatch.setattr("bert_tf.launch.launchers.horovod_library", lambda: ROOT)
+    monkeypatch.setattr("bert_tf.launch.launchers.horovod_has_mpi", lambda: False)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("HOSTS", "a:8,b:8")
+    holds(software.check_launcher(), (OK, "started by horovodrun"))
+
+
+# --- The machine ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answers, visible, expected",
+    [
+        (SMI.format(memory=11264, used=300, driver="535.1"), None, [(OK, "0: A GPU, 11.0 GiB, driver 535.1")]),
+        (SMI.format(memory=11264, used=9000, driver="535.1"), None, [(WARNING, "other processes hold 8.8 GiB")]),
+        (SMI.format(memory="[N/A]", used="[N/A]", driver="580.1"), None, [(OK, "0.0 GiB")]),
+        (SMI.format(memory=11264, used=0, driver="535.1"), "-1", [(OK, ""), (WARNING, "leaves 0 of 1")]),
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None, [(PROBLEM, "mismatch")]),
+        ("echo 'No devices were found'; exit 6", None, [(WARNING, "on a login node")]),
+        (SMI.format(memory="\u00b2", used="\u00b2", driver="5").replace("A GPU", "\\x80"), None, [(OK, "0.0 GiB")]),
+        ("[[ $1 == -L ]] || echo '11264, 1, 535.1, A GPU'", None, [(OK, "11.0 GiB")]),  # fails every other time
+    ],
+)
+def test_gpus(program, monkeypatch, answers, visible, expected):
+    program("nvidia-smi", answers)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    holds(machine.check_gpus(), *expected)
+
+
+def test_a_gpu_without_its_driver(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "PCI", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    holds(machine.check_gpus(), (OK, "none: trains on the CPU"))
+    for place, vendor, kind in (("a", "0x8086", "0x030000"), ("b", "0x10de", "0x040300")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / place / "class").write_text(f"{kind}\n")
+    holds(machine.check_gpus(), (OK, "none"))  # another maker's GPU, NVIDIA's sound
+    (tmp_path / "b/class").write_text("0x030200\n")
+    holds(machine.check_gpus(), (WARNING, "an NVIDIA GPU, but no nvidia-smi"))
+
+
+@pytest.mark.parametrize("num_gpus, state", [(0, WARNING), (2, PROBLEM)])
+def test_dockers_shared_memory(monkeypatch, num_gpus, state):
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20))
+    monkeypatch.setattr(machine, "count_gpus", lambda _: num_gpus)
+    holds(machine.check_shared_memory(), (state, "has 64 MiB"))
+
+
+def test_limits(tmp_path, monkeypatch):
+    limits = dict.fromkeys((limit[1] for limit in machine._LIMITS), resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], resource.RLIM_INFINITY))
+    monkeypatch.setattr(machine, "INFINIBAND", tmp_path)
+    limits[resource.RLIMIT_MEMLOCK] = 64 << 10
+    holds(machine.check_limits(), (OK, ""))
+    (tmp_path / "mlx5_0").touch()
+    limits.update({resource.RLIMIT_NOFILE: 256, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CPU: 600})
+    holds(
+        machine.check_limits(),
+        (WARNING, "256 open files: 'ulimit -n 1024'"),
+        (WARNING, "600 s of CPU time"),
+        (WARNING, "64 KiB of locked memory, which InfiniBand needs: 'ulimit -l unlimited'"),
+    )
+
+
+@pytest.mark.parametrize("limit, state", [(None, OK), (4 << 30, WARNING), (512 << 20, PROBLEM)])
+def test_a_containers_memory(monkeypatch, limit, state):
+    monkeypatch.setattr(machine, "memory_limit", lambda: limit)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 4 << 20, "SC_PAGE_SIZE": 4096}[name])
+    holds(machine.check_cores_and_memory(), (state, "of 16.0 GiB"))
+
+
+# --- Folders -------------------------------------------------------------------------------------
+
+
+def test_a_good_folder_is_left_as_it_was(tmp_path):
+    holds(folders.check_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    holds(folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")), (PROBLEM, "folder by DATA_DIR="))
+    holds(folders.check_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "/proc/x cannot be written"))
+
+
+@pytest.mark.parametrize(
+    "number, state, part", [(errno.ENOLCK, WARNING, "has no locks"), (errno.EIO, PROBLEM, "cannot be written")]
+)
+def test_locks(tmp_path, monkeypatch, number, state, part):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(folders.fcntl, "flock", flock)
+    holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
+
+
+def free(monkeypatch, num_bytes):
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=num_bytes))
+
+
+@pytest.mark.parametrize(
+    "room, state, part",
+    [
+        (100, OK, "take 84 as token files, 487 as records"),
+        (54, WARNING, "20.0 GB of your own"),
+        (0.5, PROBLEM, "DATA_DIR="),
+    ],
+)
+def test_room_before_there_is_text(tmp_path, monkeypatch, room, state, part):
+    free(monkeypatch, room * GB)
+    holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
+
+
+def test_room_for_what_is_still_to_be_made(tmp_path, monkeypatch):
+    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, int(size * GB))
+    for room, state in ((1.29, PROBLEM), (1.31, OK)):
+        free(monkeypatch, room * GB)
+        part = "1.0 GB of text take 1.3 as token files, 19.6 as records"
+        holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
+
+
+@pytest.mark.parametrize("room, state", [(30, OK), (10, WARNING), (0.1, PROBLEM)])
+def test_room_for_results(tmp_path, monkeypatch, room, state):
+    free(monkeypatch, room * GB)
+    holds(folders.check_room_for_results(Folder(tmp_path, "RESULTS_DIR")), (state, "GB free for results"))
+
+
+def test_prepared_data(tmp_path):
+    folder = Folder(tmp_path, "DATA_DIR")
+    holds(folders.check_data(folder), (WARNING, "nothing is prepared"))
+    for name in ("done", "begun"):
+        (tmp_path / "tokens/x" / name / "training").mkdir(parents=True)
+        (tmp_path / "tokens/x" / name / "training/0.tokens").touch()
+    manifest = {"arguments": {"do_lower_case": 1}, "vocab": {"sha256": "a"}}
+    (tmp_path / "tokens/x/done/manifest.json").write_text(json.dumps(manifest))
+    holds(
+        folders.check_data(folder),
+        (OK, "done as tokens (all lengths), 1 training shard(s)"),
+        (WARNING, "begun is unfinished"),
+    )
+    (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
+    manifest["arguments"] = {"max_seq_length": 1e999, "max_predictions_per_seq": 20, "do_lower_case": 1}
+    (tmp_path / "tfrecord/x/damaged/manifest.json").write_text(json.dumps(manifest))
+    holds(folders.check_data(folder), (OK, "done"), (WARNING, "damaged is"), (WARNING, "begun is"))
+    holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
+
+
+def test_a_wrong_argument_is_one_line():
+    command = [sys.executable, "-S", "-m", "bert_tf.doctor", "--host=a"]  # -S: without any package
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
+
+
+# --- Other hosts ---------------------------------------------------------------------------------
+
+
+def test_hosts():
+    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
+    with pytest.raises(UserError, match="'b:x' is not a host's name"):
+        parse_hosts("a:4,b:x")
+
+
+def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
+    folder = Folder(tmp_path, "RESULTS_DIR")
+    holds(hosts.check_host("localhost", 2, folder), (OK, "127.0.0.1 is this machine, no GPU(s)"))
+    monkeypatch.setattr(hosts, "count_gpus", lambda _: 1)
+    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "1 GPU(s) for 2 ranks"))
+
+    def unknown(*_):
+        raise hosts.socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
+    holds(hosts.check_host("b", 2, folder), (PROBLEM, "has no address (Name or service not known)"))
+    monkeypatch.undo()
+    holds(hosts.check_host("a..b", 2, folder), (PROBLEM, "label empty or too long"))  # refused before it is looked up
+
+
+# What ssh does: the script that it gets on stdin runs here, as if on the other host.
+RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
+
+
+@pytest.mark.parametrize(
+    "ssh, expected",
+    [
+        (RUN, [(OK, "192.0.2.1 answers by ssh, no GPU(s)")]),
+        (
+            "echo 'Permission denied (publickey).' >&2; exit 255",
+            [(PROBLEM, "(Permission denied (publickey).): sshd must")],
+        ),
+        ("echo 'Host key verification failed.' >&2; exit 255", [(PROBLEM, "Host key verification failed.")]),
+        (f"printf 'Gr\\374\\337e\\n'; {RUN}", [(OK, "answers by ssh")]),  # a greeting in Latin-1
+        (f"sed 's/date +/echo /' | {RUN}", [(PROBLEM, "bash and date do not answer there as on Linux")]),
+        ("echo 'clock 1.5'; echo 'Connection reset' >&2; exit 255", [(PROBLEM, "ssh fails (Connection reset)")]),
+        (
+            f"sed 's/date +%s.%N/date -d \"100 seconds\" +%s.%N/' | {RUN}",
+            [(WARNING, "its clock is 100 s off"), (OK, "")],
+        ),
+        (f"sed 's,cat .*doctor,cat /elsewhere,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
+        (f"sed 's,/dev/tcp,/dev/none,' | {RUN}", [(PROBLEM, "cannot connect to a port"), (OK, "")]),
+        (f"sed 's,test -f ,test -f /x,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
+        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "has 1 GPU(s) for 2 ranks")]),
+    ],
+)
+def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    program("nvidia-smi", "exit 1")
+    program("ssh", ssh)
+    holds(hosts.check_host("b", 2, Folder(tmp_path / "results", "RESULTS_DIR")), *expected)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_no_ssh(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    holds(hosts.check_host("b", 2, Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "there is no ssh"))

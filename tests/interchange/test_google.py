@@ -1,0 +1,211 @@
+"""TensorFlow checkpoints of others: Google's and NVIDIA's TF1 files, and the Keras ones of TF2."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.google import read_checkpoint, to_our_name
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.run.checkpoint import load_weights
+from tests.google_checkpoints import (
+    CONFIG,
+    HEADS,
+    HEADS_OF_PRETRAINING,
+    HIDDEN,
+    INNER,
+    POSITIONS,
+    VOCAB,
+    published_names,
+    random_values,
+    read_tensors,
+    write_tensors,
+    write_tf1,
+)
+
+
+def assert_filled(model, values):
+    for variable in model.variables:
+        value = values[variable.name.split(":")[0]]
+        np.testing.assert_array_equal(variable[: len(value)], value, err_msg=variable.name)
+
+
+@pytest.mark.parametrize("with_heads", [True, False])
+def test_googles_tf1_checkpoint(tmp_path, with_heads):
+    values = random_values({**published_names(2), **(HEADS_OF_PRETRAINING if with_heads else {})})
+    weights = find_weights(write_tf1(tmp_path, values))
+    assert weights.config == CONFIG and weights.tokenizer.vocab_file is None and weights.tokenizer.casing is None
+    assert weights.shapes == {name: list(value.shape) for name, value in sorted(values.items())}
+    model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
+    report = load_weights(weights, model.variables, VOCAB)
+    assert not report.missing and not report.unused and not weights.warnings
+    assert_filled(model, values)
+
+
+def test_the_state_of_optimizers_is_no_weight(tmp_path):
+    """Google's Adam; NVIDIA's LAMB with accumulation, its loss scale, and a weight kept in half precision."""
+    values = random_values({**published_names(2), **HEADS_OF_PRETRAINING})
+    slots = {f"{name}/{slot}": value for name, value in values.items() for slot in ("adam_m", "adam_v", "accum")}
+    others = ("global_step", "local_step", "batch_finite", "loss_scale", "good_steps", "bad_steps", "beta1_power")
+    half = {"bert/pooler/dense/kernel": values["bert/pooler/dense/kernel"].astype(np.float16)}
+    shadow = {"bert/pooler/dense/kernel/shadow": values["bert/pooler/dense/kernel"]}
+    everything = {**values, **half, **shadow, **slots, **{name: np.int64(3) for name in others}}
+    weights = find_weights(write_tf1(tmp_path, everything, "model.ckpt-1564"))
+    assert set(weights.shapes) == set(values)
+    model = PretrainingModel(CONFIG)
+    load_weights(weights, model.variables, VOCAB)
+    assert_filled(model, {**values, **{name: value.astype(np.float32) for name, value in half.items()}})
+
+
+class Table(tf.keras.layers.Layer):
+    """An embedding table as NVIDIA's TF2 code and tf-models-official name it."""
+
+    def __init__(self, rows, name):
+        super().__init__(name=name)
+        self.rows = rows
+
+    def build(self, shape):
+        self.embeddings = self.add_weight("embeddings", [self.rows, HIDDEN], initializer="random_normal")
+
+    def call(self, x):
+        return x + tf.reduce_sum(self.embeddings, axis=0)
+
+
+class Block(tf.keras.layers.Layer):
+    """The variables of a transformer layer there; `old` is NVIDIA's, from which tf-models-official has moved on."""
+
+    def __init__(self, name, old):
+        super().__init__(name=name)
+        size = HIDDEN // HEADS
+        if old:
+            self.parts = [
+                tf.keras.layers.EinsumDense(
+                    "abc,cde->abde", [None, HEADS, size], bias_axes="de", name=f"self_attention/{part}"
+                )
+                for part in ("query", "key", "value")
+            ]
+            self.merge = tf.keras.layers.EinsumDense(
+                "abcd,cde->abe", [None, HIDDEN], bias_axes="e", name="self_attention_output"
+            )
+        else:
+            self.attention = tf.keras.layers.MultiHeadAttention(HEADS, size, name="self_attention")
+        self.old = old
+        self.attention_norm = tf.keras.layers.LayerNormalization(name="self_attention_layer_norm")
+        self.inner = tf.keras.layers.EinsumDense("abc,cd->abd", [None, INNER], bias_axes="d", name="intermediate")
+        self.outer = tf.keras.layers.EinsumDense("abc,cd->abd", [None, HIDDEN], bias_axes="d", name="output")
+        self.norm = tf.keras.layers.LayerNormalization(name="output_layer_norm")
+
+    def call(self, x):
+        attended = self.merge(sum(part(x) for part in self.parts)) if self.old else self.attention(x, x)
+        return self.norm(self.outer(self.inner(self.attention_norm(attended))))
+
+
+class Bias(tf.keras.layers.Layer):
+    def build(self, shape):
+        self.bias = self.add_weight("bias", [VOCAB], initializer="random_normal")
+
+    def call(self, x):
+        return x + self.bias
+
+
+def keras_model(with_heads, old):
+    """A functional model with their names; what it computes does not matter."""
+    x = inputs = tf.keras.Input([4, HIDDEN])
+    for name, rows in (("word_embeddings", VOCAB), ("position_embedding", POSITIONS), ("type_embeddings", 2)):
+        x = Table(rows, name)(x)
+    x = tf.keras.layers.LayerNormalization(name="embeddings/layer_norm")(x)
+    for index in range(2):
+        x = Block(f"transformer/layer_{index}", old)(x)
+    outputs = [tf.keras.layers.Dense(HIDDEN, name="pooler_transform")(x)]
+    if with_heads:
+        hidden = tf.keras.layers.Dense(HIDDEN, name="cls/predictions/transform/dense")(x)
+        hidden = tf.keras.layers.LayerNormalization(name="cls/predictions/transform/LayerNorm")(hidden)
+        logits = tf.keras.layers.Dense(VOCAB, use_bias=False, name="not_ours")(hidden)
+        outputs.append(Bias(name="cls/predictions/output_bias")(logits))
+        outputs.append(tf.keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
+    model = tf.keras.Model(inputs, outputs)
+    rng = np.random.default_rng(1)
+    for variable in model.variables:
+        variable.assign(rng.normal(0, 0.3, variable.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    "old, with_heads, adam",
+    [
+        (True, True, tf.keras.optimizers.legacy.Adam),
+        (True, False, tf.keras.optimizers.Adam),
+        (False, True, tf.keras.optimizers.Adam),
+    ],
+)
+def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, adam):
+    theirs = keras_model(with_heads, old)
+    optimizer = adam()
+    optimizer.apply_gradients((tf.ones_like(variable), variable) for variable in theirs.trainable_variables)
+    tf.train.Checkpoint(model=theirs, optimizer=optimizer).save(str(tmp_path / "bert_model.ckpt"))
+    weights = find_weights(tmp_path)  # bert_model.ckpt-1
+    model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
+    report = load_weights(weights, model.variables, VOCAB)
+    assert report.missing == [] and report.unused == (["not_ours/kernel"] if with_heads else [])
+    assert bool(weights.warnings) == with_heads
+    if with_heads:
+        assert "without an activation" in weights.warnings[0]
+        np.testing.assert_array_equal(
+            weights.read("cls/seq_relationship/output_weights"),
+            theirs.get_layer("predictions/transform/logits").kernel.numpy().T,
+        )
+    by_name = {variable.name.split(":")[0]: variable.numpy() for variable in theirs.variables}
+    word = by_name["word_embeddings/embeddings"]
+    np.testing.assert_array_equal(model.variables[0][:VOCAB], word)
+    attention = "transformer/layer_1/self_attention"
+    for ours, name, shape in (
+        ("attention/self/query/kernel", f"{attention}/query/kernel", [HIDDEN, HIDDEN]),
+        ("attention/self/value/bias", f"{attention}/value/bias", [HIDDEN]),
+        (
+            "attention/output/dense/kernel",
+            f"{attention}_output/kernel" if old else f"{attention}/attention_output/kernel",
+            [HIDDEN, HIDDEN],
+        ),
+        ("output/LayerNorm/beta", "transformer/layer_1/output_layer_norm/beta", [HIDDEN]),
+    ):
+        np.testing.assert_array_equal(
+            weights.read(f"bert/encoder/layer_1/{ours}"), by_name[name].reshape(shape), err_msg=ours
+        )
+
+
+@pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])
+def test_objects_that_are_no_bert(tmp_path, graph):
+    """The graph is damaged, or no text at all, or the variables it names are numbers."""
+    tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "sound"))
+    tensors = read_tensors(tmp_path / "sound")
+    if graph is None:
+        tensors = {name: value if "GRAPH" in name else np.float32(1) for name, value in tensors.items()}
+    else:
+        tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
+    write_tensors(tmp_path / "x", tensors)
+    with pytest.raises(UserError, match="x holds objects of Keras, but not those of a BERT"):
+        read_checkpoint(tmp_path / "x")
+
+
+def test_names_of_outer_layers_and_unknown_names():
+    assert to_our_name("bert_encoder/position_embedding_1/embeddings") == "bert/embeddings/position_embeddings"
+    assert to_our_name("transformer/layer_10/output/kernel") == "bert/encoder/layer_10/output/dense/kernel"
+    assert to_our_name("transformer/layer_0/relative/kernel") == "bert/encoder/layer_0/relative/kernel"
+    for name in ("my_word_embeddings/embeddings", "Adam/m/word_embeddings/other"):
+        assert to_our_name(name) == name
+
+
+def test_text_and_whole_numbers_are_no_weights(tmp_path):
+    values = random_values(published_names(1))
+    for value in (np.full([HIDDEN], b"x", object), np.ones([HIDDEN], np.int64)):
+        write_tf1(tmp_path, {**values, "bert/pooler/dense/bias": value})
+        with pytest.raises(UserError, match="bert/pooler/dense/bias holds (object|int64), but weights are floats"):
+            read_checkpoint(tmp_path / "bert_model.ckpt").read("bert/pooler/dense/bias")
+
+
+def test_no_checkpoint(tmp_path):
+    (tmp_path / "x.index").write_text("nonsense")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_checkpoint(tmp_path / "x")

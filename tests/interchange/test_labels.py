@@ -1,0 +1,316 @@
+"""What a classifier's outputs mean is what the file beside its weights says: the values are those of transformers'
+pipeline("text-classification") 5.24 on such folders, which shows id2label[argmax]."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.export import export
+from bert_tf.interchange.hugging_face import is_transposed, to_their_name
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.labels import in_trained_order, read_task
+from bert_tf.interchange.saved_model import load_exported
+from bert_tf.model.heads import ClassifierModel
+from bert_tf.ranks.workers import Workers
+from bert_tf.tasks.glue.run import export_glue, run_glue
+from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_task
+from bert_tf.tasks.squad.run import SPAN_HEAD
+from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
+from tests.tasks.test_glue_run import newest, predictions, results, settings, trained_job, write_own
+
+NLI = ("entailment", "neutral", "contradiction")  # another order than that of Google's run_classifier.py
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_model(folder / "model")
+    return folder
+
+
+def write_classifier(folder, data, labels, answer=0, architecture="BertForSequenceClassification", **changes):
+    """A folder as transformers saves it, of a classifier that gives every text the class `answer`."""
+    config = BertConfig.from_json_file(data / "model/bert_config.json")
+    model, tensors = ClassifierModel(config, len(labels), seed=7), {}
+    model.classifier.output_weights.assign(tf.zeros_like(model.classifier.output_weights))
+    model.classifier.output_bias.assign(3 * tf.one_hot(answer, len(labels)))
+    for variable in model.variables:
+        name, value = variable.name.split(":")[0], variable.numpy()
+        value = value[: config.vocab_size] if name.endswith("word_embeddings") else value
+        tensors[to_their_name(name)] = np.ascontiguousarray(value.T if is_transposed(name) else value)
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "model.safetensors")
+    described = {
+        **dict(config.to_dict(), hidden_act="gelu", model_type="bert", architectures=[architecture]),
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: number for number, label in enumerate(labels)},
+        **changes,
+    }
+    (folder / "config.json").write_text(json.dumps(described))
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    return folder
+
+
+def write_pairs(path, column, labels):
+    rows = [f"{a} | {b} | {label}" for a, b, label in zip(GOOD, BAD, labels)]
+    return {"": write_lines(path, f"sentence1 | sentence2 | {column}", *rows)}
+
+
+def carry_out(data, model_dir, start, task, files, **changes):
+    job = trained_job(data, model_dir, (), task=task, files=files, **changes)
+    assert run_glue(dataclasses.replace(job, init_checkpoint=str(start)), Workers())
+
+
+@pytest.mark.parametrize(
+    "name, labels, answer, accuracy",
+    [
+        ("MNLI", NLI, "entailment", 2 / 3),
+        ("MNLI", ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"), "entailment", 2 / 3),
+        ("RTE", ("not_entailment", "entailment"), "not_entailment", 1 / 3),
+        ("RTE", ("Not Entailment", "Entailment"), "not_entailment", 1 / 3),
+        ("RTE", ("NOT-ENTAILMENT", "ENTAILMENT"), "not_entailment", 1 / 3),
+    ],
+)
+def test_another_order_than_the_tasks(data, tmp_path, name, labels, answer, accuracy):
+    folder, task = write_classifier(tmp_path / "model", data, labels), find_task(name)
+    truths = ("entailment", "entailment", "contradiction" if name == "MNLI" else "not_entailment")
+    files = {use: write_pairs(tmp_path / f"{use}.tsv", task.label_column, truths) for use in (EVAL, PREDICT)}
+    carry_out(data, tmp_path / "run", folder, name, files)
+    assert [label for _, label in predictions(tmp_path / "run")[1:]] == [answer] * 3
+    assert results(tmp_path / "run")["accuracy"] == pytest.approx(accuracy)
+
+
+def test_the_loss_and_f1_are_those_of_the_labels(data, tmp_path):
+    """With the label 1 in the first class; all are predicted as 1, of which three in four are right: F1 6/7."""
+    folder = write_classifier(tmp_path / "model", data, ("equivalent", "not_equivalent"))
+    lines = [f"{label} | {a} | {b}" for a, b, label in zip(GOOD, BAD, (1, 1, 1, 0))]
+    file = write_lines(tmp_path / "dev.tsv", "Quality | #1 String | #2 String", *lines)
+    carry_out(data, tmp_path / "run", folder, "MRPC", {EVAL: {"": file}})
+    found, loss = results(tmp_path / "run"), np.log(1 + np.exp(-3.0))
+    assert (found["accuracy"], found["f1"]) == pytest.approx((0.75, 6 / 7))
+    assert found["eval_loss"] == pytest.approx((3 * loss + loss + 3) / 4, abs=1e-5)
+
+
+def test_a_custom_task_has_the_folders_labels(data, tmp_path, capsys):
+    folder, own = write_classifier(tmp_path / "model", data, NLI), custom_task("text", "kind", False)
+    rows = [("the cat", "Entailment"), ("sat", "neutral")]
+    files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (EVAL, PREDICT)}
+    carry_out(data, tmp_path / "run", folder, own, files)
+    header, first, _ = predictions(tmp_path / "run")
+    assert header == ["index", "prediction", *NLI] and first[1] == "entailment"
+    assert results(tmp_path / "run")["accuracy"] == 0.5
+    said = "eval.jsonl: its labels Entailment, neutral are taken for the model's entailment, neutral"
+    assert said in capsys.readouterr().out
+    files[EVAL] = {"": write_own(tmp_path / "eval.jsonl", *rows, ("sat", "entailment"))}
+    with pytest.raises(
+        UserError, match="eval.jsonl, line 1: the label is 'Entailment': must be one of entailment, neu"
+    ):
+        carry_out(data, tmp_path / "run", folder, own, files)
+    number = write_classifier(tmp_path / "number", data, ("LABEL_0",), problem_type="regression")
+    with pytest.raises(UserError, match=r"was fine-tuned for a task \(numbers\), not for custom \(labels\)"):
+        carry_out(data, tmp_path / "run", number, own, files)
+    carry_out(data, tmp_path / "other", number, custom_task("text", None, True), {PREDICT: files[PREDICT]})
+    assert [value for _, value in predictions(tmp_path / "other")[1:]] == ["3", "3"]
+
+
+def test_labels_that_say_nothing(data, tmp_path, capsys):
+    folder = write_classifier(tmp_path / "model", data, ("LABEL_0", "LABEL_1"), answer=1)
+    files = {PREDICT: write_pairs(tmp_path / "test.tsv", "label", ("x", "x"))}
+    carry_out(data, tmp_path / "run", folder, "RTE", files)
+    assert [label for _, label in predictions(tmp_path / "run")[1:]] == ["not_entailment"] * 2
+    line = "config.json does not say what the classes mean, so they are taken in this order: entailment, not_entailment"
+    assert line in capsys.readouterr().out
+    own = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None))}}
+    carry_out(data, tmp_path / "own", folder, custom_task("text", None, False), own)
+    assert predictions(tmp_path / "own")[1][1] == "LABEL_1"
+
+
+@pytest.mark.parametrize(
+    "labels, task, words",
+    [
+        (("yes", "no"), "RTE", r"was fine-tuned for a task \(yes, no\), not for RTE \(entailment, not_entailment\)"),
+        (("LABEL_1", "LABEL_0"), "RTE", r"was fine-tuned for a task \(LABEL_1, LABEL_0\)"),
+        (("0", "1"), "RTE", r"was fine-tuned for a task \(0, 1\)"),
+        (NLI, "RTE", r"was fine-tuned for a task \(entailment, neutral, contradiction\)"),
+    ],
+)
+def test_labels_that_cannot_be_matched_are_refused(data, tmp_path, labels, task, words):
+    folder = write_classifier(tmp_path / "model", data, labels)
+    with pytest.raises(UserError, match=f"{words}.*config.json"):
+        carry_out(data, tmp_path / "run", folder, task, {PREDICT: write_pairs(tmp_path / "test.tsv", "label", "xx")})
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"label2id": {"entailment": 2, "neutral": 1, "contradiction": 0}}, r"id2label says .*, label2id \('contra"),
+        ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "id2label=.*: must give each number from 0 on a label of its"),
+        ({"id2label": {"0": "a", "1": "a", "2": "c"}}, "id2label=.*: must give each number"),
+        ({"id2label": {"0": "a", "1": None, "2": "c"}}, "id2label=.*: must give each number"),
+        ({"label2id": {"a": [0], "b": 1, "c": 2}}, "label2id=.*: must give each number"),
+        ({"id2label": ["a", "b", "c"]}, "id2label=.*: must give each number"),
+        ({"id2label": {"0": "a", "1": "b"}}, "id2label names 2 labels, the weights have 3 classes"),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "id2label names 2 labels, the weights have 3 classes"),
+        ({"id2label": None, "label2id": {"a": 0, "b": 1}}, "label2id names 2 labels, the weights have 3 classes"),
+    ],
+)
+def test_contradictions_are_refused(data, tmp_path, changes, words):
+    weights = find_weights(write_classifier(tmp_path / "model", data, NLI, **changes))
+    with pytest.raises(UserError, match=f"config.json: {words}"):
+        read_task(weights)
+
+
+def test_one_name_that_says_nothing_contradicts_no_other(data, tmp_path):
+    for number, changes in enumerate(({"label2id": {"LABEL_0": 0, "LABEL_1": 1}}, {"label2id": None})):
+        task = read_task(find_weights(write_classifier(tmp_path / f"{number}", data, NLI, **changes)))
+        assert task.labels == NLI and task.is_named
+
+
+def test_several_labels_at_once_are_another_problem(data, tmp_path):
+    folder = write_classifier(tmp_path / "model", data, NLI, problem_type="multi_label_classification")
+    with pytest.raises(UserError, match=r"for a task \(multi_label_classification: entailment, .*\), not for MNLI"):
+        carry_out(data, tmp_path / "run", folder, "MNLI", {PREDICT: write_pairs(tmp_path / "t.tsv", "gold_label", "x")})
+
+
+_SIGMOID, _IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({}, "config.json has no problem_type: the number is the model's own, of which"),
+        ({"problem_type": "regression"}, None),
+        ({"sentence_transformers": {"activation_fn": _IDENTITY, "version": "5.0.0"}}, None),
+        ({"sbert_ce_default_activation_function": _IDENTITY}, None),
+    ],
+)
+def test_the_one_number_of_a_cross_encoder(data, tmp_path, capsys, changes, said):
+    """The pipeline shows the sigmoid of it where there is no problem_type, which an export must leave so."""
+    folder = write_classifier(tmp_path / "model", data, ("LABEL_0",), **changes)
+    files = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None))}}
+    carry_out(data, tmp_path / "run", folder, custom_task("text", None, True), files)
+    assert predictions(tmp_path / "run")[1][1] == "3"
+    shown = capsys.readouterr().out
+    assert said in shown if said else "problem_type" not in shown
+    export(str(folder), tmp_path / "out", replace=False)
+    exported = json.loads((tmp_path / "out/config.json").read_text())
+    assert {name: exported[name] for name in changes} == changes and ("problem_type" in exported) is bool(
+        "problem_type" in changes
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sentence_transformers": {"activation_fn": _SIGMOID}}, {"sbert_ce_default_activation_function": _SIGMOID}],
+)
+def test_a_number_that_goes_through_an_activation_is_no_regression(data, tmp_path, changes):
+    folder = write_classifier(tmp_path / "model", data, ("LABEL_0",), **changes)
+    files = {PREDICT: write_pairs(tmp_path / "test.tsv", "score", "x")}
+    with pytest.raises(UserError, match=rf"for a task \(a number through {_SIGMOID}: LABEL_0\), not for STS-B \(numb"):
+        carry_out(data, tmp_path / "run", folder, "STS-B", files)
+
+
+def test_in_trained_order():
+    def ordered(trained, labels, names=()):
+        return in_trained_order(trained.split(), labels.split(), names)
+
+    assert ordered("b a", "a b") == ("b", "a")
+    assert ordered("POSITIVE NEGATIVE", "0 1", ("negative", "positive")) == ("1", "0")
+    assert ordered("1 0", "0 1", ("negative", "positive")) == ("1", "0")
+    assert ordered("a_b ab", "ab a_b") == ("a_b", "ab"), "only the exact labels tell them apart"
+    assert ordered("A_B ab", "ab a_b") is None
+    assert ordered("1 0", "-1 0") is None and ordered("a b c", "a b") is None and ordered("a a", "a b") is None
+
+
+def classifier_of(run):
+    reader = tf.train.load_checkpoint(str(newest(run)))
+    return reader.get_tensor("output_weights"), reader.get_tensor("output_bias")
+
+
+def test_training_goes_on_in_the_order_of_the_same_labels(data, tmp_path, capsys):
+    once = settings(num_train_epochs=1.0, learning_rate=1e-9)
+    files = {TRAIN: write_pairs(tmp_path / "train.tsv", "label", ["entailment", "not_entailment"] * 2)}
+    same = write_classifier(tmp_path / "same", data, ("not_entailment", "entailment"))
+    carry_out(data, tmp_path / "run", same, "RTE", files, training=once)
+    task = json.loads((newest(tmp_path / "run").parent / "task.json").read_text())
+    assert task["labels"] == ["not_entailment", "entailment"]
+    np.testing.assert_allclose(classifier_of(tmp_path / "run")[1], [3, 0], atol=1e-6)
+    assert "a new classifier is made" not in capsys.readouterr().out
+
+    export(str(tmp_path / "run"), tmp_path / "back", replace=False)
+    described = json.loads((tmp_path / "back/config.json").read_text())
+    assert described["id2label"] == {"0": "not_entailment", "1": "entailment"}
+    job = trained_job(data, tmp_path / "export_run", (), task="RTE")
+    export_glue(dataclasses.replace(job, init_checkpoint=str(tmp_path / "back")), Workers(), tmp_path / "saved", None)
+    assert load_exported(tmp_path / "saved", "classification").settings["labels"] == task["labels"]
+
+    others = write_classifier(tmp_path / "others", data, ("yes", "no"))
+    carry_out(data, tmp_path / "fresh", others, "RTE", files, training=once)
+    said = capsys.readouterr().out
+    assert f"{others} was fine-tuned for a task (yes, no): a new classifier is made" in said
+    assert "in the checkpoint, not used: output_bias" in said
+    weights, bias = classifier_of(tmp_path / "fresh")
+    np.testing.assert_allclose(bias, [0, 0], atol=1e-6)
+    assert weights.any()
+    assert json.loads((tmp_path / "fresh/task.json").read_text())["labels"] == ["entailment", "not_entailment"]
+
+
+@pytest.mark.parametrize("architecture", ["BertForTokenClassification", "BertForMultipleChoice"])
+def test_a_head_of_another_kind(data, tmp_path, architecture, capsys):
+    folder_labels = ("entailment", "not_entailment")
+    folder = write_classifier(tmp_path / "model", data, folder_labels, architecture=architecture)
+    files = {use: write_pairs(tmp_path / f"{use}.tsv", "label", folder_labels * 2) for use in (TRAIN, PREDICT)}
+    with pytest.raises(UserError, match=rf"no classification head \(output_weights\), but is a {architecture}, and"):
+        carry_out(data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
+    once = settings(num_train_epochs=1.0, learning_rate=1e-9)
+    carry_out(data, tmp_path / "run", folder, "RTE", {TRAIN: files[TRAIN]}, training=once)
+    said = capsys.readouterr().out
+    assert f"not used: {architecture}/classifier.bias [2], {architecture}/classifier.weight" in said
+    assert "left as initialised: output_weights [2, 16]" in said
+    np.testing.assert_allclose(classifier_of(tmp_path / "run")[1], [0, 0], atol=1e-6)
+
+
+def test_only_a_model_for_questions_has_a_head_for_spans(data, tmp_path):
+    folder = write_classifier(tmp_path / "model", data, NLI)
+    tensors = load_file(folder / "model.safetensors")
+    spans = {"qa_outputs.weight": np.zeros([2, 16], np.float32), "qa_outputs.bias": np.zeros([2], np.float32)}
+    save_file({**tensors, **spans}, folder / "model.safetensors")
+    assert SPAN_HEAD.variable not in find_weights(folder).shapes
+    config = json.loads((folder / "config.json").read_text())
+    for architectures in (["BertForQuestionAnswering"], [], None):
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": architectures}))
+        assert find_weights(folder).shapes[SPAN_HEAD.variable] == [2, 16]
+
+
+def test_after_training_from_a_classifier_the_run_predicts_with_its_own(data, tmp_path):
+    """With the same flags, as Google's run_classifier.py does; in another folder the classifier itself predicts."""
+    folder = write_classifier(tmp_path / "model", data, ("no", "yes"), answer=0)
+    rows = [(text, "yes" if number else "maybe") for number, text in enumerate(GOOD)]
+    files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (TRAIN, PREDICT)}
+    once = settings(num_train_epochs=2.0)
+    own = custom_task("text", "kind", False)
+    carry_out(data, tmp_path / "run", folder, own, {TRAIN: files[TRAIN]}, training=once)
+    for run, labels in (("run", ["maybe", "yes"]), ("other", ["no", "yes"])):
+        carry_out(data, tmp_path / run, folder, own, {PREDICT: files[PREDICT]})
+        assert predictions(tmp_path / run)[0][2:] == labels
+
+
+def test_fine_tuning_from_fewer_layers_needs_a_flag(data, tmp_path, capsys):
+    folder = write_classifier(tmp_path / "model", data, ("entailment", "not_entailment"))
+    config = BertConfig.from_json_file(data / "model/bert_config.json")
+    deeper = tmp_path / "bert_config.json"
+    deeper.write_text(dataclasses.replace(config, num_hidden_layers=2).to_json())
+    files = {TRAIN: write_pairs(tmp_path / "train.tsv", "label", ["entailment", "not_entailment"] * 2)}
+    changes = dict(bert_config_file=str(deeper), training=settings(num_train_epochs=1.0))
+    with pytest.raises(UserError, match="has 1 layers, the model 2; .* --allow_missing_weights"):
+        carry_out(data, tmp_path / "run", folder, "RTE", files, **changes)
+    carry_out(data, tmp_path / "run", folder, "RTE", files, allow_missing_weights=True, **changes)
+    assert "left as initialised: bert/encoder/layer_1/" in capsys.readouterr().out

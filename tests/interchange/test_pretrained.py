@@ -1,0 +1,145 @@
+"""`bert_tf.from_pretrained`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.base.errors import UserError
+from tests.google_checkpoints import CONFIG, published_names, random_values, write_tf1
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNCASED = [*SPECIAL, *"the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()]
+CASED = [*SPECIAL, *"the The Cat dog sat ran a in ##s . 猫 犬 Über Ñ".split()]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def google(tmp_path):
+    folder = write_tf1(tmp_path, random_values(published_names(2)))
+    (folder / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    check = (
+        "import sys, bert_tf\n"
+        "heavy = {'tensorflow', 'keras', 'numpy', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "try: bert_tf.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True)
+
+
+def test_features_and_numbers(google):
+    bert = bert_tf.from_pretrained(google)
+    features = bert.features(["The cats sat in a dog.", "", "cat " * 20], max_seq_length=10)
+    pieces = bert.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
+    assert pieces == "[CLS] the cat ##s sat in a dog . [SEP]".split()
+    assert features["input_mask"].sum(axis=1).tolist() == [10, 2, 10]
+    assert features["input_ids"][2, -1] == bert.tokenizer.vocab["[SEP]"]
+    values = random_values(published_names(2))
+    words = values["bert/embeddings/word_embeddings"][features["input_ids"]]
+    embedded = words + values["bert/embeddings/position_embeddings"][:10]
+    embedded += values["bert/embeddings/token_type_embeddings"][0]
+    centred = embedded - embedded.mean(axis=-1, keepdims=True)
+    expected = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-12)
+    expected = expected * values["bert/embeddings/LayerNorm/gamma"] + values["bert/embeddings/LayerNorm/beta"]
+    np.testing.assert_allclose(bert.encoder.hidden_states(features)[0], expected, atol=1e-5)
+
+
+def test_what_is_there_instead_of_an_encoder_is_named(tmp_path):
+    values = random_values(published_names(2))
+    write_tf1(tmp_path, {f"model/{name}": value for name, value in values.items()})
+    (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="has no layers, only model/bert/embeddings/LayerNorm/beta, .*; name other"):
+        bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
+def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
+    values = random_values(published_names(2))
+    write_tf1(tmp_path, {name: value for name, value in values.items() if "pooler" not in name})
+    (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
+        bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
+def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
+    config, (data,) = google / "bert_config.json", google.glob("*.data*")
+    config.write_text(CONFIG.to_json().replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
+    with pytest.raises(
+        UserError, match="bert_model.ckpt: its encoder is not .* it has 2 layers, the model 1; name other"
+    ):
+        bert_tf.from_pretrained(google)
+    config.write_text(CONFIG.to_json())
+    content = data.read_bytes()
+    for damaged in (content[: len(content) // 2], bytes(99) + content[99:]):
+        data.write_bytes(damaged)
+        with pytest.raises(UserError, match="bert_model.ckpt: bert/.* cannot be read .* fetch or copy it again"):
+            bert_tf.from_pretrained(google)
+
+
+def test_casing_is_the_vocabularys(google):
+    """Uncased and cased, with ideographs and letters of other scripts, as multilingual vocabularies have them."""
+    assert bert_tf.from_pretrained(google).tokenizer.tokenize("Über 猫犬 Cat") == ["über", "猫", "犬", "cat"]
+    (google / "vocab.txt").write_text("\n".join(CASED) + "\n", encoding="utf-8")
+    cased = bert_tf.from_pretrained(google)
+    assert cased.tokenizer.tokenize("Über 猫犬 Cat cat") == ["Über", "猫", "犬", "Cat", "[UNK]"]
+    with pytest.raises(UserError, match="pieces with capital letters"):
+        bert_tf.from_pretrained(google, do_lower_case=True)
+
+
+def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
+    folder = shutil.copytree(ROOT / "tests/golden/hugging_face", tmp_path / "model")
+    with pytest.raises(UserError, match="vocab.txt does not exist"):
+        bert_tf.from_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join([*CASED, "x", "y", "Z", "w"]) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    bert = bert_tf.from_pretrained(folder)
+    assert bert.tokenizer.do_lower_case is False and bert.encoder.config.hidden_act == "gelu_exact"
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert bert_tf.from_pretrained(folder).tokenizer.do_lower_case is True
+    with pytest.raises(UserError, match="--do_lower_case=0: .* says that its text has do_lower_case=1"):
+        bert_tf.from_pretrained(folder, do_lower_case=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "length", "error", "message"),
+    [
+        ("one text", 16, TypeError, "texts='one text': must be a list of strings, even for one text"),
+        (b"bytes", 16, TypeError, "must be a list of strings"),
+        ([b"bytes"], 16, TypeError, "must be a list of strings"),
+        (["a", None], 16, TypeError, "must be a list of strings"),
+        (None, 16, TypeError, "must be a list of strings"),
+        (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
+        (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
+    ],
+)
+def test_arguments_that_are_no_texts_are_named(google, texts, length, error, message):
+    with pytest.raises(error, match=message):
+        bert_tf.from_pretrained(google).features(texts, length)
+
+
+@pytest.mark.parametrize("folder", [None, 3, b"model"])
+def test_what_is_no_path_is_named(folder):
+    with pytest.raises(TypeError, match="folder=.*: must be a path"):
+        bert_tf.from_pretrained(folder)
+
+
+def test_bad_folders(google, tmp_path):
+    (google / "vocab.txt").write_text("\n".join([*UNCASED, "one", "more"]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"has {len(UNCASED) + 2} pieces, but .* says vocab_size={CONFIG.vocab_size}"):
+        bert_tf.from_pretrained(google)
+    (google / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    values = random_values(published_names(2))
+    write_tf1(google, {name: value for name, value in values.items() if "layer_1/attention" not in name})
+    with pytest.raises(UserError, match=r"lacks bert/encoder/layer_1/.* \(10 variables in all\)"):
+        bert_tf.from_pretrained(google)
+    with pytest.raises(UserError, match="^folder=.*nowhere: there is neither"):
+        bert_tf.from_pretrained(tmp_path / "nowhere")

@@ -1,0 +1,948 @@
+"""The shell launchers: by DRY_RUN=1 where nothing has to run, else with a stand-in for the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.config import BertConfig
+from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, hosts, lamb, launchers, pretraining, squad
+from bert_tf.launch import rank as rank_wrapper
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.prepared_data import choose_prepared
+from bert_tf.memory.plan import GIB, Device
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
+RECIPE_VARIABLES = (
+    "DATA_DIR",
+    "BERT_PREP_WORKING_DIR",
+    "DATASET",
+    "RESULTS_DIR",
+    "SQUAD_DIR",
+    "VOCAB_FILE",
+    "LAUNCHER",
+    "HOSTS",
+    "DRY_RUN",
+    "ALLOW_MISSING_WEIGHTS",
+    "CONTINUE_WITH_CHANGES",
+    "PACKING",
+    "RECOMPUTE",
+    "WHOLE_WORD_MASKING",
+    "DATA_FORMAT",
+    "DEVICE",
+    "INIT_CHECKPOINT",
+    "MAX_EVAL_STEPS",
+    "MAX_HOURS",
+    "RESTARTS",
+    "CUDA_VISIBLE_DEVICES",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NUM_NODES",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch, tmp_path):
+    for name in RECIPE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def script(name, *values, **variables):
+    return subprocess.run(
+        ["bash", str(ROOT / "scripts" / f"run_{name}.sh"), *map(str, values)],
+        text=True,
+        capture_output=True,
+        env={**os.environ, **variables},
+        timeout=60,
+    )
+
+
+def dry(name, *values, **variables):
+    return script(name, *values, DRY_RUN="1", **variables)
+
+
+def values_of(output):
+    return dict(line.split(" = ", 1) for line in output.splitlines() if " = " in line)
+
+
+def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), parameters="", sha="a", lower=1):
+    for seq, pred in lengths:
+        folder = data_dir / "tfrecord" / f"lower_case_{lower}_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
+        for split in ("training", "test"):
+            (folder / split).mkdir(parents=True)
+            (folder / split / f"{dataset}_{split}_0.tfrecord").touch()
+        manifest = {
+            "arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
+            "vocab": {"size": 100, "sha256": sha},
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+# --- GPUs and launchers --------------------------------------------------------------------------
+
+
+def with_gpus(tmp_path, number):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A GPU (UUID: x)'\n" for i in range(number)))
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    return {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    "visible, number", [(None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)]
+)
+def test_visible_gpus(tmp_path, monkeypatch, visible, number):
+    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
+    assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
+
+
+def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):
+    monkeypatch.setattr(launchers, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(hosts.socket, "getaddrinfo", address_of)
+
+
+def address_of(name, port):
+    if name == "nowhere":
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def test_choice_of_launcher(monkeypatch):
+    fake_machine(monkeypatch)
+    assert launchers.choose_launcher(1, {}) == "none"
+    assert launchers.choose_launcher(2, {}) == "mpirun"
+    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert launchers.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
+    fake_machine(monkeypatch, mpi=False)
+    with pytest.raises(UserError, match="LAUNCHER=mpirun needs a Horovod with MPI"):
+        launchers.choose_launcher(2, {"LAUNCHER": "mpirun"})
+    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert launchers.choose_launcher(2, {}) == "horovodrun"
+    fake_machine(monkeypatch, tools=())
+    assert launchers.choose_launcher(2, {}) == "horovodrun"
+    for environ, expected in (
+        ({"LAUNCHER": "ssh"}, "must be one of"),
+        ({"LAUNCHER": "srun"}, "there is no srun"),
+        ({"HOSTS": "a,b"}, "HOSTS needs ssh, which is not on this machine's PATH"),
+        ({"LAUNCHER": "none"}, "num_gpus is 2"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            launchers.choose_launcher(2, environ)
+    fake_machine(monkeypatch, horovod=False)
+    assert launchers.choose_launcher(1, {}) == "none"
+    with pytest.raises(UserError, match="needs Horovod, which is not installed"):
+        launchers.choose_launcher(2, {})
+
+
+@pytest.mark.parametrize(
+    "task, expected",
+    [((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")],
+)
+def test_places_in_a_slurm_step(task, expected):
+    """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
+    number, node, local_rank = task
+    place = rank_wrapper.slurm_place(
+        {
+            "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)",
+            "SLURM_PROCID": str(number),
+            "SLURM_NODEID": str(node),
+            "SLURM_LOCALID": str(local_rank),
+            "SLURMD_NODENAME": "n",
+            "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+        }
+    )
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
+    assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
+
+
+def test_the_interface_towards_another_host():
+    """Gloo shall use it, and not the address of the host's own name."""
+    assert rank_wrapper.interface_towards("127.0.0.1") == "lo"
+    assert rank_wrapper.interface_towards("no address") == ""
+
+
+def test_srun_and_hosts_spread_ranks_over_machines():
+    environ = {"SLURM_JOB_NUM_NODES": "2"}
+    assert launchers.ranks_per_node(3, "srun", environ) == 2
+    assert launchers.ranks_per_node(3, "mpirun", environ) == 3
+    assert launchers.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+def test_launchers_are_told_the_hosts(launcher, monkeypatch):
+    answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
+    monkeypatch.setattr(launchers.subprocess, "run", lambda *_, **__: answer)
+    command = " ".join(launchers.launcher_command(launcher, 3, 2, ["NCCL_DEBUG"], {"a": 2, "b": 1}))
+    assert " -np 3 " in command and " -H a:2,b:1" in command
+    assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
+    assert " -H " not in " ".join(launchers.launcher_command(launcher, 3, 3, []))
+
+
+def test_a_host_that_does_not_share_the_results_folder(tmp_path):
+    """The launcher has made the folder of the logs; whoever does not see it sees other files."""
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
+    answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
+    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
+    assert answer.stderr.startswith(
+        f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
+    )
+
+
+def test_srun_is_told_how_many_ranks_a_machine_gets():
+    """Else it may put all of them on the first one that has enough cores."""
+    command = launchers.launcher_command("srun", 16, 8, [])
+    assert "--ntasks=16" in command and "--ntasks-per-node=8" in command
+
+
+def test_ranks_share_the_cores(monkeypatch):
+    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD", "TF_ENABLE_ONEDNN_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
+    assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
+    assert on_cpu["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+
+
+# --- Which data ----------------------------------------------------------------------------------
+
+LENGTHS = [(128, 20), (512, 80)]
+
+
+def test_the_only_dataset_is_found(tmp_path):
+    prepare(tmp_path, "sample")
+    prepare(tmp_path, "half", lengths=[(128, 20)])
+    chosen = choose_prepared(tmp_path, None, LENGTHS)
+    assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
+
+
+def test_several_datasets_need_a_name(tmp_path):
+    prepare(tmp_path, "sample")
+    prepare(tmp_path, "wikicorpus_en")
+    with pytest.raises(
+        UserError,
+        match=r"2 sets of data are prepared .* \(sample as records and wikicorpus_en as records\): choose by DATASET=",
+    ):
+        choose_prepared(tmp_path, None, LENGTHS)
+    assert choose_prepared(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
+
+
+def test_errors_list_what_was_found(tmp_path):
+    with pytest.raises(UserError, match="found below .*: nothing"):
+        choose_prepared(tmp_path, None, LENGTHS)
+    prepare(tmp_path, "sample", lengths=[(128, 20)])
+    (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"):
+        choose_prepared(tmp_path, "sample", LENGTHS)
+
+
+def test_both_phases_need_one_vocabulary(tmp_path):
+    prepare(tmp_path, lengths=[(128, 20)], sha="a")
+    prepare(tmp_path, lengths=[(512, 80)], sha="b")
+    with pytest.raises(UserError, match="one vocabulary"):
+        choose_prepared(tmp_path, None, LENGTHS)
+
+
+def test_one_dataset_prepared_twice(tmp_path):
+    prepare(tmp_path)
+    prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
+    with pytest.raises(
+        UserError, match=r"2 sets of data are prepared .*\(sample as records\): choose .* or move the folders"
+    ):
+        choose_prepared(tmp_path, None, LENGTHS)
+
+
+def prepare_tokens(data_dir, dataset="sample", sha="a"):
+    folder = data_dir / "tokens" / "lower_case_1" / dataset
+    for split in ("training", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / f"{dataset}_{split}_0.tokens").touch()
+    manifest = {"arguments": {"do_lower_case": 1}, "vocab": {"size": 100, "sha256": sha}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_token_files_serve_both_phases(tmp_path):
+    folder = prepare_tokens(tmp_path / "data")
+    prepare(tmp_path / "data", lengths=[(128, 20)])
+    assert [item.folder for item in choose_prepared(tmp_path / "data", None, LENGTHS)] == [folder, folder]
+    answer = dry("pretraining_lamb", *SMALL, RESULTS_DIR=str(tmp_path / "run"), DATA_DIR=str(tmp_path / "data"))
+    assert values_of(answer.stdout)["data_format"] == "tokens", answer.stdout
+    with pytest.raises(UserError, match=r"as records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"):
+        choose_prepared(tmp_path / "data", None, LENGTHS, "records")
+
+
+def test_records_and_token_files_of_a_dataset_need_a_choice(tmp_path):
+    prepare(tmp_path)
+    folder = prepare_tokens(tmp_path)
+    with pytest.raises(
+        UserError, match=r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records|tokens"
+    ):
+        choose_prepared(tmp_path, None, LENGTHS)
+    assert [item.lengths for item in choose_prepared(tmp_path, None, LENGTHS, "records")] == LENGTHS
+    assert choose_prepared(tmp_path, None, LENGTHS, "tokens")[1].training == folder / "training"
+    with pytest.raises(UserError, match="DATA_FORMAT=text: must be records or tokens"):
+        choose_prepared(tmp_path, None, LENGTHS, "text")
+
+
+def test_dry_run_says_what_a_real_run_would_stop_with(tmp_path):
+    answer = dry("pretraining_lamb", *SMALL)
+    assert answer.returncode == 0
+    assert "note: a real run would stop here: no dataset is prepared" in answer.stdout
+    prepare(tmp_path / "data")
+    answer = dry("pretraining_lamb", *SMALL, RESULTS_DIR=str(tmp_path / "run"))
+    assert values_of(answer.stdout)["dataset"] == "sample"
+    assert "note" not in answer.stdout
+    assert not (tmp_path / "run").exists()
+
+
+# --- Running -------------------------------------------------------------------------------------
+
+STAND_IN = """
+import json, os, pathlib, sys
+flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if "=" in argument)
+folder = pathlib.Path(flags["model_dir"])
+folder.mkdir(parents=True, exist_ok=True)
+print("working on", folder.name)
+with open(folder.parent / "calls.jsonl", "a") as file:
+    file.write(json.dumps(sys.argv) + "\\n")
+code = int(os.environ.get("STAND_IN_CODE_" + folder.name, "0"))
+if code == 0:
+    (folder / "config.json").write_text("{}")
+    (folder / "checkpoints" / ("ckpt-%08d" % int(flags["num_train_steps"]))).mkdir(parents=True, exist_ok=True)
+    if "eval_files" in flags:
+        (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A checkout whose programs do nothing but leave traces, with prepared data."""
+    for program in ("run_pretraining.py", "run_squad.py"):
+        (tmp_path / program).write_text(STAND_IN)
+    monkeypatch.setattr(environment, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(pretraining, "write_joint_report", lambda *_: None)
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
+    prepare(tmp_path / "data")
+    return tmp_path
+
+
+def calls(checkout):
+    file = checkout / "run" / "calls.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def launch(*typed):
+    return lamb.launch(typed or SMALL, LaunchEnvironment(os.environ))
+
+
+def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
+    assert launch() == 0
+    first, second = calls(checkout)
+    flags = dict(argument[2:].split("=", 1) for argument in second[1:])
+    assert flags["init_checkpoint"] == str(checkout / "run" / "phase_1")
+    assert flags["num_train_steps"] == "2" and flags["max_seq_length"] == "512"
+    assert flags["enable_xla"] == "false" and flags["learning_rate"] == "0.001"
+    assert "--use_horovod" not in first
+    assert "working on phase_1" in capfd.readouterr().out
+    assert list((checkout / "run/phase_1/logs").glob("*/rank_0.log"))[0].read_text() == "working on phase_1\n"
+    assert launch() == 0
+    assert len(calls(checkout)) == 2
+    assert "phase 1: finished already" in capfd.readouterr().out
+
+
+def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    monkeypatch.setenv("INIT_CHECKPOINT", "google/bert_model.ckpt")
+    (checkout / "google").mkdir()
+    (checkout / "google/bert_model.ckpt.index").touch()
+    assert launch() == 0
+    starts = [dict(argument[2:].split("=", 1) for argument in call[1:])["init_checkpoint"] for call in calls(checkout)]
+    assert starts == [os.path.abspath("google/bert_model.ckpt"), str(checkout / "run" / "phase_1")]
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    with pytest.raises(UserError, match="init_checkpoint: '.*google/bert_model.ckpt' there, None now"):
+        launch()
+
+
+def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
+    monkeypatch.setenv("PACKING", "1")
+    assert launch() == 0
+    assert all("--packing" in call for call in calls(checkout))
+    monkeypatch.delenv("PACKING")
+    with pytest.raises(UserError, match="packing: True there, None now"):
+        launch()
+
+
+def test_missing_weights_are_allowed_by_a_variable(checkout, monkeypatch):
+    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
+    assert launch() == 0
+    assert all("--allow_missing_weights" in call for call in calls(checkout))
+
+
+def test_adam_runs_in_one_phase(checkout):
+    typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
+    assert adam.launch(typed, LaunchEnvironment(os.environ)) == 0
+    (flags,) = (dict(argument[2:].split("=", 1) for argument in call[1:]) for call in calls(checkout))
+    assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
+    assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
+
+
+def test_a_failing_phase_ends_the_script_with_its_code(checkout, monkeypatch):
+    monkeypatch.setenv("STAND_IN_CODE_phase_1", "41")
+    assert launch() == 41
+    assert len(calls(checkout)) == 1
+    monkeypatch.delenv("STAND_IN_CODE_phase_1")
+    assert launch() == 0
+    assert len(calls(checkout)) == 3
+
+
+def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
+    assert launch() == 0
+    changed = [*SMALL[:3], "2e-3", *SMALL[4:]]
+    with pytest.raises(UserError, match="learning_rate_phase1: 0.001 there, 0.002 now"):
+        launch(*changed)
+    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert launch(*changed) == 0
+    assert "--continue_with_changes" in calls(checkout)[-1]
+
+
+def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(checkout):
+    """The accumulation argument then holds the rank's sequences in an update."""
+    assert launch("auto", "auto", *SMALL[2:12], "4", "4", "tiny") == 0
+    for call in calls(checkout):
+        assert "--train_batch_size=auto" in call and "--global_batch_size=4" in call
+        assert not any(flag.startswith("--num_accumulation_steps") for flag in call)
+
+
+def test_a_batch_size_to_be_found_is_refused_with_packing(checkout, monkeypatch):
+    monkeypatch.setenv("PACKING", "1")
+    with pytest.raises(UserError, match="batch size auto and packing .* give the size as a number"):
+        launch("4", "auto", *SMALL[2:])
+    assert not calls(checkout)
+
+
+def test_switches_of_the_programs_are_passed_on(checkout, monkeypatch):
+    assert launch() == 0
+    monkeypatch.setenv("RECOMPUTE", "1")
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert launch() == 0
+    assert ["--recompute" in call for call in calls(checkout)] == [False, False, True]
+
+
+def test_phases_one_by_one(checkout):
+    with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
+        lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2")
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_1") == 0
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
+    folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
+    assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2"]
+
+
+def test_the_plan_of_phase_2_says_what_it_starts_from_and_a_dry_run_that_it_cannot_yet(checkout, monkeypatch, capfd):
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
+    shown = capfd.readouterr().out
+    assert values_of(shown)["init_checkpoint"] == str(checkout / "run/phase_1")
+    assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
+
+
+@pytest.mark.parametrize("name", ["plan.json", "report.html"])
+def test_files_of_others_in_the_results_folder_stay(checkout, name):
+    file = checkout / "run" / name
+    file.parent.mkdir()
+    file.write_text("<!DOCTYPE html>mine")
+    with pytest.raises(
+        UserError, match=f"^{file} is a file that this program has not written, so it is not overwritten"
+    ):
+        launch()
+    assert [path.name for path in file.parent.iterdir()] == [name] and file.read_text() == "<!DOCTYPE html>mine"
+
+
+def test_no_room_for_results(checkout, monkeypatch):
+    (checkout / "file").write_text("")
+    monkeypatch.setenv("RESULTS_DIR", str(checkout / "file" / "run"))
+    with pytest.raises(
+        UserError, match=f"RESULTS_DIR={checkout}/file/run: {checkout}/file is a file, and must be a folder"
+    ):
+        launch()
+
+
+def test_without_a_test_split_there_is_training_and_no_evaluation(checkout, capfd):
+    for file in (checkout / "data").glob("tfrecord/*/*/test/*"):
+        file.unlink()
+    assert launch() == 0
+    assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
+    assert not any("eval" in flag.split("=")[0] for call in calls(checkout) for flag in call if "batch" not in flag)
+    assert launch() == 0
+    assert len(calls(checkout)) == 2, "phases are finished by their checkpoints"
+
+
+def test_a_phase_killed_in_its_evaluation_is_evaluated_and_the_next_one_may_begin(checkout):
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_1") == 0
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
+    assert launch() == 0
+    folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
+    assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2", "phase_1"]
+
+
+def test_a_phase_that_has_not_reached_its_end_goes_on(checkout):
+    assert launch() == 0
+    (checkout / "run/phase_1/checkpoints/ckpt-00000018").rename(checkout / "run/phase_1/checkpoints/ckpt-00000017")
+    assert launch() == 0
+    assert len(calls(checkout)) == 3
+
+
+@pytest.mark.parametrize("steps", ["7", "0"])
+def test_the_size_of_the_evaluation_is_passed_on(checkout, monkeypatch, steps):
+    monkeypatch.setenv("MAX_EVAL_STEPS", steps)
+    assert launch() == 0
+    assert all(f"--max_eval_steps={steps}" in call for call in calls(checkout))
+
+
+def test_restarts_and_hours_are_shown_and_the_hours_of_all_phases_passed_on(checkout, monkeypatch, capfd):
+    monkeypatch.setenv("RESTARTS", "3")
+    monkeypatch.setenv("MAX_HOURS", "1.5")
+    assert launch() == 0
+    shown = values_of(capfd.readouterr().out)
+    assert (shown["restarts"], shown["max_hours"]) == ("3", "1.5")
+    hours = [float(flag.split("=")[1]) for call in calls(checkout) for flag in call if flag.startswith("--max_hours")]
+    assert len(hours) == 2 and 1.4 < hours[1] <= hours[0] <= 1.5
+
+
+@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES", "ALLOW_MISSING_WEIGHTS"])
+def test_switches_are_on_off_or_refused_by_name(name):
+    for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
+        assert LaunchEnvironment({name: text}).is_set(name) is expected
+    for text in ("maybe", "off", "2", " 1"):
+        with pytest.raises(UserError, match=f"{name}={text}: must be 1, 0, true, false, yes or no"):
+            LaunchEnvironment({name: text})
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        ({"MAX_EVAL_STEPS": "1_0"}, "MAX_EVAL_STEPS=1_0: must be a whole number"),
+        ({"MAX_EVAL_STEPS": "-1"}, "MAX_EVAL_STEPS=-1: must not be negative"),
+        ({"RESTARTS": "yes"}, "RESTARTS=yes: must be a whole number"),
+        ({"MAX_HOURS": "0"}, "MAX_HOURS=0: must be positive and at most 100000"),
+        ({"MAX_HOURS": "1:30"}, "MAX_HOURS=1:30: must be a number"),
+        ({"DEVICE": "tpu"}, "DEVICE=tpu: must be auto or cpu"),
+    ],
+)
+def test_other_variables_are_refused_by_name(variables, words):
+    with pytest.raises(UserError, match=words):
+        LaunchEnvironment(variables)
+
+
+def test_the_cpu_can_be_asked_for_where_there_are_gpus(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", with_gpus(checkout, 2)["PATH"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("DEVICE", "cpu")
+    assert LaunchEnvironment(os.environ).num_gpus == 0
+    assert launch() == 0
+    assert all("--device=cpu" in call for call in calls(checkout))
+
+
+def test_a_start_that_was_refused_does_not_bind_the_next_one(checkout, monkeypatch):
+    """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
+    monkeypatch.setenv("INIT_CHECKPOINT", str(checkout / "gogle"))
+    with pytest.raises(UserError, match="INIT_CHECKPOINT=.*gogle: there is no checkpoint"):
+        launch()
+    (checkout / "gogle").mkdir()
+    (checkout / "gogle/bert_model.ckpt.index").touch()
+    monkeypatch.setenv("STAND_IN_CODE_phase_1", "2")
+    assert launch() == 2
+    (checkout / "gogle/bert_model.ckpt.index").rename(checkout / "gogle/model.safetensors")
+    assert launch() == 2
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    monkeypatch.delenv("STAND_IN_CODE_phase_1")
+    assert launch() == 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", '"x"', "{"])
+def test_a_damaged_plan_is_named(checkout, content):
+    assert launch() == 0
+    (checkout / "run/plan.json").write_text(content)
+    with pytest.raises(UserError, match="plan.json (is|holds) .*; delete it"):
+        launch()
+
+
+def test_without_tensorflow(checkout, monkeypatch):
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="scripts/setup.sh"):
+        launch()
+
+
+# --- SQuAD ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def questions(checkout, monkeypatch):
+    for version in ("1.1", "2.0"):
+        for split in ("train", "dev"):
+            (checkout / f"{split}-v{version}.json").write_text("{}")
+    (checkout / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *map(str, range(45))]) + "\n")
+    (checkout / "tiny").mkdir()
+    (checkout / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
+    (checkout / "tiny/bert_model.ckpt.index").write_text("")
+    monkeypatch.setenv("SQUAD_DIR", str(checkout))
+    return checkout
+
+
+def squad_flags(checkpoint, model="tiny", version="1.1"):
+    typed = ["4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"]
+    return squad.training_flags(squad.make_call("squad", squad.ARGUMENTS, typed, LaunchEnvironment(os.environ)))
+
+
+def test_squad_flags(questions):
+    flags = squad_flags(questions / "tiny/bert_model.ckpt", version="2.0")
+    assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
+    assert flags["train_file"] == questions / "train-v2.0.json"
+    assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
+
+
+def test_squad_inference(questions, monkeypatch):
+    commands = []
+    monkeypatch.setattr(finetuning, "train", lambda what, job, _: commands.append(job.command) or 0)
+    typed = [str(questions / "tiny/bert_model.ckpt"), "4", "fp32", "false", "128", "64", "tiny", "2.0"]
+    assert squad.launch_inference(typed, LaunchEnvironment(os.environ)) == 0
+    flags = dict(argument[2:].split("=", 1) for argument in commands[0][2:])
+    assert flags["mode"] == "predict" and "train_file" not in flags
+    assert flags["init_checkpoint"] == typed[0] and flags["predict_file"] == str(questions / "dev-v2.0.json")
+    assert (flags["predict_batch_size"], flags["doc_stride"], flags["version_2_with_negative"]) == ("4", "64", "true")
+    with pytest.raises(UserError, match=r"bert_model \(position 7\) is base"):
+        squad.launch_inference([*typed[:6], "base"], LaunchEnvironment(os.environ))
+    with pytest.raises(UserError, match=r"checkpoint \(position 1\) is 'absent'"):
+        squad.launch_inference(["absent"], LaunchEnvironment(os.environ))
+
+
+def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
+    """Without arguments all that fits is measured; what is typed is measured alone."""
+    monkeypatch.setenv("DRY_RUN", "1")
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    here = LaunchEnvironment({**os.environ, "DEVICE": "cpu"})
+    assert finetune_benchmark.launch_train([], here) == 0
+    sweep = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert_model")]
+    assert any("batch_size 8" in line and "base" in line for line in sweep)
+    assert not any("large" in line and "batch_size 64" in line for line in sweep)
+    assert finetune_benchmark.launch_inference(["base", "2", "fp32", "false"], here) == 0
+    assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"num_gpu \(position 2\) is '0'"):
+        finetune_benchmark.launch_train(["base", "0"], here)
+
+
+def test_the_checkpoint_must_be_the_model(questions):
+    with pytest.raises(UserError, match="bert_model .* is base, 12 layers of 768, but .* 2 layers of 128"):
+        squad_flags(questions / "tiny/bert_model.ckpt", model="base")
+    with pytest.raises(UserError, match="checkpoint .* neither such a folder"):
+        squad_flags(questions / "absent.ckpt")
+
+
+def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
+    folder = questions / "theirs"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
+    assert squad_flags(folder)["init_checkpoint"] == folder
+    with pytest.raises(
+        UserError, match="bert_model .* is base, 12 layers of 768, but .*config.json .* 2 layers of 128"
+    ):
+        squad_flags(folder, model="base")
+    (folder / "config.json").unlink()
+    with pytest.raises(
+        UserError, match="bert_config.json cannot be read .*; name the folder in which it lies .* that is phase_2"
+    ):
+        squad_flags(folder)
+
+
+def test_random_weights_need_a_vocabulary(questions, monkeypatch):
+    with pytest.raises(UserError, match="VOCAB_FILE"):
+        squad_flags("none")
+    monkeypatch.setenv("VOCAB_FILE", os.devnull)
+    with pytest.raises(UserError, match="/dev/null is not a file; set VOCAB_FILE"):
+        squad_flags("none")
+    monkeypatch.setenv("VOCAB_FILE", str(questions / "vocab.txt"))
+    flags = squad_flags("none")
+    assert "init_checkpoint" not in flags
+    assert BertConfig.from_json_file(flags["bert_config_file"]) == BertConfig.preset("tiny", 50)
+    squad_flags("none")  # replaces its own file
+    flags["bert_config_file"].write_text('{"hidden_size": 128, "directionality": "bidi"}')
+    with pytest.raises(UserError, match="bert_config.json is a file that this program has not written"):
+        squad_flags("none")
+
+
+def test_missing_questions(questions):
+    (questions / "dev-v1.1.json").unlink()
+    with pytest.raises(UserError, match="dev-v1.1.json does not exist; download it"):
+        squad_flags(questions / "tiny")
+    (questions / "dev-v1.1.json").mkdir()
+    with pytest.raises(UserError, match="dev-v1.1.json is not a file; download it"):
+        squad_flags(questions / "tiny")
+
+
+# --- Ranks ---------------------------------------------------------------------------------------
+
+
+def run_job(tmp_path, program, num_ranks=1, launcher="none"):
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    return launchers.run(launchers.Job([sys.executable, str(file)], num_ranks, 0, launcher, tmp_path / "logs"))
+
+
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
+    """One in a process of its own; the program's argument is where it may leave files."""
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    code = (
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
+        f"[sys.executable, {str(file)!r}, {str(tmp_path / 'process_')!r}], {num_ranks}, 0, {launcher!r}, "
+        f"pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def test_a_rank_that_is_killed(tmp_path, capfd):
+    assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
+    assert "here" in capfd.readouterr().out
+
+
+def test_a_program_that_cannot_be_started(tmp_path, capfd):
+    missing = launchers.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")
+    assert launchers.run(missing) != 0
+    assert "absent" in capfd.readouterr().err
+
+
+def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
+    process = start_launcher(
+        tmp_path,
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n",
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == STOPPED_EXIT_CODE
+
+
+def test_ranks_end_with_the_launcher(tmp_path):
+    process = start_launcher(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    rank = process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+    wait_for(lambda: rank_wrapper._state(rank) in ("", "Z"))
+
+
+def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
+    """Then the kernel has nobody to tell it about; on a busy machine there is time for that."""
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    child = rank_wrapper.start_child(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
+    assert child.wait(timeout=30) == 137
+
+
+RANKS_PROGRAM = """
+import os, sys, time
+import horovod.tensorflow as hvd
+import tensorflow as tf
+from bert_tf.ranks.connect import connect
+connect(use_horovod=True)
+total = hvd.allreduce(tf.constant(float(hvd.rank() + 1)), op=hvd.Sum).numpy()
+print("total", total, "of", hvd.size(), flush=True)
+if hvd.rank() == 1:
+    print("rank 1 gives up", flush=True)
+    os._exit(7)
+"""
+
+
+def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tmp_path, capfd):
+    noise = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1732.5 17 device_compiler.h:186] Compiled cluster using XLA!  This line is logged at most once\n"
+        "2026-11-23 19:06:53.879829: E external/local_xla/xla/stream_executor/stream_executor_internal.h:177] "
+        "SetPriority unimplemented for this stream.\n"
+    )
+    said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
+    assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
+    assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+
+
+@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
+def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
+    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
+    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
+    (tmp_path / "launcher.log").write_text(
+        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+    )
+    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, received) == code
+    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
+
+
+def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOSTS", "a:1,b:1")
+    (tmp_path / "launcher.log").write_text(
+        "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
+        + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
+        + "RuntimeError: could not connect to some hosts via ssh\n"
+    )
+    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, []) == 1
+    assert capsys.readouterr().err == (
+        "horovodrun ended with code 1:\n  ssh not successful for host a:\n  ssh: Could not resolve hostname a\n"
+        "  RuntimeError: could not connect to some hosts via ssh\n"
+        "'bash scripts/doctor.sh --hosts a:1,b:1' says what keeps ranks from starting there\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "code, log, is_said",
+    [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],
+)
+def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
+    (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
+    (tmp_path / "rank_0.log").write_text(log)
+    assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
+    assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
+
+
+WAITING_PROGRAM = """
+import os, sys, time
+rank = os.environ["HOROVOD_RANK"]
+open(sys.argv[1] + rank, "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("code, is_failure", [(0, False), (STOPPED_EXIT_CODE, False), (3, True)])
+def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path), "1", "sh", "-c", f"exit {code}"]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == code
+    assert (tmp_path / rank_wrapper.FAILED).exists() == is_failure
+
+
+def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.01)
+    monkeypatch.setattr(rank_wrapper, "WAIT_AFTER_FAILURE_SECS", 0.01)
+    (tmp_path / rank_wrapper.FAILED).touch()
+    with subprocess.Popen(["sleep", "100"]) as child:
+        rank_wrapper._watch(child, tmp_path, rank_wrapper.ForwardedSignals(()))
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.05)
+    with open(tmp_path / "log", "wb", buffering=0) as log:
+        with subprocess.Popen(["sleep", "0.5"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
+            rank_wrapper._end_stopped(child, "rank 1 on a", log)
+            assert child.wait() == 0
+        with subprocess.Popen(["sleep", "100"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            rank_wrapper._end_stopped(child, "rank 1 on b", log)
+            assert child.wait() == -signal.SIGKILL
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
+
+
+def wait_for(condition):
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def processes_of(tmp_path):
+    """Those that still run and have the folder in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(tmp_path) in (entry / "cmdline").read_text() and rank_wrapper._state(entry.name) not in ("", "Z"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment, number",
+    [
+        ("at once", signal.SIGTERM),
+        pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.long),
+        pytest.param("one rank", signal.SIGTERM, marks=pytest.mark.long),
+        ("both ranks", signal.SIGUSR1),
+    ],
+)
+def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, moment, number):
+    pytest.importorskip("horovod.tensorflow")
+    process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
+    if moment == "at once":
+        wait_for(lambda: (tmp_path / "logs/launcher.log").exists())
+    elif moment == "launcher":
+        wait_for(lambda: len(processes_of(tmp_path)) > 1)
+    else:
+        wanted = 1 if moment == "one rank" else 2
+        wait_for(lambda: len(list(tmp_path.glob("process_*"))) >= wanted)
+    process.send_signal(number)
+    assert process.wait(timeout=300) == STOPPED_EXIT_CODE
+    wait_for(lambda: not processes_of(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["launcher", "both ranks"])
+def test_a_killed_launcher_leaves_no_orphans(tmp_path, moment):
+    pytest.importorskip("horovod.tensorflow")
+    process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
+    if moment == "launcher":
+        wait_for(lambda: len(processes_of(tmp_path)) > 1)
+    else:
+        wait_for(lambda: len(list(tmp_path.glob("process_*"))) == 2)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_of(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+def test_two_ranks(tmp_path, capfd, monkeypatch, launcher):
+    pytest.importorskip("horovod.tensorflow")
+    if launcher == "mpirun" and not (launchers.horovod_has_mpi() and launchers.shutil.which("mpirun")):
+        pytest.skip("Horovod without MPI")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
+    assert not list((tmp_path / "logs").glob("*.here")), "left by ranks that waited for each other"
+    shown = capfd.readouterr()
+    assert "total 3.0 of 2" in shown.out
+    assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
+
+
+def test_a_signal_before_the_program_can_note_it_is_a_stop_too(tmp_path):
+    process = start_launcher(tmp_path, "import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
+    assert process.stdout.readline() == "starting\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=30) == STOPPED_EXIT_CODE

@@ -1,0 +1,470 @@
+"""What people type: good and bad calls of all launchers with positional arguments, as DRY_RUN=1 answers them.
+
+run.sub, which takes variables only, has its table in test_run_sub.py; data_download.sh and those of docker in
+tests/prepare/test_data_download.py and tests/scripts/test_docker.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.launch import finetune_benchmark
+from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import main as launch
+from bert_tf.memory.plan import GIB, Device
+from tests.launch.test_launch import RECIPE_VARIABLES, fake_machine, prepare, values_of, with_gpus
+
+ROOT = Path(__file__).resolve().parents[2]
+WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
+
+# The documents' own commands, which are also the defaults.
+LAMB = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large"
+ADAM = "16 8 1e-4 fp16 true 8 10000 1144000 5000 large 1 512 80"
+SQUAD = f"10 5e-6 fp16 true 10 384 128 large 1.1 {WEIGHTS} 1.1"
+GLUE = f"MRPC 16 3e-6 fp16 true 8 128 64 large 3.0 0.1 {WEIGHTS}"
+SQUAD_INFERENCE = "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad 8 fp16 true 384 128 large 1.1"
+GLUE_INFERENCE = "MRPC results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue 16 fp16 true 128 64 large"
+DEFAULTS = {
+    "pretraining_lamb": LAMB,
+    "pretraining_lamb_phase1": LAMB,
+    "pretraining_lamb_phase2": LAMB,
+    "pretraining_adam": ADAM,
+    "squad": SQUAD,
+    "glue": GLUE,
+    "squad_inference": SQUAD_INFERENCE,
+    "glue_inference": GLUE_INFERENCE,
+}
+# A short run, of two ranks.
+SMALL = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny"
+
+
+def first(number, text):
+    return " ".join(text.split()[:number])
+
+
+def without(position, text):
+    words = text.split()
+    return " ".join(words[: position - 1] + words[position:])
+
+
+# Script, what is typed, variables -> lines that are shown ("; " between them).
+GOOD = [
+    ("pretraining_lamb", LAMB, "", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768"),
+    ("pretraining_lamb", LAMB, "", "effective_learning_rate_phase1 = 0.006; effective_learning_rate_phase2 = 0.004"),
+    ("pretraining_lamb", LAMB, "", "updates_phase1 = 7038; updates_phase2 = 1564; sequences_in_all = 512491520"),
+    ("pretraining_lamb", "32 4", "", "train_batch_size_phase1 = 32; eval_batch_size = 8 (default)"),
+    ("pretraining_lamb", first(7, LAMB), "", "use_xla = true; num_gpus = 8 (default)"),
+    ("pretraining_lamb", first(14, LAMB), "", "num_accumulation_steps_phase2 = 512; bert_model = large (default)"),
+    ("pretraining_lamb", first(10, LAMB) + " 8341", "", "updates_phase1 = 7506; updates_phase2 = 1668"),
+    (
+        "pretraining_lamb",
+        SMALL.replace("4 2 2", "auto auto 2"),
+        "",
+        "global_batch_size_phase1 = 2; updates_phase1 = 18",
+    ),
+    ("pretraining_lamb", SMALL, "", "updates_phase1 = 18; dataset = sample; data_format = records; launcher = mpirun"),
+    ("pretraining_lamb", SMALL, "LAUNCHER=horovodrun", "launcher = horovodrun"),
+    ("pretraining_lamb", SMALL, "LAUNCHER=srun", "launcher = srun"),
+    ("pretraining_lamb", SMALL, "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2", "launcher = srun"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1", "launcher = mpirun"),
+    ("pretraining_lamb", SMALL, "HOSTS=a,b LAUNCHER=horovodrun", "launcher = horovodrun"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 SLURM_JOB_ID=7", "launcher = mpirun"),
+    ("pretraining_lamb", SMALL.replace(" 2 1 1 20", " 1 1 1 20"), "", "num_gpus = 1; launcher = none"),
+    ("pretraining_lamb", SMALL, "RESTARTS=3 MAX_HOURS=1.5", "restarts = 3; max_hours = 1.5"),
+    ("pretraining_lamb", SMALL, "DATASET=SAMPLE PACKING=yes", "dataset = sample; packing = true"),
+    ("pretraining_lamb", SMALL, "RESULTS_DIR=/x/y", "results_dir = /x/y"),
+    ("pretraining_lamb", SMALL.replace("fp32", "bf16"), "", "precision = bf16"),
+    (
+        "pretraining_lamb",
+        SMALL.replace("fp32", "tf32").replace("tiny", "mini"),
+        "",
+        "precision = tf32; bert_model = mini",
+    ),
+    ("pretraining_lamb", SMALL.replace("tiny", "base"), "", "bert_model = base"),
+    ("pretraining_lamb_phase1", LAMB, "", "updates_phase2 = 1564"),
+    ("pretraining_lamb_phase1", SMALL.replace(" 20 ", " 9 "), "", "updates_phase1 = 8"),
+    ("pretraining_lamb_phase2", LAMB, "", "updates_phase1 = 7038"),
+    ("pretraining_adam", ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),
+    ("pretraining_adam", first(11, ADAM) + " 128 20", "", "max_seq_length = 128; max_predictions_per_seq = 20"),
+    ("squad", SQUAD, "", "global_batch_size = 100; effective_learning_rate = 5e-05; epochs = 1.1"),
+    ("squad", first(5, SQUAD) + " 384 380", "", "doc_stride = 380"),
+    ("squad", SQUAD.replace(" 1.1 ", " 2.0 "), "SQUAD_DIR=/x", "squad_version = 2.0; squad_dir = /x"),
+    ("squad_inference", f"{WEIGHTS} 4 bf16 false 384 128 base 2.0", "", "batch_size = 4; bert_model = base"),
+    ("glue", GLUE, "", "global_batch_size = 128; warmup_proportion = 0.1"),
+    ("glue", "sst-2 16 3e-6 fp16 true 4", "", "task_name = sst-2; global_batch_size = 64"),
+    ("glue_inference", "CoLA some/checkpoint 8", "", "task_name = CoLA; batch_size = 8; precision = fp16 (default)"),
+    ("finetune_train_benchmark", "large 8 4 fp16 true", "", "num_gpu = 8"),
+    ("finetune_train_benchmark", "base", "", "batch_size = 8 (default)"),
+    ("finetune_inference_benchmark", "large 8 fp16 true", "", "batch_size = 8"),
+]
+for name, typed in DEFAULTS.items():
+    shown = "; ".join(
+        f"{argument.name} = {text} (default)" for argument, text in zip(LAUNCHERS[name].arguments, typed.split())
+    )
+    GOOD.append((name, "", "", shown))
+    GOOD.append((name, typed, "", shown.replace(" (default)", "")))
+
+# What NVIDIA's scripts of the same name for other frameworks are called with.
+TF2_SQUAD = "8 8 5e-6 fp16 true large 1.1 2"
+PYTORCH_SQUAD = "/workspace/checkpoints/bert_uncased.pt 2.0 24 3e-5 fp16 8 42"
+PYTORCH_PRETRAINING = "8192 6e-3 fp16 8 0.2843 7038 200 false"
+
+# Script, what is typed, variables -> part of the one line that refuses it.
+BAD = [
+    ("pretraining_lamb", without(8, LAMB), "", "num_gpus seems to be missing (position 8)"),
+    (
+        "pretraining_lamb",
+        LAMB + " more",
+        "",
+        "16 arguments, but there are 15: train_batch_size_phase1 .* begins with 'more'",
+    ),
+    ("pretraining_lamb", "0", "", "train_batch_size_phase1 (position 1) is '0': must be a whole number of at least 1"),
+    ("pretraining_lamb", "6_4", "", "train_batch_size_phase1 (position 1) is '6_4'"),
+    ("pretraining_lamb", "64.0", "", "train_batch_size_phase1 (position 1) is '64.0'"),
+    ("pretraining_lamb", "64 8 x", "", "eval_batch_size (position 3) is 'x'"),
+    ("pretraining_lamb", "64 8 8 -1", "", "learning_rate_phase1 (position 4) is '-1': must be a number above 0"),
+    (
+        "pretraining_lamb",
+        "64 8 8 101",
+        "",
+        "learning_rate_phase1 (position 4) is '101': must be a number above 0, and at most 100",
+    ),
+    ("pretraining_lamb", "64 8 8 1e-4 nan", "", "learning_rate_phase2 (position 5) is 'nan'"),
+    (
+        "pretraining_lamb",
+        first(5, LAMB) + " fp8",
+        "",
+        "precision (position 6) is 'fp8': must be one of fp32, tf32, fp16, bf16",
+    ),
+    ("pretraining_lamb", first(6, LAMB) + " yes", "", "use_xla (position 7) is 'yes': must be one of true, false"),
+    ("pretraining_lamb", first(7, LAMB) + " 1.5", "", "num_gpus (position 8) is '1.5'"),
+    ("pretraining_lamb", first(7, LAMB) + " 0", "", "num_gpus (position 8) is '0'"),
+    ("pretraining_lamb", "1 1 8 1e-3 1e-3 fp16 true 999999 0 0 9999 1 1 1", "", "num_gpus is 999999, but at most"),
+    ("pretraining_lamb", first(7, LAMB) + " 2000 200 7820 100", "", "phase 1: 16,384,000 sequences in an update"),
+    (
+        "pretraining_lamb",
+        "8 100000000",
+        "",
+        "phase 2: 409,600,000,000 sequences in an update .*make one of these smaller",
+    ),
+    (
+        "pretraining_lamb",
+        first(8, LAMB) + " 8000",
+        "",
+        "warmup_steps_phase1 (position 9) is 8000: must be at most .* 7038",
+    ),
+    ("pretraining_lamb", first(9, LAMB) + " 1565", "", "warmup_steps_phase2 (position 10) is 1565"),
+    ("pretraining_lamb", first(8, LAMB) + " 0 0 9", "", "train_steps (position 11) is 9: phase 2 would have no update"),
+    (
+        "pretraining_lamb",
+        first(14, LAMB) + " huge",
+        "",
+        "bert_model (position 15) is 'huge': must be one of large, base",
+    ),
+    (
+        "pretraining_lamb",
+        "large " + first(14, LAMB),
+        "",
+        "'large' is a value of bert_model (position 15), and there are 14",
+    ),
+    (
+        "pretraining_lamb",
+        first(8, LAMB) + " large",
+        "",
+        "is a value of bert_model (position 15), and there are 6 value(s) missing",
+    ),
+    ("pretraining_lamb", without(1, LAMB), "", "num_gpus seems to be missing"),
+    (
+        "pretraining_lamb",
+        without(3, first(13, LAMB)),
+        "",
+        "'fp16' is a value of precision (position 6), and there are 1 .*missing",
+    ),
+    ("pretraining_lamb", PYTORCH_PRETRAINING, "", "'fp16' is a value of precision .*: train_batch_size_phase1 train"),
+    ("pretraining_lamb", SMALL, "DRY_RUN=maybe", "DRY_RUN=maybe: must be 1, 0, true"),
+    ("pretraining_lamb", SMALL, "DEVICE=tpu", "DEVICE=tpu: must be auto or cpu"),
+    ("pretraining_lamb", SMALL, "RESTARTS=many", "RESTARTS=many: must be a whole number"),
+    ("pretraining_lamb", SMALL, "MAX_HOURS=0", "MAX_HOURS=0: must be positive"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:x,b:1", "'a:x' is not a host's name and number of ranks"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,a:1", "'a:1' is not a host's name and number of ranks, once each"),
+    ("pretraining_lamb", SMALL.replace("4 2 2", "auto auto 2"), "PACKING=1", "batch size auto and packing"),
+    ("pretraining_lamb", "no-configuration:dgx1_8gpu_fp61", "", "is 'no-configuration:dgx1_8gpu_fp61'"),
+    ("pretraining_lamb_phase1", SMALL.replace(" 20 ", " 1 "), "", "phase 1 would have no update"),
+    ("pretraining_lamb_phase2", without(8, LAMB), "", "num_gpus seems to be missing (position 8)"),
+    ("pretraining_lamb_phase2", SMALL.replace(" 20 ", " 9 "), "", "phase 2 would have no update"),
+    ("pretraining_adam", "16 8 1e-4 fp16 true 8 11 10", "", "warmup_steps (position 7) is 11"),
+    ("pretraining_adam", "16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "", "max_pred_per_seq (position 13) is 80"),
+    ("pretraining_adam", ADAM + " more", "", "14 arguments, but there are 13"),
+    (
+        "pretraining_adam",
+        without(6, ADAM),
+        "",
+        "'large' is a value of bert_model (position 10), and there are 1 value(s) missing",
+    ),
+    ("pretraining_adam", LAMB, "", "15 arguments, but there are 13"),
+    ("squad", SQUAD + " x", "", "the surplus begins with 'x'"),
+    (
+        "squad",
+        TF2_SQUAD,
+        "",
+        "'fp16' is a value of precision (position 3), and there are 1 value(s) too many before it",
+    ),
+    (
+        "squad",
+        PYTORCH_SQUAD,
+        "",
+        "'fp16' is a value of precision .* 2 value(s) too many .*: batch_size_per_gpu learning",
+    ),
+    ("squad", without(5, SQUAD), "", "doc_stride (position 7) is 'large'.* 1 value(s) missing before it"),
+    ("squad", first(8, SQUAD) + " 1.2", "", "squad_version (position 9) is '1.2': must be one of 1.1, 2.0"),
+    ("squad", first(10, SQUAD) + " 0", "", "epochs (position 11) is '0'"),
+    ("squad", first(5, SQUAD) + " 4", "", "seq_length (position 6) is '4': must be a whole number of at least 8"),
+    ("squad", first(5, SQUAD) + " 384 381", "", "doc_stride=381 is as long as a window of max_seq_length=384"),
+    ("squad_inference", "8 some/checkpoint", "", "batch_size (position 2) is 'some/checkpoint'"),
+    (
+        "squad_inference",
+        "some/checkpoint 8 true fp16",
+        "",
+        "precision (position 3) is 'true'; .*too many|'true' is a value",
+    ),
+    (
+        "glue",
+        "16 3e-6 fp16 true 8 128 64 large",
+        "",
+        "batch_size (position 2) is '3e-6'.*'fp16' is .*1 value(s) missing",
+    ),
+    ("glue", "MRCP", "", "did you mean MRPC?"),
+    ("glue", "custom", "", "task_name (position 1) is 'custom': .*run_classifier.py --task_name=custom"),
+    (
+        "glue",
+        first(10, GLUE) + " 1",
+        "",
+        "warmup_proportion (position 11) is '1': must be a number of at least 0, and below 1",
+    ),
+    ("glue", without(6, GLUE), "", "doc_stride (position 8) is 'large'"),
+    ("glue_inference", "some/checkpoint MRPC", "", "some/checkpoint"),
+    ("finetune_train_benchmark", "base 0", "", "num_gpu (position 2) is '0'"),
+    ("finetune_train_benchmark", "8 large", "", "bert_model (position 1) is '8': .*'large' is a value of bert_model"),
+    (
+        "finetune_inference_benchmark",
+        "large 8 8 fp16",
+        "",
+        "precision (position 3) is '8': .*'fp16' is a value of precision",
+    ),
+    ("pretraining_lamb", SMALL, "LAUNCHER=ssh", "LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
+    ("pretraining_lamb", SMALL, "LAUNCHER=none", "LAUNCHER=none starts one process, but num_gpus is 2"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,b:2", "num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank(s)"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "HOSTS is for mpirun and horovodrun"),
+    ("pretraining_lamb", SMALL, "LAUNCHER=srun DATASET=books HOSTS=a:1,b:1", "HOSTS is for mpirun and horovodrun"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,nowhere:1", "HOSTS=a:1,nowhere:1: nowhere has no address (Name or service"),
+    ("pretraining_lamb", SMALL, "DATA_FORMAT=text", "DATA_FORMAT=text: must be records or tokens"),
+    ("pretraining_lamb", SMALL, "RESULTS_DIR=/dev/null/x", "RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
+    (
+        "pretraining_lamb",
+        SMALL,
+        "INIT_CHECKPOINT=base",
+        "bert_model (position 15) is tiny, 2 layers of 128, but .* 12 ",
+    ),
+    (
+        "pretraining_lamb",
+        SMALL,
+        "INIT_CHECKPOINT=gpt",
+        "gpt/config.json: the model's type is 'gpt2'; name a checkpoint",
+    ),
+    ("squad", SQUAD.replace(WEIGHTS, "base"), "", "bert_model (position 8) is large, 24 layers of 1024, but .* 12 "),
+    ("squad", SQUAD.replace(WEIGHTS, "gpt"), "", "gpt/config.json: the model's type is 'gpt2'; name a checkpoint"),
+    ("squad", SQUAD.replace(WEIGHTS, "none"), "", "checkpoint is 'none' (random weights), which needs VOCAB_FILE"),
+    ("glue", GLUE.replace(WEIGHTS, "base"), "", "bert_model (position 9) is large, 24 layers of 1024, but .* 12 "),
+    ("glue_inference", "MRPC", "RESULTS_DIR=/dev/null", "RESULTS_DIR=/dev/null: /dev/null is a file, and must be"),
+    ("finetune_train_benchmark", "base", "RESULTS_DIR=/dev/null", "RESULTS_DIR=/dev/null: /dev/null is a file, and"),
+]
+
+# Script, what is typed, variables -> the note of a dry run about what is missing, and would stop a real one.
+STOPPED = [
+    ("pretraining_lamb", SMALL, "DATASET=books", "DATASET=books is not prepared for"),
+    ("pretraining_lamb", SMALL, "DATA_DIR=/nonexistent", "no dataset is prepared"),
+    ("pretraining_lamb", SMALL, "INIT_CHECKPOINT=/nonexistent", "INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
+    ("pretraining_adam", "", "DATASET=books", "DATASET=books is not prepared for"),
+    ("squad", SQUAD, "SQUAD_DIR=/nonexistent", "download it with data/bertPrep.py"),
+    ("glue", GLUE, "GLUE_DIR=/nonexistent", "GLUE_DIR names the folder"),
+]
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    """A launcher's answer where nothing is on the machine but prepared data, the launchers and Horovod without GPUs."""
+    for name in (*RECIPE_VARIABLES, "GLUE_DIR", "SLURM_NTASKS", "CONTAINER_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+    fake_machine(monkeypatch)
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name, config in (
+        ("base/bert_config.json", '{"num_hidden_layers": 12, "hidden_size": 768}'),
+        ("gpt/config.json", '{"model_type": "gpt2"}'),
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(config)
+    for name, value in {"CUDA_VISIBLE_DEVICES": "", "DRY_RUN": "1", "DATA_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+
+    def answer(recipe, typed, variables):
+        for pair in variables.split():
+            monkeypatch.setenv(*pair.split("=", 1))
+        code = launch.__wrapped__(["launch", recipe, *typed.split()])
+        shown = capsys.readouterr().out
+        assert code == 0 and "DRY_RUN: nothing was started" in shown
+        return shown
+
+    return answer
+
+
+@pytest.mark.parametrize("recipe, typed, variables, lines", GOOD)
+def test_good_calls(call, recipe, typed, variables, lines):
+    assert set(lines.split("; ")) <= set(call(recipe, typed, variables).splitlines())
+
+
+@pytest.mark.parametrize("recipe, typed, variables, message", BAD)
+def test_bad_calls_are_refused_with_the_way_out(call, recipe, typed, variables, message):
+    with pytest.raises(UserError) as error:
+        call(recipe, typed, variables)
+    pattern = re.escape(message).replace(r"\.\*", ".*").replace(r"\|", "|")
+    assert re.search(pattern, str(error.value)) and "\n" not in str(error.value), error.value
+
+
+@pytest.mark.parametrize("recipe, typed, variables, note", STOPPED)
+def test_what_would_stop_a_real_run_is_noted(call, recipe, typed, variables, note):
+    noted = [line for line in call(recipe, typed, variables).splitlines() if line.startswith("note: a real run would")]
+    assert len(noted) == 1 and note in noted[0]
+
+
+def test_every_launcher_has_good_and_bad_calls():
+    with_arguments = {name for name, launcher in LAUNCHERS.items() if launcher.arguments}
+    for table in (GOOD, BAD):
+        assert {recipe for recipe, *_ in table} == with_arguments
+    assert len(GOOD) + len(BAD) >= 60
+    assert {len(typed.split()) for recipe, typed, *_ in GOOD + BAD if recipe == "pretraining_lamb"} >= {0, 1, 15, 16}
+
+
+def test_every_launcher_has_a_script_of_its_name():
+    for name in LAUNCHERS:
+        script = {"run_sub": "run.sub"}.get(name, f"{'' if name.endswith('benchmark') else 'run_'}{name}.sh")
+        assert f" -m bert_tf.launch {name} " in (ROOT / "scripts" / script).read_text()
+
+
+# --- Configurations ------------------------------------------------------------------------------
+
+
+def configurations(kind, **variables):
+    """What each function of a file of configurations prints."""
+    print_all = 'for name in $(compgen -A function); do [[ $name == _* ]] || echo "$name $($name)"; done'
+    file = ROOT / f"scripts/configs/{kind}_config.sh"
+    lines = subprocess.run(
+        ["bash", "-c", f"source '{file}' && unset -f command_not_found_handle && {print_all}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **variables},
+    ).stdout
+    return dict(line.split(" ", 1) for line in lines.splitlines())
+
+
+def test_configurations_of_pretraining(call):
+    typed = configurations("pretrain")
+    batches = {}
+    for name, text in typed.items():
+        assert len(text.split()) == 15
+        shown = values_of(call("pretraining_lamb", text, ""))
+        batches[name] = (shown["global_batch_size_phase1"], shown["global_batch_size_phase2"])
+    assert batches == {
+        "dgxa100_8gpu_fp16": ("79872", "30720"),
+        "dgxa100_8gpu_tf32": ("90112", "33792"),
+        "dgx2_16gpu_fp16": ("61440", "30720"),
+        "dgx2_16gpu_fp32": ("65536", "30720"),
+        "dgx1_8gpu_fp16": ("61440", "30720"),
+        "dgx1_8gpu_fp32": ("65536", "30720"),
+    }
+
+
+def test_configurations_of_squad(call):
+    typed = configurations("squad", SQUAD_VERSION="2.0")
+    assert typed == {
+        name: f"{numbers} 384 128 large 2.0 {WEIGHTS} 2.0"
+        for name, numbers in {
+            "dgxa100_8gpu_fp16": "76 3e-5 fp16 true 8",
+            "dgxa100_8gpu_tf32": "38 7.5e-6 tf32 true 8",
+            "dgx2_16gpu_fp16": "12 3.75e-6 fp16 true 16",
+            "dgx2_16gpu_fp32": "8 2.5e-6 fp32 true 16",
+            "dgx1_8gpu_fp16": "6 5e-6 fp16 true 8",
+            "dgx1_8gpu_fp32": "3 5e-6 fp32 true 8",
+        }.items()
+    }
+    for text in typed.values():
+        call("squad", text, "")
+
+
+@pytest.mark.parametrize("recipe, config", [("pretraining_lamb", "pretrain"), ("squad", "squad")])
+def test_a_misspelt_configuration_is_refused(recipe, config):
+    """It must not become no arguments, which would mean all defaults."""
+    name = "dgx1_8gpu_fp61"
+    typed = f"$(source scripts/configs/{config}_config.sh && {name})"
+    answer = subprocess.run(
+        ["bash", "-c", f"bash scripts/run_{recipe}.sh {typed}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "DRY_RUN": "1"},
+    )
+    named, refused = answer.stderr.splitlines()
+    assert answer.returncode == 2 and not answer.stdout
+    assert named.startswith(f"error: there is no configuration {name}, but: dgx1_8gpu_fp16 dgx1_8gpu_fp32 dgx2_")
+    assert f"'no-configuration:{name}'" in refused
+
+
+# --- By the shell --------------------------------------------------------------------------------
+
+
+def test_the_articles_command_word_for_word(tmp_path):
+    answer = subprocess.run(
+        ["bash", "scripts/run_pretraining_lamb.sh", *LAMB.split()],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "DRY_RUN": "1", "CUDA_VISIBLE_DEVICES": "", "DATA_DIR": str(tmp_path), "RESULTS_DIR": ""},
+    )
+    assert answer.returncode == 0, answer.stderr
+    shown = values_of(answer.stdout)
+    assert list(shown.values())[:15] == LAMB.split()
+    assert shown["results_dir"].endswith("results/tf_bert_pretraining_lamb_large_fp16_gbs165536_gbs232768")
+
+
+def test_help_lists_the_arguments(capsys):
+    assert launch.__wrapped__(["launch", "squad", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f" {argument.name}: " in shown for argument in LAUNCHERS["squad"].arguments)
+
+
+@pytest.mark.parametrize("argv", [["launch"], ["launch", "nothing"]])
+def test_an_unknown_launcher(argv):
+    with pytest.raises(UserError, match="there is no launcher '(nothing)?'; there are pretraining_lamb, "):
+        launch.__wrapped__(argv)
+
+
+def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.raises(UserError, match=r"num_gpus is 8, but 4 GPU\(s\)"):
+        call("pretraining_lamb", LAMB, "")
+    call("pretraining_lamb", first(7, LAMB) + " 4", "")
+    call("pretraining_lamb", LAMB, "HOSTS=a:4,b:4")
+    monkeypatch.delenv("HOSTS")
+    with pytest.raises(UserError, match=r"num_gpus is 4, but 2 GPU\(s\)"):
+        call("pretraining_lamb", first(7, LAMB) + " 4", "CUDA_VISIBLE_DEVICES=0,3")
+    shown = call("pretraining_lamb", first(7, LAMB) + " 4", "CUDA_VISIBLE_DEVICES=")
+    assert values_of(shown)["device"].startswith("CPU (4 rank(s)")

@@ -1,0 +1,129 @@
+"""run_glue.sh and run_glue_inference.sh: arguments, plan, the program's flags, errors."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.launch import environment as launch_environment
+from bert_tf.launch import finetuning, glue
+from bert_tf.launch.environment import LaunchEnvironment
+from tests.glue_data import write_cola, write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+TYPED = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2".split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """GLUE's data, and a checkpoint of the tiny model by its files' names."""
+    for name in ("DATA_DIR", "RESULTS_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "QUOTING", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    write_cola(tmp_path / "glue/CoLA")
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
+    (tmp_path / "tiny/bert_model.ckpt.index").write_text("")
+    monkeypatch.setenv("GLUE_DIR", str(tmp_path / "glue"))
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "results"))
+    monkeypatch.setenv("DEVICE", "cpu")
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The programs that a launcher would start: (what, command, ranks)."""
+    calls = []
+
+    def run_program(what, command, num_ranks, *_):
+        calls.append((what, command, num_ranks))
+        return 0
+
+    monkeypatch.setattr(finetuning, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
+    return calls
+
+
+def flags_of(command):
+    assert command[:2] == [sys.executable, str(launch_environment.CHECKOUT / "run_classifier.py")]
+    return dict(word.lstrip("-").split("=", 1) for word in command[2:])
+
+
+def launch(function, *typed):
+    return function(list(map(str, typed)), LaunchEnvironment(os.environ))
+
+
+def test_fine_tuning(folder, started, capsys):
+    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
+    [(what, command, num_ranks)] = started
+    assert (what, num_ranks) == ("CoLA, train_and_eval", 1)
+    assert flags_of(command) == {
+        "mode": "train_and_eval",
+        "task_name": "CoLA",
+        "data_dir": str(folder / "glue/CoLA"),
+        "model_dir": str(folder / "results/glue"),
+        "init_checkpoint": str(folder / "tiny"),
+        "train_batch_size": "4",
+        "predict_batch_size": "4",
+        "learning_rate": "2e-05",
+        "num_train_epochs": "1.5",
+        "warmup_proportion": "0.2",
+        "max_seq_length": "16",
+        "precision": "fp32",
+        "enable_xla": "false",
+        "dllog_path": str(folder / "results/glue/dllogger.json"),
+        "device": "cpu",
+    }
+    shown = capsys.readouterr().out
+    assert "doc_stride = 64\n" in shown and "global_batch_size = 4\n" in shown and "eval_results.txt" in shown
+
+
+def test_missing_weights_are_allowed_by_a_variable(folder, started, monkeypatch):
+    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
+    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
+    assert "--allow_missing_weights" in started[0][1]
+
+
+def test_inference_scores_and_predicts(folder, started, capsys):
+    assert launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny") == 0
+    modes = [flags_of(command).pop("mode") for _, command, _ in started]
+    assert modes == ["eval", "predict"]
+    assert flags_of(started[0][1])["model_dir"] == str(folder / "results")
+    assert "nothing is predicted" not in capsys.readouterr().out
+    (folder / "glue/CoLA/test.tsv").unlink()
+    launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny")
+    assert len(started) == 3 and "test.tsv nothing is predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "number, value, message",
+    [
+        (8, "base", r"bert_model \(position 9\) is base, 12 layers of 768, but .* 2 layers of 128"),
+        (11, "absent.ckpt", r"checkpoint \(position 12\) is 'absent.ckpt'"),
+        (0, "RTE", "RTE has no train.tsv; .*; GLUE_DIR names the folder"),
+    ],
+)
+def test_mistakes(folder, started, number, value, message):
+    typed = [*TYPED, folder / "tiny"]
+    typed[number] = value
+    with pytest.raises(UserError, match=message):
+        launch(glue.launch, *typed)
+    assert not started
+
+
+def test_quoting(folder, started, monkeypatch):
+    monkeypatch.setenv("QUOTING", "csv")
+    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
+    assert flags_of(started[0][1])["quoting"] == "csv"
+    monkeypatch.setenv("QUOTING", "yes")
+    with pytest.raises(UserError, match="QUOTING=yes: must be none or csv"):
+        launch(glue.launch, *TYPED, folder / "tiny")
+
+
+def test_random_weights(folder, started, monkeypatch):
+    with pytest.raises(UserError, match="VOCAB_FILE"):
+        launch(glue.launch, *TYPED, "none")
+    monkeypatch.setenv("VOCAB_FILE", str(write_model(folder / "model") / "vocab.txt"))
+    assert launch(glue.launch, *TYPED, "none") == 0
+    assert BertConfig.from_json_file(flags_of(started[0][1])["bert_config_file"]).num_hidden_layers == 2

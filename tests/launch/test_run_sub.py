@@ -1,0 +1,322 @@
+"""run.sub: variables into arguments, the signal, the queue, containers; srun and scontrol are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.launch import container, environment, lamb, launchers, pretraining, run_sub
+from bert_tf.launch.addresses import serve_addresses
+from bert_tf.launch.environment import LaunchEnvironment
+from tests.launch.test_launch import RECIPE_VARIABLES, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+NVIDIA = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
+SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP_STEPS": "1"}
+FOUR_NODES = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NTASKS_PER_NODE": "8"}
+# One rank's end for each; a checkpoint, and code 75, where a signal asks for it.
+SRUN = """#!/usr/bin/env bash
+[[ "$1" != --help ]] || { echo "$SRUN_HELP"; exit; }
+echo "$*" >>"$CALLS"
+while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
+code=0
+trap 'mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"; code=75; kill $!' USR1 TERM
+if [[ -n "$SAVED" ]]; then
+  sleep 60 >/dev/null 2>&1 &
+fi
+echo ready >"$2/rank_0.log"
+wait
+for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
+exit $code
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Environment variables of a job of two nodes with stand-ins for srun and scontrol, and with Pyxis."""
+    prepare(tmp_path / "data")
+    for name, text in (("srun", SRUN), ("scontrol", '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    dropped = {*RECIPE_VARIABLES, "PHASE", "BATCHSIZE", "LEARNING_RATE", "NUM_ACCUMULATION_STEPS"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith("SLURM_")}
+    return {
+        **kept,
+        **SMALL,
+        "CALLS": str(tmp_path / "calls"),
+        "CONTAINER_IMAGE": "nvcr.io#nvidia/tensorflow:24.03-tf2-py3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "DATA_DIR": str(tmp_path / "data"),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "RESULTS_DIR": str(tmp_path / "run"),
+        "SAVED": "",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NTASKS": "4",
+        "SLURM_SUBMIT_DIR": str(ROOT),
+        "SRUN_HELP": "  --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
+    }
+
+
+def start(job, **variables):
+    return subprocess.Popen(
+        ["bash", str(ROOT / "run.sub")],
+        env={**job, **variables},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def calls(job):
+    file = Path(job["CALLS"])
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def texts(phase, environ, folder, num_ranks=32):
+    return " ".join(run_sub.argument_texts(phase, environ, folder, num_ranks))
+
+
+@pytest.mark.parametrize(
+    "phase, variables, expected",
+    [
+        (1, "", NVIDIA),
+        (2, "", NVIDIA),
+        (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", NVIDIA),
+        (1, "BATCHSIZE=32", NVIDIA.replace("16 2", "32 2", 1)),
+        (2, "BATCHSIZE=4", NVIDIA.replace("16 2", "16 4", 1)),
+        (1, "BATCHSIZE=auto", NVIDIA.replace("16 2", "auto 2", 1)),
+        (1, "BATCHSIZE=", NVIDIA),
+        (1, "LEARNING_RATE=1e-3", NVIDIA.replace("1.875e-4", "1e-3")),
+        (2, "LEARNING_RATE=1e-3", NVIDIA.replace("1.25e-4", "1e-3")),
+        (1, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("128", "64")),
+        (2, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("512", "64")),
+        (1, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "9 200")),
+        (2, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "2000 9")),
+        (1, "PRECISION=bf16 USE_XLA=false BERT_MODEL=base", NVIDIA.replace("fp16 true", "bf16 false")[:-5] + "base"),
+        (
+            1,
+            "TRAIN_STEPS=90 SAVE_CHECKPOINT_STEPS=5 EVAL_BATCH_SIZE=4",
+            NVIDIA.replace("7820 100", "90 5").replace(" 8 ", " 4 "),
+        ),
+    ],
+)
+def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, expected):
+    assert texts(phase, dict(pair.split("=") for pair in variables.split()), tmp_path) == expected
+
+
+def test_nvidias_defaults_make_nvidias_global_batches():
+    phases = lamb.make_phases(lamb.parse(NVIDIA.split()))
+    assert [(phase.global_batch_size, phase.num_updates) for phase in phases] == [(65536, 7038), (32768, 1564)]
+
+
+def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
+    typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
+    (tmp_path / "plan.json").write_text(json.dumps({**lamb.parse(typed), "dataset": "sample"}))
+    assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
+
+
+def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
+    values = lamb.parse(NVIDIA.split())
+    first, second = lamb.make_phases(values)
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    other = {**values, "train_batch_size_phase2": 4}
+    pretraining.check_same_plan(tmp_path, other, [second])
+    with pytest.raises(UserError, match="train_batch_size_phase2: 2 there, 4 now"):
+        pretraining.check_same_plan(tmp_path, other, [])
+    with pytest.raises(UserError, match="train_batch_size_phase1: 16 there, 4 now"):
+        pretraining.check_same_plan(tmp_path, {**other, "train_batch_size_phase1": 4}, [second])
+
+
+def test_only_the_phase_that_is_run_has_to_have_updates():
+    values = lamb.parse("4 2 2 1e-3 1e-3 fp32 false 2 1 1 9 5 1 2 tiny".split())
+    assert lamb.make_phases(values, "phase_1")[0].num_updates == 8
+    with pytest.raises(UserError, match="phase 2 would have no update"):
+        lamb.make_phases(values, "phase_2")
+
+
+@pytest.mark.parametrize(
+    "environ, expected",
+    [
+        ({"SLURM_NTASKS": "12"}, 12),
+        (FOUR_NODES, 32),
+        ({**FOUR_NODES, "SLURM_NTASKS": "32"}, 32),
+        ({"DRY_RUN": "1"}, 8),
+        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": "2"}, 16),
+        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": ""}, 8),
+    ],
+)
+def test_number_of_ranks(environ, expected):
+    assert run_sub.count_tasks(LaunchEnvironment(environ)) == expected
+
+
+@pytest.mark.parametrize(
+    "typed, changed, expected",
+    [
+        ([], {"PHASE": "3"}, "PHASE=3: must be 1 or 2"),
+        ([], {"PHASE": "12"}, "PHASE=12: must be 1 or 2"),
+        ([], {"BATCHSIZE": "0"}, "BATCHSIZE=0: must be a whole number of at least 1"),
+        ([], {"BATCHSIZE": "16.0"}, "BATCHSIZE=16.0: must be"),
+        ([], {"LEARNING_RATE": "-1e-4", "PHASE": "2"}, "LEARNING_RATE=-1e-4: must be a number above 0"),
+        ([], {"NUM_ACCUMULATION_STEPS": "x"}, "NUM_ACCUMULATION_STEPS=x: must be"),
+        ([], {"BERT_MODEL": "huge"}, "BERT_MODEL=huge: must be one of"),
+        ([], {"USE_XLA": "yes"}, "USE_XLA=yes: must be one of true, false"),
+        ([], {"WARMUP_STEPS": "30"}, "WARMUP_STEPS is 30: must be at most the phase's 18 updates"),
+        ([], {"WARMUP_STEPS": "30", "PHASE": "2"}, "WARMUP_STEPS is 30: must be at most the phase's 4 updates"),
+        ([], {"TRAIN_STEPS": "1"}, "TRAIN_STEPS is 1: phase 1 would have no update"),
+        ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
+        ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
+        ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
+        ([], {"NUM_GPUS": "4"}, "NUM_GPUS=4: has no effect on run.sub, whose ranks are the job's tasks"),
+        ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
+        ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
+        ([], {"SLURM_JOB_NUM_NODES": "0"}, "SLURM_JOB_NUM_NODES=0: must be a whole number of at least 1"),
+        ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number of at least 1"),
+        ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
+        (["64", "8"], {}, "the first argument is '64'"),
+        (["--help"], {}, "takes no arguments, but variables"),
+    ],
+)
+def test_wrong_values_are_refused(job, typed, changed, expected):
+    with pytest.raises(UserError) as error:
+        run_sub.launch(typed, LaunchEnvironment({**job, **changed}))
+    assert expected in str(error.value) and "\n" not in str(error.value)
+    assert not calls(job)
+
+
+def test_other_programs_variables_are_none_of_ours():
+    others = "CONTAINER_NAME DATASET_DIR DEVICE_ID XDG_DATA_DIRS SLURM_CONTAINER_IMAGE SLURM_JOB_ID HOSTNAME PATH"
+    run_sub.refuse_mistyped(dict.fromkeys(others.split(), "x"), phase=1)
+    run_sub.refuse_mistyped({"BATCH_SIZE": ""}, phase=1)
+
+
+def test_a_value_of_the_plan_that_is_wrong_is_named(tmp_path):
+    (tmp_path / "plan.json").write_text('{"train_steps": "many"}')
+    with pytest.raises(UserError, match="plan.json: train_steps=many: must be a whole number"):
+        texts(2, {}, tmp_path)
+
+
+def test_outside_of_slurm_it_is_refused(job):
+    del job["SLURM_JOB_ID"]
+    program = start(job)
+    _, errors = program.communicate(timeout=300)
+    assert program.returncode == 2 and errors.startswith("error: this is no Slurm job; type BATCHSIZE=16 ")
+    assert len(errors.splitlines()) == 1
+    program = start(job, SLURM_SUBMIT_DIR=job["RESULTS_DIR"])
+    assert "is not the checkout: type sbatch in the checkout" in program.communicate(timeout=300)[1]
+
+
+def test_a_dry_run_shows_what_would_run(job, tmp_path):
+    for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_SUBMIT_DIR", "CONTAINER_IMAGE"):
+        del job[name]
+    program = start(job, **FOUR_NODES, DRY_RUN="1", LAUNCHER="srun")
+    output, errors = program.communicate(timeout=300)
+    assert program.returncode == 0, errors
+    first, srun, *plan = output.splitlines()
+    assert first == (
+        "+ bash scripts/run_pretraining_lamb_phase1.sh 16 2 8 1.875e-4 1.25e-4 fp32 true 32 1 200 20 100 128 512 tiny"
+    )
+    assert srun.startswith("srun = srun --ntasks=32 --ntasks-per-node=8 ")
+    assert "global_batch_size_phase1 = 65536" in plan and plan[-1] == "DRY_RUN: nothing was started"
+    assert not calls(job) and not Path(job["RESULTS_DIR"]).exists()
+
+
+def test_ranks_in_a_container(job):
+    program = start(job, CONTAINER_MOUNTS="/raid/weights:/weights")
+    output, errors = program.communicate(timeout=300)
+    assert program.returncode == 0, output + errors
+    (call,) = calls(job)
+    data, results = job["DATA_DIR"], job["RESULTS_DIR"]
+    for part in (
+        "--ntasks=4 --ntasks-per-node=2 ",
+        f" --container-image={job['CONTAINER_IMAGE']} ",
+        f" --container-mounts={ROOT}:{ROOT},{data}:{data},{results}:{results},/raid/weights:/weights ",
+        f" --container-workdir={ROOT} python3 -m bert_tf.launch.rank ",
+        f" python3 {ROOT}/run_pretraining.py --bert_model=tiny ",
+    ):
+        assert part in call
+
+
+@pytest.mark.parametrize(
+    "changed, expected",
+    [
+        ({"LAUNCHER": "mpirun"}, "only srun starts ranks in CONTAINER_IMAGE"),
+        ({"SRUN_HELP": "  --container=path"}, "this Slurm has no Pyxis"),
+        ({"PATH": ""}, "there is no srun on this machine's PATH"),
+    ],
+)
+def test_a_container_needs_pyxis(job, monkeypatch, changed, expected):
+    for name, value in {**job, **changed}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=expected):
+        launchers.choose_launcher(1, os.environ)
+
+
+def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
+    monkeypatch.setenv("CONTAINER_IMAGE", "image.sqsh")
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    with pytest.raises(UserError, match="has no plotly: '.* -m pip install plotly'"):
+        environment.check_tensorflow()
+
+
+def test_without_an_image_there_is_no_container(job):
+    assert container.container_options({**job, "CONTAINER_IMAGE": "", "CONTAINER_MOUNTS": "/a:/a"}) == []
+
+
+@pytest.mark.parametrize("folder", ["/raid/a,b", "/raid/a:b"])
+def test_what_pyxis_cannot_mount(job, folder):
+    with pytest.raises(UserError, match=f"{folder}: Pyxis mounts no folder with a comma or a colon"):
+        container.container_options({**job, "DATA_DIR": folder})
+
+
+@pytest.mark.parametrize(
+    "sent, saved, code, requeued",
+    [
+        (signal.SIGUSR1, "ckpt-00000005", 75, ["scontrol requeue 7"]),
+        (signal.SIGTERM, "ckpt-00000005", 75, []),  # cancelled, or Slurm puts it back by itself
+        (signal.SIGUSR1, ".", 2, []),  # the next start would get no further
+    ],
+)
+def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, saved, code, requeued):
+    program = start(job, SAVED=saved)
+    while program.poll() is None and not list(Path(job["RESULTS_DIR"]).glob("phase_1/logs/*/rank_0.log")):
+        time.sleep(0.05)
+    program.send_signal(sent)
+    output, errors = program.communicate(timeout=300)
+    assert program.returncode == code, output + errors
+    assert calls(job)[1:] == requeued
+    assert ("this start has saved nothing" in errors) == (code == 2)
+
+
+def test_a_signal_that_comes_while_srun_is_started_reaches_it(tmp_path):
+    sent = []
+    signals = launchers._Signals(launchers.Job([], 1, 0, "srun", tmp_path), [])
+    os.kill(os.getpid(), signal.SIGUSR1)
+    signals.pass_to(SimpleNamespace(send_signal=sent.append))
+    os.kill(os.getpid(), signal.SIGTERM)
+    signals.restore()
+    assert sent == [signal.SIGUSR1, signal.SIGTERM]
+
+
+def test_ranks_leave_and_read_their_addresses():
+    url = f"http://127.0.0.1:{serve_addresses()}/global/0"
+
+    def ask(method, body=None):
+        with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
+            return answer.read()
+
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        ask("GET")
+    ask("PUT", b"\x00address")
+    ask("DELETE")
+    assert ask("GET") == b"\x00address"

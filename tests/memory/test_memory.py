@@ -1,0 +1,221 @@
+"""The prediction of memory: its parts add up, it orders configurations rightly, and the split follows from it."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import AUTO, BatchSplit, BertConfig
+from bert_tf.memory import plan as memory
+from bert_tf.memory.plan import GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
+from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
+from tests import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = BertConfig(
+    vocab_size=101,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=16,
+)
+LARGE = Workload(BertConfig.preset("large", 30522), 512, 80, "blocks")
+
+
+def change(work=LARGE, **changes):
+    return dataclasses.replace(work, **changes)
+
+
+@pytest.mark.parametrize(
+    "model, num_predictions, classifies",
+    [(PretrainingModel(SMALL), 4, False), (SpanModel(SMALL), 0, False), (ClassifierModel(SMALL, 2), 0, True)],
+)
+def test_parameters_are_those_that_the_model_trains(model, num_predictions, classifies):
+    counted = sum(variable.shape.num_elements() for variable in model.trainable_variables)
+    assert Workload(SMALL, 16, num_predictions, "off", classifies=classifies).num_parameters == counted
+
+
+def test_weights_moments_and_sums_are_float32_in_every_precision():
+    assert LARGE.num_parameters == 336_226_108 + 6 * 1025  # Google's, and the word table's 6 rows more
+    for precision in ("fp32", "tf32", "fp16", "bf16"):
+        found = predict(change(precision=precision))
+        assert {found.weights, found.gradients, found.first_moments, found.second_moments} == {
+            4.0 * LARGE.num_parameters
+        }
+        assert found.total == sum(dataclasses.astuple(found))
+
+
+@pytest.mark.parametrize(
+    "more, less",
+    [
+        (dict(micro_batch_size=8), dict(micro_batch_size=4)),
+        (dict(), dict(recompute=True)),
+        (dict(), dict(precision="bf16")),
+        (dict(scope="off"), dict()),
+        (dict(num_ranks=2, recompute=True), dict(recompute=True)),
+        (dict(), dict(max_seq_length=384)),
+        (dict(), dict(max_predictions_per_seq=0)),
+    ],
+)
+def test_what_needs_more(more, less):
+    assert predict(change(**more)).total > predict(change(**less)).total
+
+
+def test_recomputation_keeps_about_one_layer():
+    kept, again = (predict(change(micro_batch_size=8, recompute=recompute)) for recompute in (False, True))
+    assert again.activations + again.workspace < 0.25 * (kept.activations + kept.workspace)
+
+
+def test_the_largest_micro_batch_divides_the_rows_and_fits():
+    work, limit = change(recompute=True), 11 * GIB
+    size = largest_micro_batch(work, limit, 96)
+    assert 96 % size == 0 and memory.fits(change(work, micro_batch_size=size), limit)
+    following = next(larger for larger in range(size + 1, 97) if 96 % larger == 0)
+    assert not memory.fits(change(work, micro_batch_size=following), limit)
+    assert largest_micro_batch(work, GIB, 96) == 1  # nothing fits; the run itself will say so
+
+
+class TwoRanks:
+    """The second one has half the memory of the first."""
+
+    size, is_chief = 2, True
+
+    def gather(self, values):
+        return np.stack([values, values // 2])
+
+
+def test_the_flags_of_a_split():
+    tiny = Workload(BertConfig.preset("tiny", 1000), 128, 20, "off", num_ranks=2)
+
+    def split(size, num_steps=None, global_size=None):
+        flags = dict(
+            train_batch_size=size, num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0
+        )
+        return choose_split(flags, lambda: tiny, TwoRanks())
+
+    assert split("8") == BatchSplit(8, 1, 2) and split("8", 4) == BatchSplit(8, 4, 2)
+    assert split("8", 0) == BatchSplit(8, 0, 2)  # the configuration refuses it, by its name
+    assert split(AUTO, None, 64) == BatchSplit(16, 2, 2)
+    for arguments, words in (
+        (("x",), "or auto"),
+        (("-1",), "or auto"),
+        (("0",), "or auto"),
+        ((AUTO,), "needs --global_batch_size"),
+        ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
+        ((AUTO, None, 63), "multiple of the 2"),
+        (("8", None, 64), "belongs to"),
+    ):
+        with pytest.raises(UserError, match=words):
+            split(*arguments)
+
+
+def test_the_device(monkeypatch):
+    assert find_device(11, 8).memory == 11 * GIB
+    with pytest.raises(UserError, match="--gpu_memory_gib=0"):
+        find_device(0, 1)
+    monkeypatch.setattr(memory, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
+    assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
+    monkeypatch.setattr(memory, "_gpus", list)
+    alone, shared = find_device(None, 1), find_device(None, 2)
+    assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)
+
+
+def test_an_address_space_limit_counts():
+    code = (
+        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.memory import plan as memory\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 0 < int(found) < 1 << 29
+
+
+def test_a_container_s_limit_counts(monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 30)
+    assert memory._free_memory() < 1 << 30
+
+
+def test_the_table_says_what_fits():
+    lines = plan(LARGE, find_device(11, 1))
+    text = "\n".join(lines)
+    assert "336.2 million parameters" in text and "11.00 GiB" in text
+    rows = {int(line.split()[0]): line for line in lines if line[:11].strip().isdigit()}
+    assert "*" in rows[1] and "*" not in rows[max(rows)] and len(rows) > 4
+    marked = [line.count("*") for line in rows.values()]
+    assert marked == sorted(marked, reverse=True)
+
+
+def test_recomputation_is_planned_as_it_runs():
+    """In blocks, also where the whole step would be compiled without."""
+    device = find_device(11, 1)
+
+    def last_column(scope):
+        return [line.split()[-1] for line in plan(change(scope=scope), device) if line[:11].strip().isdigit()]
+
+    assert last_column("step")[:5] == last_column("blocks")[:5]
+
+
+def run(program, *flags):
+    return processes.run([sys.executable, str(ROOT / program), *flags])
+
+
+def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
+    gpu = ("--plan", "--enable_xla", "--gpu_memory_gib=32")
+    done = run("run_pretraining.py", *gpu, "--bert_model=large")
+    assert done.returncode == 0, done.stderr
+    vocabulary, model, work, *_ = done.stdout.splitlines()
+    assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
+    assert model.startswith("model: 24 layers x 1024, vocabulary of 30522") and "scope step" in work
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [({}, "step"), ({"plan": False}, "blocks"), ({"gpu_memory_gib": None}, "blocks"), ({"device": "cpu"}, "blocks")],
+)
+def test_what_names_a_gpu(changes, expected):
+    """A machine without GPUs plans for one by its memory."""
+    flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
+    assert memory.with_scope({**flags, **changes})["xla_scope"] == expected
+
+
+@pytest.mark.parametrize(
+    "scope, threads, for_gpu, expected",
+    [
+        ("blocks", "8", False, 2),
+        ("off", "2", False, 2),
+        ("blocks", "1", False, 1),
+        ("step", "8", False, 1),
+        ("blocks", "8", True, 1),
+    ],
+)
+def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
+    monkeypatch, scope, threads, for_gpu, expected
+):
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", threads)
+    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "0")  # TensorFlow's word for "all cores"
+    monkeypatch.setattr(memory, "count_cores", lambda: int(threads))
+    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+
+
+def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():
+    work = change(num_at_once=2)
+    assert predict(work).activations == predict(change(micro_batch_size=2)).activations
+    assert memory.split_into(work, 8, 1) == change(micro_batch_size=8)
+    limit = predict(memory.split_into(work, 8, 1)).total + memory.PROGRAM
+    assert largest_micro_batch(work, limit, 8) == 8  # one micro-batch, so that there is no second one
+    assert largest_micro_batch(work, limit, 16) == 4 and largest_micro_batch(change(), limit, 16) == 8
+    assert "two micro-batches" in plan(work, find_device(11, 1))[-1]
+    assert "two micro-batches" not in plan(change(), find_device(11, 1))[-1]
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_the_programs_plan_without_records(program, tmp_path):
+    (tmp_path / "bert_config.json").write_text(SMALL.to_json())
+    done = run(program, f"--bert_config_file={tmp_path / 'bert_config.json'}", "--plan", "--gpu_memory_gib=11")
+    assert done.returncode == 0 and done.stdout.startswith("model: 2 layers x 32"), done.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "bert_config.json"]

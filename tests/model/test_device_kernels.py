@@ -1,0 +1,91 @@
+"""What stays on a GPU: outside XLA no tensor of a batch goes through an operation that TensorFlow keeps on the host.
+
+A build of TensorFlow for CPUs knows no GPU kernels, so they are listed here.
+"""
+
+import pytest
+import tensorflow as tf
+
+from tests.training.test_packed_update import pack, short_batch
+from tests.training.test_train_step import Workers, global_batch, make_step, rows_of, traced_apply, traced_sums
+
+# Operations whose kernels for GPUs have int32 in host memory: registered with HostMemory for all tensors where T is
+# int32 ("A special GPU kernel for int32") in TensorFlow 2.15.1's tensorflow/core/kernels/, in the file beside each.
+HOST_INT32 = {
+    "Add": "cwise_op_add_1.cc",
+    "AddN": "aggregate_ops.cc",
+    "AddV2": "cwise_op_add_1.cc",
+    "ConcatV2": "concat_op.cc",
+    "Equal": "cwise_op_equal_to_1.cc",
+    "ExpandDims": "constant_op.cc, expand_dims in shape_ops.cc",
+    "Fill": "constant_op.cc",
+    "FloorDiv": "cwise_op_floor_div.cc",
+    "FloorMod": "cwise_op_floor_mod.cc",
+    "Greater": "cwise_op_greater.cc",
+    "GreaterEqual": "cwise_op_greater_equal.cc",
+    "Identity": "identity_op.cc",
+    "Less": "cwise_op_less.cc",
+    "LessEqual": "cwise_op_less_equal.cc",
+    "Max": "reduction_ops_max.cc",
+    "Maximum": "cwise_op_maximum.cc",
+    "Min": "reduction_ops_min.cc",
+    "Minimum": "cwise_op_minimum.cc",
+    "Mul": "cwise_op_mul_1.cc",
+    "NotEqual": "cwise_op_not_equal_to_1.cc",
+    "Pack": "pack_op.cc",
+    "Range": "sequence_ops.cc",
+    "Reshape": "reshape_op.cc",
+    "Squeeze": "shape_ops.cc",
+    "StridedSlice": "strided_slice_op.cc",
+    "StridedSliceGrad": "strided_slice_op.cc",
+    "Sub": "cwise_op_sub.cc",
+    "Sum": "reduction_ops_sum.cc",
+    "Unpack": "unpack_op.cc",
+}
+LARGEST_SHAPE = 8  # elements: more than any tensor's dimensions, fewer than the values of any batch here
+
+
+def operations_outside_xla(graph):
+    """Of a graph and of the functions that it calls, but for those that XLA compiles."""
+    for operation in graph.get_operations():
+        yield operation
+        for name in operation.node_def.attr:
+            called = operation.node_def.attr[name].func.name
+            if called and not is_compiled(graph, called):
+                yield from operations_outside_xla(graph._get_function(called).graph)
+
+
+def is_compiled(graph, name):
+    return graph._get_function(name).cached_definition.attr["_XlaMustCompile"].b
+
+
+def is_large_int32(tensor):
+    size = tensor.shape.num_elements()
+    return tensor.dtype == tf.int32 and (size is None or size > LARGEST_SHAPE)
+
+
+def on_the_host(graph):
+    return {
+        (operation.type, operation.name)
+        for operation in operations_outside_xla(graph)
+        if operation.type in HOST_INT32 and any(map(is_large_int32, [*operation.inputs, *operation.outputs]))
+    }
+
+
+@pytest.mark.parametrize("scope", ["off", "blocks"])
+def test_no_batch_goes_through_the_host(scope):
+    step, *_ = make_step(Workers(), scope=scope)
+    batch, num_micro_batches = pack(short_batch(0), 2)
+    packed = traced_sums(step, rows_of(batch, 0, 4, 2), tf.constant(num_micro_batches))
+    for concrete in packed, traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
+        seen = [operation.type for operation in operations_outside_xla(concrete.graph)]
+        assert len(seen) > 100 and not on_the_host(concrete.graph)
+
+
+def test_the_check_finds_what_it_looks_for():
+    @tf.function
+    def wrong(words):
+        return tf.while_loop(lambda n: n < 2, lambda n: n + tf.reduce_sum(tf.add_n(tf.unstack(words))), [0])
+
+    found = {kind for kind, _ in on_the_host(wrong.get_concrete_function(tf.zeros([4, 16], tf.int32)).graph)}
+    assert {"Unpack", "AddN", "Sum"} <= found

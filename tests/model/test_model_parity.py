@@ -1,0 +1,135 @@
+"""Our models give the numbers of Hugging Face's BERT in PyTorch.
+
+tests/golden/make_hugging_face_golden.py made the file of numbers and says from what.
+"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.losses import PretrainingObjective, SpanObjective
+
+pytestmark = pytest.mark.computes
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "hugging_face_bert.npz")
+WEIGHTS = {
+    name[len("weights/") :]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files if name.startswith("weights/")
+}
+# Our name of an activation -> theirs.
+ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
+NUM_HEADS = 4
+
+
+def make_model(model_class, activation, scope):
+    vocab_size, hidden_size = WEIGHTS["bert/embeddings/word_embeddings"].shape
+    config = BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_attention_heads=NUM_HEADS,
+        hidden_act=activation,
+        num_hidden_layers=sum(name.endswith("query/kernel") for name in WEIGHTS),
+        intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
+        max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]),
+    )
+    model = model_class(config, Blocks(scope), seed=0)
+    for variable in model.variables:
+        value = WEIGHTS[variable.name.split(":")[0]]
+        padding = variable.shape[0] - value.shape[0]
+        variable.assign(np.pad(value, [(0, padding)] + [(0, 0)] * (value.ndim - 1)))
+    return model
+
+
+def make_features():
+    features = {
+        name[len("inputs/") :]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")
+    }
+    return {**features, "example_weights": tf.ones([len(features["input_ids"])])}
+
+
+def as_function(run, scope):
+    """`run` as the training step runs it at this scope; without a graph it is the same: test_model."""
+    return tf.function(run, jit_compile=scope == "step", autograph=False)
+
+
+def losses_and_gradients(model, objective, features, denominators):
+    """Mean losses [K], and gradients of their sum by name."""
+    with tf.GradientTape() as tape:
+        sums, _ = objective(model, features, None)
+        means = sums / denominators
+        total = tf.reduce_sum(means)
+    gradients = tape.gradient(total, model.trainable_variables)
+    names = [variable.name.split(":")[0] for variable in model.trainable_variables]
+    return means, {name: tf.convert_to_tensor(gradient) for name, gradient in zip(names, gradients)}
+
+
+def assert_same_gradients(found, prefix):
+    expected = {name[len(prefix) :]: GOLDEN[name] for name in GOLDEN.files if name.startswith(prefix)}
+    assert expected
+    for name, gradient in expected.items():
+        mine = found[name].numpy()
+        difference = np.linalg.norm(mine[: len(gradient)] - gradient) / np.linalg.norm(gradient)
+        assert difference < 1e-4, f"{name}: relative difference {difference}"
+        assert not mine[len(gradient) :].any(), f"{name}: the padding has a gradient"
+
+
+@pytest.mark.parametrize(
+    "activation, scope",
+    [
+        *itertools.product(ACTIVATIONS, ("off", "blocks")),
+        pytest.param("gelu", "step", marks=pytest.mark.slow),  # compiled as a whole, which takes long
+    ],
+)
+def test_pretraining_model(activation, scope):
+    model = make_model(PretrainingModel, activation, scope)
+    features, objective = make_features(), PretrainingObjective()
+    denominators = objective.local_denominators(features)
+
+    def run(features):
+        hidden_states = model.bert.hidden_states(features)
+        _, pooled = model.bert(features)
+        return hidden_states, pooled, model(features), losses_and_gradients(model, objective, features, denominators)
+
+    hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(features)
+    theirs = ACTIVATIONS[activation]
+    found = {
+        "hidden_states": np.stack([state.numpy() for state in hidden_states]),
+        "pooled": pooled,
+        "mlm_logits": logits[0],
+        "nsp_logits": logits[1],
+        "mlm_loss": losses[0],
+        "nsp_loss": losses[1],
+    }
+    for name, value in found.items():
+        np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_same_gradients(gradients, f"{theirs}/pretraining_gradients/")
+
+
+@pytest.mark.parametrize(
+    "activation, scope",
+    [("gelu_exact", "off"), ("gelu", "blocks"), pytest.param("gelu_exact", "step", marks=pytest.mark.slow)],
+)
+def test_span_model(activation, scope):
+    """Its encoder is that of the pre-training model, so not at each scope with each activation."""
+    model = make_model(SpanModel, activation, scope)
+    features, objective = make_features(), SpanObjective()
+    denominators = objective.local_denominators(features)
+
+    def run(features):
+        return model(features), losses_and_gradients(model, objective, features, denominators)
+
+    (start_logits, end_logits), (losses, gradients) = as_function(run, scope)(features)
+    theirs = ACTIVATIONS[activation]
+    for name, value in (("start_logits", start_logits), ("end_logits", end_logits), ("span_loss", losses[0])):
+        np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_same_gradients(gradients, f"{theirs}/span_gradients/")
+
+
+def test_the_two_activations_differ_by_more_than_the_tolerance():
+    """Else a test above could pass with the wrong one."""
+    assert np.abs(GOLDEN["gelu/hidden_states"] - GOLDEN["gelu_new/hidden_states"]).max() > 1e-4

@@ -1,0 +1,125 @@
+"""Archives that unpack, and those that would write somewhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.fetching import archives
+
+FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
+
+
+@pytest.fixture(params=["with", "without"], autouse=True)
+def tarfiles_filters(request, monkeypatch):
+    """Pythons before 3.9.17, 3.10.12 and 3.11.4 have none, Debian 12's among them."""
+    if request.param == "without":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
+def make_zip(path, files, *, mode=0):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(zipfile.ZipInfo("top/folder/"), b"")
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            file.writestr(info, content)
+    return path
+
+
+def make_tar(path, files, *, kind=tarfile.REGTYPE, target=""):
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as file:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            info.size = len(content) if kind == tarfile.REGTYPE else 0
+            file.addfile(info, io.BytesIO(content))
+    return path
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tgz"])
+def test_unpacks_what_is_in_it(tmp_path, name):
+    make = make_zip if name.endswith("zip") else make_tar
+    packed = make(tmp_path / name, FILES)
+    assert archives.is_archive(packed) and archives.stem(packed) == "a"
+    # What a killed run has left is replaced.
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/rest").write_text("rest")
+    archives.unpack(packed, tmp_path / "out")
+    assert contents(tmp_path / "out") == FILES
+
+
+def test_gzip_is_one_file(tmp_path):
+    packed = tmp_path / "model.ckpt.gz"
+    packed.write_bytes(gzip.compress(b"weights"))
+    archives.unpack(packed, tmp_path / "out")
+    assert contents(tmp_path / "out") == {"model.ckpt": b"weights"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:\\evil", "a\\..\\b"])
+@pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
+def test_nothing_is_written_outside(tmp_path, make, suffix, name):
+    packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", name: b"evil"})
+    with contextlib.suppress(UserError):
+        archives.unpack(packed, tmp_path / "in/out")
+    outside = [path for path in tmp_path.rglob("*") if tmp_path / "in/out" not in (path, *path.parents)]
+    assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
+
+
+@pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
+def test_a_member_that_leads_out_is_refused_by_name(tmp_path, make, suffix):
+    packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", "../evil": b"evil"})
+    with pytest.raises(UserError, match=rf"a.{suffix}: .*\.\./evil"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
+    packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="../../etc")
+    with pytest.raises(UserError, match="a.tar: .* can be unpacked .*link"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_members_of_a_tar_get_the_users_rights(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        info = tarfile.TarInfo("program")
+        info.mode, info.uid, info.gid = 0o4777, 4711, 4711
+        file.addfile(info)
+    archives.unpack(tmp_path / "a.tar", tmp_path / "out")
+    status = (tmp_path / "out/program").stat()
+    assert status.st_uid == os.getuid() and not status.st_mode & (stat.S_ISUID | stat.S_IWOTH)
+
+
+def test_links_in_a_zip_are_no_links(tmp_path):
+    archives.unpack(make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777), tmp_path / "out")
+    assert contents(tmp_path / "out") == {"top/link": b"/etc"} and not (tmp_path / "out/top/link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_damaged_archive_leaves_nothing(tmp_path, name):
+    make = make_zip if name.endswith("zip") else make_tar
+    packed = make(tmp_path / name, {"top/a.bin": bytes(range(256)) * 50})
+    content = bytearray(packed.read_bytes())
+    content[len(content) // 3] ^= 255
+    packed.write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}: damaged, or not an archive"):
+        archives.unpack(packed, tmp_path / "out")
+    packed.write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match=f"{name}: damaged, or not an archive"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,273 @@
+"""Whatever a person may type or write into a file: a UserError of one line, never a traceback."""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from tests import preparation
+from tests.preparation import bertPrep
+from tests.prepare.test_wiki import dump, page
+
+VALUES = [
+    "", " ", "-1", "0", "1", "2", "7", "1_0", "0x10", "1e3", "1e999", "nan", "inf", "-0.5", "0.5", "1.0", "18446744073709551615",
+    "18446744073709551616", "9" * 40, "é", "\u0661", "a", "none", "True", "custom", "rules", "static", "dynamic", "/", ".", "/dev/null",
+    "/nowhere/at/all", "latin-1", "base64", "rot13", "utf-16", "jsonl", "a,b", ",", "[]", "--", "\ud800", "x" * 300,
+]  # fmt: skip
+OPTIONS = sorted({name for names in bertPrep.OPTIONS_OF.values() for name in names} | {"n_processes"})
+
+
+def attempt(working_dir: Path, *arguments: object) -> str:
+    """The error, or nothing where all went well; any other exception is the test's."""
+    os.environ["BERT_PREP_WORKING_DIR"] = str(working_dir)
+    try:
+        # Without the wrapper that turns errors into exit codes.
+        bertPrep.main.__wrapped__([str(argument) for argument in arguments])
+    except UserError as error:
+        assert str(error) and "\n" not in str(error)
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    preparation.shard(folder, preparation.documents(12), "--n_training_shards", 2, "--n_test_shards", 1)
+    preparation.run(folder, "create_vocab", "--vocab_size", 200)
+    preparation.run(folder, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5)
+    return folder
+
+
+@pytest.fixture
+def work(prepared, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
+    shutil.copytree(prepared, tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_options(work, seed, monkeypatch):
+    """A few options with wrong or strange values, most of them such as the action reads."""
+    rng = random.Random(seed)
+    monkeypatch.chdir(work)
+    for _ in range(25):
+        action = rng.choice([name for name in bertPrep.ACTIONS if name != "download"])
+        known = bertPrep.OPTIONS_OF[action] or OPTIONS
+        arguments = ["--action", action, "--dataset", rng.choice(["custom"] * 5 + ["sample", "bookscorpus"])]
+        if action == "text_formatting":
+            arguments += ["--input_files", str(work / "source.txt")]
+        for name in rng.sample(known, min(len(known), rng.randint(1, 2))):
+            arguments.append(f"--{name}={rng.choice(VALUES)}")
+        if rng.random() < 0.2:
+            arguments.append(f"--{rng.choice(OPTIONS)}={rng.choice(VALUES)}")
+        attempt(work, *arguments)
+
+
+def broken(rng: random.Random, content: object) -> object:
+    """The content with something in it removed, or of another kind."""
+    strange = [None, [], {}, "", "é", -1, 0, 1 << 70, 0.5, True, [[]], {"a": 1}]
+    if isinstance(content, (dict, list)) and content and rng.random() < 0.85:
+        keys = list(content) if isinstance(content, dict) else list(range(len(content)))
+        key = rng.choice(keys)
+        if rng.random() < 0.15:
+            del content[key]
+        else:
+            content[key] = broken(rng, content[key])
+        return content
+    return rng.choice(strange)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_json_files(work, seed):
+    rng = random.Random(seed)
+    paths = sorted(path for path in work.rglob("*manifest.json"))
+    for path in paths:
+        original = path.read_text()
+        for _ in range(4):
+            content = broken(rng, json.loads(original))
+            text = json.dumps(content)
+            path.write_text(text if rng.random() < 0.8 else text[: rng.randrange(len(text))])
+            attempt(work, "--action", "text_formatting", "--dataset", "custom", "--input_files", work / "source.txt")
+            attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+            attempt(work, "--action", "create_tfrecord_files", "--dataset", "custom", "--max_seq_length=32")
+        path.write_text(original)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
+def test_manifests_of_what_is_looked_at(work, seed):
+    rng = random.Random(seed)
+    preparation.run(work, "create_token_files")
+    for path in sorted(work.rglob("*manifest.json")):
+        original = path.read_text()
+        for _ in range(8):
+            path.write_text(json.dumps(broken(rng, json.loads(original))))
+            for action in ("status", "verify", "inspect"):
+                attempt(work, "--action", action, "--dataset", "custom")
+        path.write_text(original)
+
+
+def test_numbers_in_a_manifest(work):
+    path = work / "sharded/custom/manifest.json"
+    original = path.read_text()
+    for field, name, value in (
+        ("counts", "num_documents", "x"),
+        ("counts", "num_documents_test", -1),
+        ("counts", "num_sentences", []),
+        ("counts", "text_bytes", None),
+        ("arguments", "fraction_test_set", {}),
+        ("shards", "training", []),
+    ):
+        content = json.loads(original)
+        content[field][name] = value
+        path.write_text(json.dumps(content))
+        error = attempt(work, "--action", "create_token_files", "--dataset", "custom")
+        assert f"{path} is not a manifest (names no " in error and name in error and "delete the folder" in error
+        preparation.run(work, "status")
+
+
+@pytest.mark.parametrize("vocab", [{}, [], 0, "", False])
+def test_a_vocabulary_in_a_manifest_that_is_none(work, vocab, capsys):
+    (path,) = work.glob("tfrecord/*/custom/manifest.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "vocab": vocab}))
+    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
+    assert f"{path} is not a manifest (names no size): delete the folder" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("error")
+def test_documents_of_shards_that_a_manifest_does_not_count(work):
+    path = work / "sharded/custom/manifest.json"
+    content = json.loads(path.read_text())
+    content["counts"]["num_documents"] = 0
+    path.write_text(json.dumps(content))
+    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", "[" * 100_000, "\x00"])
+def test_a_note_of_damaged_files_that_is_none(work, content):
+    path = work / "sharded/custom/.manifest.json.broken"
+    path.write_text(content)
+    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+    assert error.startswith(f"{path} is damaged: delete it")
+
+
+def test_a_deeply_nested_journal(work):
+    (work / "sharded/custom/manifest.json").unlink()
+    path = work / "sharded/custom/.manifest.json.journal"
+    path.write_text("{}\n" + "[" * 100_000 + "\n")
+    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+    assert error.startswith(f"{path} is damaged")
+
+
+def test_a_file_whose_name_is_not_utf8(tmp_path):
+    source = Path(os.fsdecode(os.fsencode(tmp_path / "a") + b"\xff.txt"))
+    source.write_text("It is one.")
+    command = ("--action", "text_formatting", "--dataset", "custom", "--input_files", source)
+    for _ in range(2):  # the second time the manifest is read
+        assert attempt(tmp_path / "work", *command) == ""
+    assert attempt(tmp_path / "work", "--action", "status", "--dataset", "custom") == ""
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"a"', "[" * 100_000, "", "\x00"])
+def test_a_sharding_manifest_that_is_none(work, content):
+    path = work / "sharded/custom/manifest.json"
+    path.write_text(content)
+    error = attempt(work, "--action", "create_tfrecord_files", "--dataset", "custom")
+    assert str(path) in error and "delete the folder" in error
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_journals(work, seed):
+    rng = random.Random(seed)
+    manifest = work / "sharded/custom/manifest.json"
+    header = {**json.loads(manifest.read_text()), "time": 5.0, "program": {}}
+    entry = {"finished": header["shards"]["training"][0]}
+    manifest.unlink()
+    for _ in range(12):
+        lines = [broken(rng, json.loads(json.dumps(content))) for content in (header, entry)]
+        (manifest.parent / ".manifest.json.journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+        manifest.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("action", ["text_formatting", "sharding", "status", "verify", "create_vocab"])
+def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "broken").symlink_to("nowhere")
+    for name, fault in (
+        ("file", "is a file, and must be a folder"),
+        ("loop", "is a link that leads in a circle"),
+        ("broken", "is a link that leads to nothing"),
+    ):
+        for place in (tmp_path / name, tmp_path / name / "deep" / "er"):
+            error = attempt(place, "--action", action, "--dataset", "sample")
+            assert f"{tmp_path / name} {fault}" in error
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ("--action shardign --dataset sample", "--action=shardign: must be one of .*; did you mean sharding?"),
+        ("--action sharding --dataset wikicorpus", "--dataset=wikicorpus: .*did you mean wikicorpus_"),
+        ("--action sharding --dataset sample --n_trainings_shards 3", "--n_trainings_shards; did you mean --n_training_shards?"),
+        ("--action sharding --dataset sample --n_training_shards=1_0", "'1_0' is not a whole number"),
+        ("--action sharding --dataset sample --fraction_test_set=1_0.5", "'1_0.5' is not a number"),
+        ("--action sharding --dataset sample --fraction_test_set=nan", "'nan' is not a number"),
+        ("--action sharding --dataset sample --random_seed=18446744073709551616", "random_seed=18446744073709551616: .*64 bits"),
+        ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),
+        ("--action text_formatting --dataset sample --input_files x", "--input_files has no effect on --dataset=sample, only on custom"),
+        ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
+        ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
+        ("--action create_tfrecord_files --dataset sample --masked_lm_prob 0", "masked_lm_prob=0.0"),
+        ("--action create_tfrecord_files --dataset sample --whole_word_masking --max_ngram_size 999999999", "max_ngram_size=999999999 is out of range; give a value from 1 to 20"),
+        ("--action verify --vocab_file vocab.txt", "--vocab_file has no effect on --action=verify without --repair"),
+        ("--action text_formatting --dataset custom --input_files THIS_FILE --text_column body", "text_column=body: has no effect, because no input file is read as jsonl or parquet, but line: leave it out"),
+        ("--dataset sample", "--action is missing: one of download, text_formatting"),
+        ("--acton sharding", "unknown argument --acton; did you mean --action?"),
+        ("--action sharding", "--action=sharding needs --dataset"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_wrong(work, arguments, message):
+    preparation.run(work, "download", dataset="sample")
+    if "create_tfrecord_files" in arguments:
+        arguments = arguments.replace("sample", "custom")
+    arguments = arguments.replace("THIS_FILE", f"{__file__} --input_format line")
+    os.environ["BERT_PREP_WORKING_DIR"] = str(work)
+    with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
+        bertPrep.main.__wrapped__(arguments.split())
+    assert "usage:" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "vocab_file, vocab_size, message",
+    [("/", 300, "vocab_file=/ is a folder"), ("vocab.txt", 1 << 30, "vocab_size=1073741824: must be at most")],
+)
+def test_a_vocabulary_that_cannot_be(work, vocab_file, vocab_size, message):
+    with pytest.raises(UserError, match=message):
+        vocab = work / vocab_file
+        preparation.run(work, "create_vocab", "--vocab_file", vocab, "--vocab_size", vocab_size)
+
+
+def test_who_works_may_be_said_of_every_action():
+    for action in bertPrep.ACTIONS:
+        bertPrep.parse(["--action", action, "--dataset", "custom", "--n_processes", "2", "--dask_scheduler", "x.json"])
+
+
+def test_a_dump_under_another_name_is_taken_and_named(tmp_path, capsys):
+    folder = tmp_path / "download" / "wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "my own dump.xml").write_bytes(dump(page("One", "It is one.")))
+    preparation.run(tmp_path, "download", dataset="wikicorpus_en")
+    assert "taking" in (said := capsys.readouterr().out) and "my own dump.xml" in said
+    preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+    (folder / "other.xml.bz2").write_bytes(b"")
+    with pytest.raises(UserError, match="which of my own dump.xml, other.xml.bz2 is the dump"):
+        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")

@@ -1,0 +1,587 @@
+"""All stages as they are typed: end to end, again, killed, refused.
+
+As programs where that matters (`start`), else in this process, which has imported what they need (`prep`).
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from bert_tf.base.errors import UserError, as_user_error
+from bert_tf.prepare import stages
+from bert_tf.prepare.corpora import formatting
+from bert_tf.prepare.sharding import sharding
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import RecordSchema
+from tests.preparation import bertPrep
+from tests.prepare.test_pubmed import article
+from tests.prepare.test_pubmed import write as write_pubmed
+from tests.prepare.test_wiki import EXTRACTED, PAGES, dump, page
+
+CHECKOUT = Path(__file__).parents[2]
+PROGRAM = CHECKOUT / "data/bertPrep.py"
+CHAIN = (
+    ("text_formatting",),
+    ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
+    ("create_vocab", "--vocab_size", "300"),
+    ("create_token_files",),
+    ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5", "--dupe_factor", "2"),
+)
+WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
+
+
+def typed(action, dataset, arguments):
+    return ["--action", action, "--dataset", dataset, "--n_processes", "1", *map(str, arguments)]
+
+
+def start(working_dir, action, dataset, *arguments):
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *typed(action, dataset, arguments)],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+        text=True,
+        capture_output=True,
+    )
+
+
+def prep(working_dir, action, dataset, *arguments):
+    """As `start`, in this process."""
+    output, errors, code = io.StringIO(), io.StringIO(), 0
+    environment = mock.patch.dict(os.environ, BERT_PREP_WORKING_DIR=str(working_dir))
+    with environment, contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            bertPrep.main.__wrapped__(typed(action, dataset, arguments))
+        except SystemExit as end:
+            code = end.code
+        except Exception as raised:
+            if (error := as_user_error(raised)) is None:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            code = error.exit_code
+    return subprocess.CompletedProcess([], code, output.getvalue(), errors.getvalue())
+
+
+def done(result) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def refused(result) -> str:
+    assert result.returncode == 2, (result.stdout, result.stderr)
+    lines = [line for line in result.stderr.splitlines() if "B/s" not in line]
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
+    return lines[0]
+
+
+def write_text(path: Path, num_documents: int = 60) -> Path:
+    generator = random.Random(0)
+
+    def sentence():
+        return " ".join(generator.choices(WORDS, k=generator.randrange(4, 12))).capitalize() + "."
+
+    path.write_text(
+        "\n\n".join(" ".join(sentence() for _ in range(generator.randrange(2, 9))) for _ in range(num_documents))
+    )
+    return path
+
+
+def files_below(folder: Path):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock" and not path.name.startswith("input")
+    }
+
+
+def made_from_anywhere(folder: Path):
+    """All files, that which names the input's place without it."""
+    contents = files_below(folder)
+    name = "formatted_one_article_per_line/custom_one_document_per_line.manifest.json"
+    contents[name] = {**json.loads(contents[name]), "inputs": []}
+    return contents
+
+
+def run_chain(how, working_dir: Path, text: Path, *arguments) -> str:
+    output = ""
+    for action, *own in CHAIN:
+        own += ["--input_files", text] if action == "text_formatting" else []
+        output += done(how(working_dir, action, "Custom", *own, *arguments))
+    return output
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A working directory where the whole chain has run on a file of text."""
+    folder = tmp_path_factory.mktemp("prepared")
+    run_chain(start, folder, write_text(folder / "input.txt"))
+    return folder
+
+
+def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
+    name = (
+        "lower_case_1_seq_len_32_max_pred_5_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2_shard_4_test_split_10"
+    )
+    folder = prepared / "tfrecord" / name / "custom"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["arguments"] == {
+        "max_seq_length": 32,
+        "max_predictions_per_seq": 5,
+        "do_lower_case": True,
+        "masked_lm_prob": 0.15,
+        "dupe_factor": 2,
+        "random_seed": 12345,
+        "masking": "static",
+        "whole_word_masking": False,
+        "max_ngram_size": 1,
+    }
+    assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
+    for split, number in (("training", 4), ("test", 2)):
+        entries = manifest["shards"][split]
+        assert [e["file"] for e in entries] == [f"{split}/custom_{split}_{i}.tfrecord" for i in range(number)]
+        assert manifest["counts"][f"num_instances_{split}"] == sum(e["num_instances"] for e in entries)
+        for entry in entries:
+            path = folder / entry["file"]
+            assert path.stat().st_size == entry["bytes"]
+            assert path.with_name(path.name + ".index").is_file()
+            assert describe(path) == RecordSchema(32, 5)
+            with RecordFile(path) as records:
+                assert records.num_records == entry["num_instances"]
+    sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())
+    formatted = json.loads(
+        (prepared / "formatted_one_article_per_line" / "custom_one_document_per_line.manifest.json").read_text()
+    )
+    assert (
+        manifest["counts"]["num_documents"]
+        == sharded["counts"]["num_documents"]
+        == formatted["counts"]["num_documents"]
+        == 60
+    )
+    assert 0.5 < manifest["counts"]["random_next_share"] < 0.8
+    assert not [path for path in prepared.rglob("*") if path.suffix in (".tmp", ".partial", ".journal")]
+
+
+def test_again_there_is_nothing_to_do(prepared):
+    before = files_below(prepared)
+    output = run_chain(prep, prepared, prepared / "input.txt")
+    assert output.count("nothing to do") == len(CHAIN)
+    assert files_below(prepared) == before
+
+
+@pytest.mark.slow
+def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
+    text = write_text(tmp_path / "input.txt")
+    run_chain(start, tmp_path, text, "--n_processes", "3")
+    assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
+
+
+def test_other_arguments_are_refused_by_name(prepared):
+    assert "num_training_shards is 4 there, 3 here" in refused(
+        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2)
+    )
+    assert "keep_duplicates is False there, True here" in refused(
+        prep(prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt", "--keep_duplicates")
+    )
+    assert "vocab_size is 300 there, 200 here" in refused(prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
+
+
+def test_vocabulary_of_google_order_and_deterministic(prepared, tmp_path):
+    pieces = (prepared / "vocab/custom/vocab.txt").read_text().splitlines()
+    assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert "river" in pieces and len(set(pieces)) == len(pieces) <= 300
+    done(prep(prepared, "create_vocab", "custom", "--vocab_size", 300, "--vocab_file", tmp_path / "v.txt"))
+    assert (tmp_path / "v.txt").read_text().splitlines() == pieces
+    (tmp_path / "mine.txt").write_text("[PAD]\n")
+    assert "was not made by --action=create_vocab" in refused(
+        prep(prepared, "create_vocab", "custom", "--vocab_file", tmp_path / "mine.txt")
+    )
+
+
+def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    pages = [*PAGES, page("Same", "It is '''three''' &amp; more."), page("List", "* a\n* b")]
+    (folder / "wikicorpus_en.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
+    assert "taking" in done(prep(tmp_path, "download", "wikicorpus_EN"))
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+    formatted = tmp_path / "formatted_one_article_per_line"
+    text = formatted / "wikicorpus_en_one_article_per_line.txt"
+    assert text.read_text() == "The one is large.\nIt is three & more.\n"
+    manifest = json.loads(text.with_suffix(".manifest.json").read_text())
+    assert manifest["counts"] == {
+        "num_read": 7,
+        "num_documents": 2,
+        "num_dropped_redirects": 2,
+        "num_dropped_other_namespaces": 1,
+        "num_dropped_duplicates": 1,
+        "num_dropped_without_sentence": 1,
+        "num_removed_list_items": 2,
+    }
+    assert "keep_report is None there, True here" in refused(
+        prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report")
+    )
+    for path in formatted.glob("*"):
+        path.unlink()
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
+    assert text.read_text() == "The one is large.\nIt is three & more.\n"
+    assert text.with_suffix(".dropped.tsv").read_text().splitlines() == [
+        "other_namespaces\tTalk:One\t",
+        "redirects\tUno\t",
+        "redirects\tTwo\t",
+        "duplicates\tSame\tIt is three & more.",
+        "list_items\tList\ta",
+        "list_items\tList\tb",
+        "without_sentence\tList\t",
+    ]
+    assert "nothing to do" in done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
+
+
+def test_a_report_is_kept_of_wikipedia_alone(tmp_path):
+    assert "--keep_report has no effect on --dataset=sample, only on wikicorpus_en, wikicorpus_zh" in refused(
+        prep(tmp_path, "text_formatting", "sample", "--keep_report")
+    )
+
+
+def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES)[:-5])
+    result = prep(tmp_path, "text_formatting", "wikicorpus_en")
+    done(result)
+    assert "warning: " in result.stderr and "the 5 <page> elements up to there were kept" in result.stderr
+    formatted = tmp_path / "formatted_one_article_per_line"
+    (manifest,) = formatted.glob("*.manifest.json")
+    (entry,) = json.loads(manifest.read_text())["shards"]["documents"]
+    assert entry["num_documents"] == 2 and "cut off or damaged at byte" in entry["damages"][0]
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES))
+    assert "wikicorpus_en.xml has changed since" in refused(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+
+
+def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
+    write_pubmed(tmp_path / "download/pubmed", "baseline/pubmed25n0001.xml.gz", article(1), article(2))
+    write_pubmed(tmp_path / "download/pubmed", "daily_update/pubmed25n0002.xml.gz", article(2, "New."))
+    done(prep(tmp_path, "text_formatting", "pubmed_baseline"))
+    formatted = tmp_path / "formatted_one_article_per_line"
+    text = formatted / "pubmed_baseline_one_article_per_line.txt"
+    assert text.read_text() == "New.  An abstract. It ends.\nA title.  An abstract. It ends.\n"
+    assert json.loads(text.with_suffix(".manifest.json").read_text())["counts"] == {
+        "num_read": 3,
+        "num_documents": 2,
+        "num_dropped_superseded_or_deleted": 1,
+    }
+    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
+    assert "input_format=jsonl" in done(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "a.jsonl")
+    )
+    assert (formatted / "custom_one_document_per_line.txt").read_text() == "One.\nTwo.\n"
+
+
+def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
+    assert "no effect on --dataset=sample, only on wikicorpus_en, wikicorpus_zh" in refused(
+        prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor")
+    )
+    folder = tmp_path / "extracted/wikicorpus_en/AA"
+    folder.mkdir(parents=True)
+    (folder / "wiki_00").write_text(EXTRACTED)
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--skip_wikiextractor", 1))
+    text = tmp_path / "formatted_one_article_per_line/wikicorpus_en_one_article_per_line.txt"
+    assert text.read_text() == "The one is large <or not>.  It ends.\n"
+
+
+def test_chinese_from_the_dump_to_sentences(tmp_path):
+    folder = tmp_path / "download/wikicorpus_zh"
+    folder.mkdir(parents=True)
+    pages = (
+        page("甲", "'''北京'''是[[中國|中国]]的首都。它很大！"),
+        page("乙", "这是-{zh-hans:计算机;zh-hant:電腦}-。[[分类:乙]]"),
+    )
+    (folder / "zhwiki-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
+    done(prep(tmp_path, "text_formatting", "WikiCorpus_zh"))
+    done(prep(tmp_path, "sharding", "wikicorpus_zh", "--n_training_shards", 1, "--n_test_shards", 1))
+    sharded = {path.read_text() for path in (tmp_path / "sharded").rglob("*.txt")}
+    assert sharded == {"北京是中国的首都。\n它很大！\n\n", "这是计算机。\n\n"}
+
+
+@pytest.mark.parametrize(
+    "action,dataset,message",
+    [
+        ("download", "BooksCorpus", "no longer distributed"),
+        ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
+        ("download", "custom", "dataset=custom cannot be downloaded"),
+        ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
+        ("text_formatting", "bookscorpus", "put your books there"),
+        ("text_formatting", "pubmed_baseline", "--dataset pubmed_baseline fetches them"),
+        ("text_formatting", "pubmed_daily_update", "read together with pubmed_baseline"),
+        ("text_formatting", "sample", "--action download --dataset sample"),
+        ("text_formatting", "custom", "needs --input_files"),
+        ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
+        ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
+        ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
+        ("sharding", "squad", "dataset=squad is not for pre-training"),
+        ("create_vocab", "MRPC", "dataset=mrpc is not for pre-training"),
+        ("create_tfrecord_files", "sample", "--action sharding --dataset sample"),
+        ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
+    ],
+)
+def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
+    with pytest.raises(UserError, match=message):
+        options = bertPrep.parse(["--action", action, "--dataset", dataset])
+        stages.STAGES[action](options, stages.Layout(tmp_path))
+
+
+def test_errors_of_the_program_are_one_line(tmp_path):
+    assert "n_processes=0" in refused(start(tmp_path, "sharding", "sample", "--n_processes", 0))
+    (tmp_path / "empty.txt").write_text("\n")
+    assert "no document" in refused(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt")
+    )
+
+
+def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
+    folder = tmp_path / "formatted_one_article_per_line"
+    folder.mkdir()
+    own = folder / "custom_one_document_per_line.txt"
+    own.write_text("One. Two.\n" * 9)
+    assert "was not made by this stage" in refused(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt")
+    )
+    done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))
+    assert own.read_text() == "One. Two.\n" * 9
+
+
+def test_vocabulary_that_does_not_exist_is_named(prepared, tmp_path):
+    assert "nowhere.txt" in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt")
+    )
+
+
+def test_masking_options_that_make_no_sense_are_refused(prepared):
+    assert "--masking: records are masked when they are made; training masks token files anew" in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5)
+    )
+    assert "add --whole_word_masking" in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--max_ngram_size", 3)
+    )
+
+
+def slowed(tmp_path: Path, target: str) -> Path:
+    """The program with one function made slow, so that a kill meets it at work."""
+    module, function = target.rsplit(".", 1)
+    program = tmp_path / "slowed.py"
+    program.write_text(f"""
+import runpy, sys, time
+sys.path.insert(0, {str(CHECKOUT)!r})
+import {module} as module
+import bert_tf.prepare.corpora.formatting as formatting
+formatting.CHECKPOINT_BYTES = 2000
+formatting.BATCH_CHARACTERS = 500
+quick = module.{function}
+delay_secs = float(sys.argv.pop())
+def slow(*arguments, **options):
+    time.sleep(delay_secs)
+    return quick(*arguments, **options)
+if __name__ == "__main__":
+    module.{function} = slow
+    sys.argv[0] = {str(PROGRAM)!r}
+    runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
+""")
+    return program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number,target,mark",
+    [
+        (0, "bert_tf.prepare.corpora.formatting._clean_all", '"checkpoint"'),
+        (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
+        (3, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
+        (4, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
+    ],
+)
+def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):
+    working_dir = tmp_path / "work"
+    working_dir.mkdir()
+    text = prepared / "input.txt"
+    for action, *own in CHAIN[:number]:
+        done(
+            prep(working_dir, action, "custom", *own, *(["--input_files", text] if action == "text_formatting" else []))
+        )
+    action, *own = CHAIN[number]
+    if action == "text_formatting":
+        own += ["--input_files", str(text)]
+    program = slowed(tmp_path, target)
+
+    def command(delay_secs):
+        return [
+            sys.executable,
+            str(program),
+            "--action",
+            action,
+            "--dataset",
+            "custom",
+            "--n_processes",
+            "1",
+            *own,
+            str(delay_secs),
+        ]
+
+    options = dict(env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True)
+    process = subprocess.Popen(command(0.1), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
+    journal = None
+    for _ in range(600):
+        found = list(working_dir.rglob("*.journal"))
+        if found and found[0].read_text().count(mark) >= 2:
+            (journal,) = found
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert journal is not None
+    for partial in working_dir.rglob("*.partial"):
+        with open(partial, "ab") as file:
+            file.write(b"written after the last checkpoint")
+    output = done(subprocess.run(command(0), capture_output=True, **options))
+    if number == 0:
+        assert "going on where an earlier run stopped" in output
+    for action, *own in CHAIN[number + 1 :]:
+        done(prep(working_dir, action, "custom", *own))
+    assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
+
+
+def test_full_disk_harms_nothing_and_leaves_no_rest(prepared, tmp_path, monkeypatch, capsys):
+    options = [
+        "--action",
+        "text_formatting",
+        "--dataset",
+        "custom",
+        "--n_processes",
+        "1",
+        "--input_files",
+        str(prepared / "input.txt"),
+    ]
+    kept = tmp_path / "formatted_one_article_per_line/sample_one_article_per_line.txt"
+    kept.parent.mkdir()
+    kept.write_text("kept")
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(formatting.Writer, "write", no_space)
+    namespace = bertPrep.parse(options)
+    with pytest.raises(ValueError, match="no space left"):
+        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    assert files_below(tmp_path) == {str(kept.relative_to(tmp_path)): b"kept"}
+
+
+def test_failing_worker_fails_the_stage(prepared, tmp_path, monkeypatch):
+    (tmp_path / "formatted_one_article_per_line").mkdir()
+    source = prepared / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    (tmp_path / "formatted_one_article_per_line" / source.name).write_bytes(source.read_bytes())
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(sharding, "_write_shard", fail)
+    namespace = bertPrep.parse(
+        [
+            "--action",
+            "sharding",
+            "--dataset",
+            "custom",
+            "--n_training_shards",
+            "3",
+            "--n_test_shards",
+            "1",
+            "--n_processes",
+            "1",
+        ]
+    )
+    with pytest.raises(ZeroDivisionError):
+        stages.run_sharding(namespace, stages.Layout(tmp_path))
+    assert not (tmp_path / "sharded/custom/manifest.json").exists()
+
+
+def test_program_runs_from_any_folder_and_through_a_link(tmp_path):
+    (tmp_path / "linked").symlink_to(CHECKOUT / "data")
+    result = subprocess.run(
+        [sys.executable, "linked/bertPrep.py", "--action", "sharding", "--dataset", "sample"],
+        cwd=tmp_path,
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path / "w")},
+        text=True,
+        capture_output=True,
+    )
+    assert "--action text_formatting --dataset sample" in refused(result)
+
+
+def test_workers_do_not_import_tensorflow():
+    code = "import sys, bert_tf.prepare.stages; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT).returncode == 0
+
+
+def from_start(working_dir, argument, **environment):
+    return subprocess.run(
+        ["bash", str(CHECKOUT / "data/create_datasets_from_start.sh"), argument],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir), "N_PROCESSES": "1", **environment},
+    )
+
+
+def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    text = write_text(tmp_path / "input.txt").read_text().split("\n\n")
+    (folder / "wikicorpus_en.xml").write_bytes(
+        dump(*(page(str(number), article) for number, article in enumerate(text)))
+    )
+    result = from_start(
+        tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1", SHARDS="--n_training_shards 3 --n_test_shards 1"
+    )
+    assert "put your books there" in result.stderr
+    assert "Going on with Wikipedia alone." in done(result)
+    assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2
+
+
+def test_from_start_refuses_what_it_does_not_know(tmp_path):
+    assert "must be wiki_only, wiki_books or sample" in refused(from_start(tmp_path, "everything"))
+    assert "VOCAB_FILE=none.txt: there is no such file" in refused(
+        from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
+    )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ESTALE, errno.EIO])
+def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys, code):
+    options = ["--action", "text_formatting", "--dataset", "custom", "--n_processes", "1"]
+    namespace = bertPrep.parse([*options, "--input_files", str(prepared / "input.txt")])
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    write = formatting.Writer.write
+    left = [15]
+
+    def failing(self, documents, batch):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(code, "the disk says no")
+        write(self, documents, batch)
+
+    monkeypatch.setattr(formatting.Writer, "write", failing)
+    with pytest.raises(UserError, match="the disk says no"):
+        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    (partial,) = tmp_path.rglob("*.partial")
+    assert partial.stat().st_size > 2000
+    stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    assert "going on where an earlier run stopped" in capsys.readouterr().out
+    name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()

@@ -1,0 +1,320 @@
+"""Work on a Dask cluster: a real scheduler and two real workers, of which some are killed."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import itertools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest.mock
+from pathlib import Path
+
+import cloudpickle
+import distributed
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare import stages
+from bert_tf.prepare.running import dask_cluster
+from bert_tf.prepare.running.dask_cluster import DaskCluster, code_digest, run_task
+from bert_tf.prepare.running.workers import WorkersError
+from tests import dask_tasks
+from tests.preparation import documents, run
+
+ROOT = Path(__file__).resolve().parents[2]
+SECS = 240
+
+
+def dask(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *map(str, arguments), "--no-dashboard"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """The scheduler's file; there are two worker processes, and new ones for those that are killed."""
+    folder = tmp_path_factory.mktemp("dask")
+    file = folder / "scheduler.json"
+    processes = [
+        dask(
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            0,
+            "--scheduler-file",
+            file,
+            DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1",
+        ),
+        dask(
+            "worker",
+            "--scheduler-file",
+            file,
+            "--nworkers",
+            2,
+            "--nthreads",
+            1,
+            "--memory-limit",
+            0,
+            "--local-directory",
+            folder,
+            "--preload",
+            "dask_tasks",
+            PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
+            KILL_ONE=str(folder / "kill_one"),
+        ),
+    ]
+    with distributed.Client(scheduler_file=str(file), timeout=SECS) as client:
+        client.wait_for_workers(2, timeout=SECS)
+    yield file
+    for process in reversed(processes):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_results_come_in_order_and_a_stream_is_read_only_a_little_ahead(scheduler, tmp_path, capfd):
+    cluster = DaskCluster(str(scheduler), tmp_path)
+    taken = itertools.count()
+    results = cluster.map_in_order(dask_tasks.square, taken)
+    assert list(itertools.islice(results, 100)) == [n * n for n in range(100)]
+    results.close()
+    assert next(taken) < 110
+    assert ": 2 workers" in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_a_task_is_raised_here_and_what_has_not_begun_is_dropped(scheduler, tmp_path):
+    cluster = DaskCluster(str(scheduler), tmp_path)
+    with pytest.raises(UserError, match="^number=3: not this one$"):
+        list(cluster.map_in_order(dask_tasks.fail_at_three, range(20)))
+    results = cluster.map_in_order(dask_tasks.note, ((tmp_path, number) for number in itertools.count()))
+    next(results)
+    wait_for_two_at_work(tmp_path)
+    results.close()
+    only_two_have_begun(tmp_path, cluster)
+
+
+def wait_for_two_at_work(folder):
+    while not (folder / "begun").exists() or len((folder / "begun").read_text().split()) < 3:
+        time.sleep(0.05)
+
+
+def only_two_have_begun(folder, cluster):
+    (folder / "go").touch()
+    # What had been handed out before these would have begun before them.
+    assert len(list(cluster.map_in_order(dask_tasks.square, range(50)))) == 50
+    assert len((folder / "begun").read_text().split()) == 3
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+@pytest.mark.slow
+def test_same_bytes_as_from_a_pool_though_workers_are_killed_at_work(scheduler, tmp_path, capfd):
+    source, kill_one, killed = tmp_path / "source.txt", scheduler.with_name("kill_one"), []
+    source.write_text("\n\n".join(documents(150)))
+    for folder, *workers in ((tmp_path / "pool",), (tmp_path / "dask", "--dask_scheduler", scheduler)):
+        vocab = folder / "vocab.txt"
+        for stage, *arguments in (
+            ("text_formatting", "--input_files", source),
+            ("create_vocab", "--vocab_size", 300, "--vocab_file", vocab),
+            ("sharding", "--n_training_shards", 6, "--n_test_shards", 2),
+            ("create_token_files", "--vocab_file", vocab),
+            ("create_pairs", "--max_seq_length", 64),
+            ("create_tfrecord_files", "--vocab_file", vocab, "--max_seq_length", 64),
+            ("verify",),
+        ):
+            if workers and stage in ("sharding", "create_tfrecord_files"):
+                kill_one.touch()
+            run(folder, stage, *arguments, *workers)
+            if workers and stage in ("sharding", "create_tfrecord_files") and not kill_one.exists():
+                killed.append(stage)
+        # Pairs by split; verified by the cluster: shards, token files and records.
+        assert capfd.readouterr().out.count("Dask scheduler") == (9 if workers else 0)
+    assert killed == ["sharding", "create_tfrecord_files"]
+    assert contents(tmp_path / "dask") == contents(tmp_path / "pool")
+
+
+def test_a_piece_of_work_that_kills_its_workers_is_given_up(scheduler, tmp_path):
+    with pytest.raises(WorkersError, match="perhaps because they ran out of memory .*on 2 different workers"):
+        list(DaskCluster(str(scheduler), tmp_path).map_in_order(dask_tasks.die, range(1)))
+
+
+def test_a_worker_without_our_modules_is_told(scheduler, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def work(item):\n    return item\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here
+
+    with pytest.raises(WorkersError, match=f"do not see {ROOT}: No module named 'only_here'"):
+        list(DaskCluster(str(scheduler), tmp_path).map_in_order(only_here.work, range(2)))
+
+
+def test_a_task_finds_the_program_in_the_checkout(tmp_path):
+    task = pickle.dumps(cloudpickle.dumps(dask_cluster._task(str(ROOT))))
+    load_and_run = (
+        "import pickle, sys\n"
+        "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
+        f"task('here', {code_digest()!r}, '/nowhere/run', b'')"
+    )
+    answer = subprocess.run([sys.executable, "-c", load_and_run], input=task, cwd=tmp_path, capture_output=True)
+    assert "does not see /nowhere/run, made on here" in answer.stderr.decode()
+
+
+def test_a_worker_that_does_not_see_the_same_files_or_code_is_told(tmp_path):
+    with pytest.raises(WorkersError, match=f"does not see {tmp_path}/run, made on here .No such file"):
+        run_task("here", code_digest(), str(tmp_path / "run"), b"")
+    with pytest.raises(WorkersError, match="other code than this command on here"):
+        run_task("here", "x", str(tmp_path / "run"), b"")
+
+
+def test_what_a_finished_run_has_handed_out_does_not_begin(scheduler, tmp_path):
+    with dask_cluster._connect(str(scheduler)) as client, pytest.raises(WorkersError, match="does not see"):
+        run = dask_cluster._Run(client, tmp_path / "run")
+        run.get_result(run.submit(dask_tasks.square, 3))
+
+
+def test_files_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
+    (tmp_path / ".dask_run_1.alive").touch()
+    with dask_cluster._run_file(tmp_path) as one, dask_cluster._run_file(tmp_path) as other:
+        assert set(tmp_path.iterdir()) == {one, other}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_runs_file_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    def without(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(dask_cluster.fcntl, "flock", without)
+    with dask_cluster._run_file(tmp_path) as one, dask_cluster._run_file(tmp_path) as other:
+        assert sorted(tmp_path.iterdir()) == sorted([one, other])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "address, message",
+    [
+        ("", "missing port"),
+        ("tcp://127.0.0.1:1", "no Dask scheduler answers at .*127.0.0.1:1 "),
+        ("http://127.0.0.1:1", "unknown address scheme"),
+        ("{silent}", "TimeoutError"),
+        ("{folder}/none.json", "none.json .TimeoutError"),
+        ("{folder}/damaged.json", "dask_scheduler=.*damaged.json .*--scheduler-file"),
+    ],
+)
+def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, capfd, address, message):
+    ends_by_our_limit = "TimeoutError" in message
+    monkeypatch.setattr(dask_cluster, "FIND_SCHEDULER_SECS", 1 if ends_by_our_limit else SECS)
+    monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
+    (tmp_path / "damaged.json").write_text('{"workers": {}}')
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = address.format(folder=tmp_path, silent=f"127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(WorkersError, match=message):
+            list(DaskCluster(address, tmp_path).map_in_order(dask_tasks.square, range(2)))
+    if ends_by_our_limit:
+        assert "waiting up to 1 s for the Dask scheduler" in capfd.readouterr().err
+
+
+def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
+    monkeypatch.setattr(dask_cluster, "_CHECK_SECS", 0.1)
+    file = tmp_path / "scheduler.json"
+    processes = [dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)]
+    try:
+        monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
+        distributed.Client(scheduler_file=str(file), timeout=SECS).close()  # until it answers
+        with pytest.raises(WorkersError, match="no worker for 0.3 s"):
+            list(DaskCluster(str(file), tmp_path).map_in_order(dask_tasks.square, range(2)))
+        assert "waiting up to 0.3 s for a Dask worker" in capfd.readouterr().err
+        monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", SECS)
+        one_worker = ("--nworkers", 1, "--nthreads", 1, "--memory-limit", 0, "--local-directory", tmp_path)
+        processes.append(dask("worker", "--scheduler-file", file, *one_worker, PYTHONPATH=str(ROOT)))
+        results = DaskCluster(str(file), tmp_path).map_in_order(time.sleep, itertools.repeat(0.1))
+        next(results)
+        threading.Timer(0.5, processes[0].kill).start()
+        with pytest.raises(WorkersError, match="is lost: restart it"):
+            list(results)
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("role", ["scheduler", "tcp://1.2.3.4:5"])
+def test_other_versions_are_told(tmp_path, role):
+    def versions(python):
+        return {"packages": {**distributed.versions.get_versions()["packages"], "python": python}}
+
+    class Client(unittest.mock.MagicMock):
+        def get_versions(self):
+            found = {"scheduler": versions("3.8.2.final.0"), "client": versions("3.8.1.final.0")}
+            other = versions("3.10.1.final.0")
+            return {**found, "workers": {}, role: other} if role == "scheduler" else {**found, "workers": {role: other}}
+
+    client = Client()
+    client.nthreads.return_value = {"tcp://1.2.3.4:5": 1}
+    with pytest.raises(WorkersError, match=f"{role} has python 3.10, dask .*, this command python 3.8, "):
+        dask_cluster._Run(client, tmp_path / "run")
+
+
+def test_a_missing_package_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "bert_tf.prepare.running.dask_cluster")
+    with pytest.raises(WorkersError, match="pip install -r .*requirements/dask.txt"):
+        stages.workers_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
+
+
+@pytest.mark.slow
+def test_ctrl_c_takes_back_what_was_handed_out(scheduler, tmp_path):
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            (
+                f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
+                "import itertools, signal\n"
+                # Programs that a shell starts in the background ignore it, and so do theirs.
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                "from bert_tf.base.errors import exit_on_user_error\n"
+                "from bert_tf.prepare.running.dask_cluster import DaskCluster\n"
+                "import dask_tasks\n"
+                "from pathlib import Path\n"
+                "folder = Path(sys.argv[2])\n"
+                "tasks = ((folder, number) for number in itertools.count())\n"
+                "work = DaskCluster(sys.argv[1], folder).map_in_order\n"
+                "exit_on_user_error(lambda _: list(work(dask_tasks.note, tasks)))([])"
+            ),
+            str(scheduler),
+            str(tmp_path),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_two_at_work(tmp_path)
+    program.send_signal(signal.SIGINT)
+    try:
+        errors = program.communicate(timeout=SECS / 2)[1]
+    except subprocess.TimeoutExpired:
+        # Python drops an interrupt that meets it while it clears an object away; people press again.
+        program.send_signal(signal.SIGINT)
+        errors = program.communicate(timeout=SECS / 2)[1]
+    assert program.returncode == 130
+    assert errors.endswith("interrupted\n") and "Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["begun"]
+    only_two_have_begun(tmp_path, DaskCluster(str(scheduler), tmp_path))

@@ -1,0 +1,201 @@
+"""Instances and records against those of Google's own tool, by figures and bytes that it gave.
+
+The figures are of tf-models-official 2.15.0 (pip), `create_pretraining_data`: the text below, which
+follows from a rule, 150 seeds, ten passes each, sequences of 32, 6 predictions, a share of 0.2. Each
+is (mean, standard error of the mean). Its n-gram sizes come from Python's unseeded generator, which
+was seeded for this. The two records are what its writer made of two instances of 16 tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from bert_tf.batches.batches import evaluation_batches
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, create_instances
+from bert_tf.records.index import load_index
+from bert_tf.records.reader import describe
+from bert_tf.records.schema import RecordSchema
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.tokenized import tokenized
+
+WORDS = 40
+VOCABULARY = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS)), *(f"##w{number}" for number in range(WORDS))]
+VOCAB = {token: number for number, token in enumerate(VOCABULARY)}
+IDS = VocabularyIds.of(VOCAB)
+NUM_PASSES = 10
+RULES = {
+    "tokens": {},
+    "words": {"whole_word_masking": True},
+    "3-grams": {"whole_word_masking": True, "max_ngram_size": 3},
+}
+FIGURES = {
+    "tokens": {
+        "instances_a_pass": (50.40400, 0.11051),
+        "length": (25.95002, 0.03079),
+        "length_squared": (729.07953, 1.43657),
+        "full": (0.49642, 0.00214),
+        "size_a": (10.14448, 0.01778),
+        "size_b_if_random": (13.09196, 0.03854),
+        "size_b_if_next": (12.34275, 0.03609),
+        "random_next": (0.61992, 0.00173),
+        "random_next_if_short": (0.62133, 0.00460),
+        "first_is_cut": (0.04533, 0.00077),
+        "predictions": (4.98178, 0.00543),
+        "position": (0.48264, 0.00043),
+        "masked": (0.80028, 0.00066),
+        "kept": (0.10111, 0.00049),
+        "going_on": (0.28858, 0.00068),
+        "neighbours": (0.16564, 0.00058),
+        "neighbours_alike": (0.68053, 0.00195),
+    },
+    "words": {
+        "instances_a_pass": (50.12333, 0.10195),
+        "length": (25.97796, 0.03002),
+        "length_squared": (729.95495, 1.43157),
+        "full": (0.49589, 0.00224),
+        "size_a": (10.20018, 0.02008),
+        "size_b_if_random": (13.05266, 0.03725),
+        "size_b_if_next": (12.33758, 0.03577),
+        "random_next": (0.61743, 0.00173),
+        "random_next_if_short": (0.62182, 0.00520),
+        "first_is_cut": (0.04703, 0.00080),
+        "predictions": (4.98642, 0.00532),
+        "position": (0.48310, 0.00048),
+        "masked": (0.80000, 0.00085),
+        "kept": (0.10108, 0.00063),
+        "going_on": (0.25411, 0.00043),
+        "neighbours": (0.36490, 0.00059),
+        "neighbours_alike": (0.89856, 0.00081),
+    },
+    "3-grams": {
+        "instances_a_pass": (50.50267, 0.11191),
+        "length": (25.91596, 0.03508),
+        "length_squared": (727.16994, 1.63048),
+        "full": (0.49211, 0.00233),
+        "size_a": (10.15279, 0.01984),
+        "size_b_if_random": (13.02066, 0.04167),
+        "size_b_if_next": (12.34138, 0.03298),
+        "random_next": (0.62201, 0.00179),
+        "random_next_if_short": (0.62111, 0.00453),
+        "first_is_cut": (0.04614, 0.00071),
+        "predictions": (4.97712, 0.00642),
+        "position": (0.48534, 0.00061),
+        "masked": (0.80042, 0.00107),
+        "kept": (0.09965, 0.00074),
+        "going_on": (0.25350, 0.00040),
+        "neighbours": (0.49899, 0.00063),
+        "neighbours_alike": (0.95858, 0.00047),
+    },
+}
+RECORDS = (
+    "7wAAAAAAAABvGbm5CuwBChgKDW1hc2tlZF9sbV9pZHMSBxoFCgMXPAAKIQoJaW5wdXRfaWRzEhQaEgoQAgQYQRoDEhMEFRYDAAAAAAoeChNt"
+    "YXNrZWRfbG1fcG9zaXRpb25zEgcaBQoDAQgACh0KFG5leHRfc2VudGVuY2VfbGFiZWxzEgUaAwoBAQoiCgppbnB1dF9tYXNrEhQaEgoQAQEB"
+    "AQEBAQEBAQEBAAAAAAolChFtYXNrZWRfbG1fd2VpZ2h0cxIQEg4KDAAAgD8AAIA/AAAAAAojCgtzZWdtZW50X2lkcxIUGhIKEAAAAAAAAAEB"
+    "AQEBAQAAAAA6CGEX7wAAAAAAAABvGbm5CuwBChgKDW1hc2tlZF9sbV9pZHMSBxoFCgMoOhMKIQoJaW5wdXRfaWRzEhQaEgoQAk4nBFEqK1QD"
+    "NxARBBMUAwoeChNtYXNrZWRfbG1fcG9zaXRpb25zEgcaBQoDAwwNCh0KFG5leHRfc2VudGVuY2VfbGFiZWxzEgUaAwoBAQoiCgppbnB1dF9t"
+    "YXNrEhQaEgoQAQEBAQEBAQEBAQEBAQEBAQolChFtYXNrZWRfbG1fd2VpZ2h0cxIQEg4KDAAAgD8AAIA/AACAPwojCgtzZWdtZW50X2lkcxIU"
+    "GhIKEAAAAAAAAAAAAAEBAQEBAQFzwsyB"
+)
+RECORDS_WITH_V2_NAMES = (
+    "9wAAAAAAAADljG6wCvQBCiYKDmlucHV0X3dvcmRfaWRzEhQaEgoQAgQYQRoDEhMEFRYDAAAAAAoYCg1tYXNrZWRfbG1faWRzEgcaBQoDFzwA"
+    "CiYKDmlucHV0X3R5cGVfaWRzEhQaEgoQAAAAAAAAAQEBAQEBAAAAAAodChRuZXh0X3NlbnRlbmNlX2xhYmVscxIFGgMKAQEKHgoTbWFza2Vk"
+    "X2xtX3Bvc2l0aW9ucxIHGgUKAwEIAAoiCgppbnB1dF9tYXNrEhQaEgoQAQEBAQEBAQEBAQEBAAAAAAolChFtYXNrZWRfbG1fd2VpZ2h0cxIQ"
+    "Eg4KDAAAgD8AAIA/AAAAAIOxrur3AAAAAAAAAOWMbrAK9AEKJgoOaW5wdXRfd29yZF9pZHMSFBoSChACTicEUSorVAM3EBEEExQDChgKDW1h"
+    "c2tlZF9sbV9pZHMSBxoFCgMoOhMKJgoOaW5wdXRfdHlwZV9pZHMSFBoSChAAAAAAAAAAAAABAQEBAQEBCh0KFG5leHRfc2VudGVuY2VfbGFi"
+    "ZWxzEgUaAwoBAQoeChNtYXNrZWRfbG1fcG9zaXRpb25zEgcaBQoDAwwNCiIKCmlucHV0X21hc2sSFBoSChABAQEBAQEBAQEBAQEBAQEBCiUK"
+    "EW1hc2tlZF9sbV93ZWlnaHRzEhASDgoMAACAPwAAgD8AAIA/6J7kcg=="
+)
+
+
+def documents() -> list[list[list[str]]]:
+    """The text that both tools got."""
+    return [
+        [
+            [
+                ("##" if number and (document + sentence + number) % 3 == 0 else "")
+                + f"w{(11 * document + 5 * sentence + number) % WORDS}"
+                for number in range((7 * document + 5 * sentence) % 13 + 1)
+            ]
+            for sentence in range(3 * document % 11 + 1)
+        ]
+        for document in range(20)
+    ]
+
+
+def figures(rows) -> dict[str, float]:
+    """What was measured of the other tool's instances, in the same way."""
+    length, size_b = rows.input_mask.sum(axis=1, dtype=int), rows.segment_ids.sum(axis=1, dtype=int) - 1
+    size_a, is_random = length - size_b - 3, rows.next_sentence_labels == 1
+    chosen, positions = rows.masked_lm_weights > 0, rows.masked_lm_positions
+    tokens = np.take_along_axis(rows.input_ids, positions, axis=1)
+    is_mask = tokens == IDS.mask
+    neighbours = chosen[:, 1:] & (np.diff(positions, axis=1) == 1)
+    first = np.where(chosen[:, 0] & (positions[:, 0] == 1), rows.masked_lm_ids[:, 0], rows.input_ids[:, 1])
+    num = chosen.sum()
+    return {
+        "instances_a_pass": len(length) / NUM_PASSES,
+        "length": length.mean(),
+        "length_squared": (length.astype(float) ** 2).mean(),
+        "full": (length == 32).mean(),
+        "size_a": size_a.mean(),
+        "size_b_if_random": size_b[is_random].mean(),
+        "size_b_if_next": size_b[~is_random].mean(),
+        "random_next": is_random.mean(),
+        "random_next_if_short": is_random[length < 16].mean(),
+        "first_is_cut": IDS.continues[first].mean(),
+        "predictions": num / len(length),
+        "position": (positions / length[:, np.newaxis])[chosen].mean(),
+        "masked": is_mask[chosen].mean(),
+        "kept": (tokens == rows.masked_lm_ids)[chosen].mean(),
+        "going_on": IDS.continues[rows.masked_lm_ids[chosen]].mean(),
+        "neighbours": neighbours.sum() / num,
+        "neighbours_alike": (is_mask[:, 1:] == is_mask[:, :-1])[neighbours].mean(),
+    }
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_instances_have_the_figures_of_googles_tool(name):
+    text = tokenized([[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
+    settings = ExampleSettings(
+        "vocab.txt",
+        max_seq_length=32,
+        max_predictions_per_seq=6,
+        masked_lm_prob=0.2,
+        dupe_factor=NUM_PASSES,
+        **RULES[name],
+    )
+    found = [figures(rows) for seed in range(100) for rows in create_instances(text, settings, IDS, (seed,))]
+    assert len(found) == 100
+    for figure, (mean, error) in FIGURES[name].items():
+        values = np.array([of_one[figure] for of_one in found])
+        own_error = values.std(ddof=1) / len(values) ** 0.5
+        assert abs(values.mean() - mean) < 4.5 * np.hypot(error, own_error), (figure, values.mean(), mean)
+
+
+@pytest.mark.parametrize("content, has_v2_names", [(RECORDS, False), (RECORDS_WITH_V2_NAMES, True)])
+def test_records_of_googles_tool_are_read(tmp_path, content, has_v2_names):
+    path = tmp_path / "theirs.tfrecord"
+    path.write_bytes(base64.b64decode(content))
+    assert describe(path) == RecordSchema(16, 3, has_v2_names)
+    assert load_index(path).lengths().tolist() == [12, 16]
+    (batch,) = evaluation_batches(
+        RecordSet(str(path), "eval_files"), batch_size=2, max_batches=0, rank=0, num_ranks=1, vocab_size=len(VOCABULARY)
+    )
+    found = {name: value.numpy() for name, value in batch.items()}
+    assert [[VOCABULARY[token] for token in row] for row in found["input_ids"]] == [
+        "[CLS] [MASK] w19 ##w20 w21 [SEP] w13 w14 [MASK] w16 w17 [SEP] [PAD] [PAD] [PAD] [PAD]".split(),
+        "[CLS] ##w33 w34 [MASK] ##w36 w37 w38 ##w39 [SEP] ##w10 w11 w12 [MASK] w14 w15 [SEP]".split(),
+    ]
+    assert [[VOCABULARY[token] for token in row] for row in found["masked_lm_ids"]] == [
+        ["w18", "##w15", "[PAD]"],
+        ["w35", "##w13", "w14"],
+    ]
+    assert found["masked_lm_positions"].tolist() == [[1, 8, 0], [3, 12, 13]]
+    assert found["masked_lm_weights"].tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert found["segment_ids"].tolist() == [[0] * 6 + [1] * 6 + [0] * 4, [0] * 9 + [1] * 7]
+    assert found["input_mask"].sum(axis=1).tolist() == [12, 16] and found["next_sentence_labels"].tolist() == [[1], [1]]

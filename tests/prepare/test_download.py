@@ -1,0 +1,448 @@
+"""Datasets from a server on loopback, or as they were placed by hand."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.fetching import sources
+from bert_tf.prepare.fetching.download import NotDistributedError, download
+from bert_tf.prepare.fetching.fetch import Client
+from bert_tf.prepare.running.manifest import mark_damaged
+from tests.http_server import Server
+from tests.prepare.test_archives import make_tar, make_zip
+
+CHECKOUT = Path(__file__).parents[2]
+CLIENT = Client(num_attempts=2, pause_secs=0.0)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.stop()
+
+
+def served(server, tmp_path, dataset, source):
+    """Downloads one dataset into tmp_path."""
+    download(dataset, tmp_path, {dataset: source}, CLIENT)
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def files_below(folder):
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".lock", ".journal")
+    }
+
+
+# --- Single files -------------------------------------------------------------------------------
+
+
+def squad(server, contents):
+    remotes = []
+    for name, content in contents.items():
+        server.add(f"/{name}", content)
+        remotes.append(sources.RemoteFile(server.url(f"/{name}"), name, f"sha256:{sha256(content)}"))
+    return sources.Files("squad", tuple(remotes))
+
+
+def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
+    contents = {"v1.1/train-v1.1.json": b"{1}", "v2.0/dev-v2.0.json": b"{2}"}
+    source = squad(server, contents)
+    served(server, tmp_path, "squad", source)
+    folder = tmp_path / "squad"
+    assert files_below(folder) == {*contents, "manifest.json"}
+    manifest = manifest_of(folder)
+    assert manifest["counts"] == {"num_files": 2, "num_bytes": 6}
+    assert manifest["shards"]["files"][0] == {
+        "file": "v1.1/train-v1.1.json",
+        "url": server.url("/v1.1/train-v1.1.json"),
+        "bytes": 3,
+        "sha256": sha256(b"{1}"),
+    }
+    server.pages.clear()
+    served(server, tmp_path, "squad", source)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_placed_files_are_taken_and_only_the_others_fetched(server, tmp_path, capsys):
+    source = squad(server, {"a.json": b"published", "b.json": b"b"})
+    (tmp_path / "squad").mkdir()
+    (tmp_path / "squad/a.json").write_bytes(b"my own")
+    served(server, tmp_path, "squad", source)
+    assert (tmp_path / "squad/a.json").read_bytes() == b"my own"
+    assert not server.pages["/a.json"].requests and server.pages["/b.json"].requests
+    assert f"taking {tmp_path}/squad/a.json as placed there" in capsys.readouterr().out
+    assert "url" not in manifest_of(tmp_path / "squad")["shards"]["files"][0]
+
+
+def test_a_fetched_file_that_shrank_is_fetched_again(server, tmp_path):
+    source = squad(server, {"a.json": b"published"})
+    served(server, tmp_path, "squad", source)
+    (tmp_path / "squad/a.json").write_bytes(b"publ")
+    served(server, tmp_path, "squad", source)
+    assert (tmp_path / "squad/a.json").read_bytes() == b"published"
+
+
+def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys):
+    source = squad(server, {"a.json": b"published", "b.json": b"b"})
+    served(server, tmp_path, "squad", source)
+    before = manifest_of(tmp_path / "squad")
+    (tmp_path / "squad/a.json").write_bytes(b"PUBLISHED")
+    mark_damaged(tmp_path / "squad/manifest.json", ["a.json"])
+    served(server, tmp_path, "squad", source)
+    assert (tmp_path / "squad/a.json").read_bytes() == b"published"
+    assert manifest_of(tmp_path / "squad") == before
+    assert len(server.pages["/b.json"].requests) == 1
+
+
+def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
+    source = squad(server, {"a.json": b"a", "b.json": b"b"})
+    gone = server.pages.pop("/b.json")
+    with pytest.raises(UserError, match=r"/b.json: 404.*put it there as .*squad/b.json"):
+        served(server, tmp_path, "squad", source)
+    assert not (tmp_path / "squad/manifest.json").exists()
+    server.pages["/b.json"] = gone
+    served(server, tmp_path, "squad", source)
+    assert len(server.pages["/a.json"].requests) == 1
+    assert manifest_of(tmp_path / "squad")["counts"]["num_files"] == 2
+
+
+def test_two_downloads_at_once_are_refused(server, tmp_path):
+    source = squad(server, {"a.json": b"a" * 40_000})
+    server.pages["/a.json"].delay_secs = 0.05
+    process = start_download(tmp_path, "squad", source)
+    wait_for(functools.partial(has_come, tmp_path / "squad/a.json.part", 1_000), process)
+    with pytest.raises(UserError, match="another run of download for squad is at work"):
+        served(server, tmp_path, "squad", source)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+# --- Archives -----------------------------------------------------------------------------------
+
+WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.index": b"i" * 9000}
+
+
+def weights(server, tmp_path, checksums=None):
+    packed = make_zip(tmp_path / "packed.zip", {f"uncased/{name}": content for name, content in WEIGHTS.items()})
+    server.add("/uncased.zip", packed.read_bytes())
+    packed.unlink()
+    files = checksums or {name: sha256(content) for name, content in WEIGHTS.items()}
+    return sources.Files("google", archives=(sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files),))
+
+
+def test_archive_becomes_a_folder(server, tmp_path):
+    served(server, tmp_path, "google", weights(server, tmp_path))
+    assert files_below(tmp_path / "google") == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
+    assert manifest_of(tmp_path / "google")["counts"]["num_bytes"] == sum(map(len, WEIGHTS.values()))
+
+
+def test_glue_task_lies_in_its_own_folder(server, tmp_path):
+    source = sources.SOURCES["cola"]
+    packed = make_zip(
+        tmp_path / "CoLA.zip",
+        {"CoLA/train.tsv": b"1", "CoLA/dev.tsv": b"2", "CoLA/test.tsv": b"3", "CoLA/original/x": b"4"},
+    )
+    server.add("/CoLA.zip", packed.read_bytes())
+    packed.unlink()
+    archive = source.archives[0]._replace(url=server.url("/CoLA.zip"), checksum=None)
+    served(server, tmp_path, "cola", source._replace(archives=(archive,)))
+    assert files_below(tmp_path / "glue/CoLA") == {"train.tsv", "dev.tsv", "test.tsv", "manifest.json"}
+
+
+def test_placed_archive_and_placed_folder_are_taken(server, tmp_path, capsys):
+    source = weights(server, tmp_path)
+    packed = server.pages.pop("/uncased.zip").content
+    folder = tmp_path / "google"
+    (folder / "uncased").mkdir(parents=True)
+    (folder / "uncased/vocab.txt").write_bytes(b"mine")
+    (folder / "uncased.zip").write_bytes(packed)
+    served(server, tmp_path, "google", source)
+    assert (folder / "uncased/vocab.txt").read_bytes() == b"mine"
+    assert (folder / "uncased/bert_config.json").read_bytes() == b"{}"
+    # It was not fetched here, so it is not ours to delete.
+    assert (folder / "uncased.zip").exists()
+    assert "unpacking" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "files,message",
+    [({"vocab.txt": "0" * 64}, "vocab.txt has the sha256"), ({"merges.txt": None}, "holds no merges.txt")],
+)
+def test_archive_that_is_not_the_published_one(server, tmp_path, files, message):
+    with pytest.raises(UserError, match=message):
+        served(server, tmp_path, "google", weights(server, tmp_path, files))
+    assert not (tmp_path / "google/uncased").exists()
+
+
+def test_archive_that_leads_out_writes_nothing_outside(server, tmp_path):
+    packed = make_zip(tmp_path / "evil.zip", {"uncased/vocab.txt": b"x", "../../evil.txt": b"x"})
+    source = weights(server, tmp_path, {"vocab.txt": None})
+    server.pages["/uncased.zip"].content = packed.read_bytes()
+    with pytest.raises(UserError, match=r"\.\./\.\./evil.txt"):
+        served(server, tmp_path, "google", source)
+    assert not list(tmp_path.rglob("evil.txt")) and not list(tmp_path.parent.glob("evil.txt"))
+
+
+# --- MRPC ---------------------------------------------------------------------------------------
+
+
+def mrpc(server):
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    server.add("/train.txt", (header + '1\t10\t11\tHe said "yes.\tHe did.\n0\t20\t21\tA.\tB.\n').encode())
+    server.add("/test.txt", (header + "1\t30\t31\tC.\tD.").encode())
+    server.add("/ids.tsv", b"20\t21\n")
+    return sources.Paraphrases(
+        "glue/MRPC",
+        tuple(sources.RemoteFile(server.url(f"/{name}"), name) for name in ("train.txt", "test.txt", "ids.tsv")),
+    )
+
+
+def test_mrpc_is_split_as_glue_does(server, tmp_path, capsys):
+    served(server, tmp_path, "mrpc", mrpc(server))
+    folder = tmp_path / "glue/MRPC"
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    assert (folder / "train.tsv").read_text() == header + '1\t10\t11\tHe said "yes.\tHe did.\n'
+    assert (folder / "dev.tsv").read_text() == header + "0\t20\t21\tA.\tB.\n"
+    assert (folder / "test.tsv").read_text() == ("index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t30\t31\tC.\tD.\n")
+    served(server, tmp_path, "mrpc", mrpc(server))
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_mrpc_with_other_columns_is_refused(server, tmp_path):
+    source = mrpc(server)
+    server.pages["/train.txt"].content += b"1\t2\n"
+    with pytest.raises(UserError, match="train.txt, line 4: 2 columns instead of 5"):
+        served(server, tmp_path, "mrpc", source)
+
+
+# --- Dumps --------------------------------------------------------------------------------------
+
+
+def wiki(server, dates=("20240101", "20240120")):
+    links = "".join(f'<a href="{date}/">{date}/</a>' for date in dates) + '<a href="latest/">l</a>'
+    server.add("/enwiki/", links.encode())
+    return sources.Dump("wikicorpus_en", server.url("/enwiki/"), "enwiki")
+
+
+def add_dump(server, date, content, algorithm="sha1", sums=None):
+    articles = f"enwiki-{date}-pages-articles.xml.bz2"
+    digest = hashlib.new(algorithm, content).hexdigest()
+    text = sums if sums is not None else f"{'0' * 40}  enwiki-{date}-stub.gz\n{digest}  {articles}\n"
+    server.add(f"/enwiki/{date}/enwiki-{date}-{algorithm}sums.txt", text.encode())
+    server.add(f"/enwiki/{date}/{articles}", content)
+
+
+def test_newest_complete_dump_is_fetched(server, tmp_path, capsys):
+    source = wiki(server, ("20240101", "20231220", "20240120", "20240201"))
+    add_dump(server, "20240101", b"older")
+    add_dump(server, "20231220", b"oldest")
+    # Of the newest there is no list yet, the next one is still being made.
+    add_dump(server, "20240120", b"new", sums="0000  enwiki-20240120-stub.gz\n")
+    served(server, tmp_path, "wikicorpus_en", source)
+    assert (tmp_path / "wikicorpus_en/wikicorpus_en.xml.bz2").read_bytes() == b"older"
+    assert "of 20240101" in capsys.readouterr().out
+    served(server, tmp_path, "wikicorpus_en", source)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_md5sums_where_there_are_no_sha1sums(server, tmp_path):
+    source = wiki(server)
+    add_dump(server, "20240120", b"dump", algorithm="md5")
+    served(server, tmp_path, "wikicorpus_en", source)
+    assert (tmp_path / "wikicorpus_en/wikicorpus_en.xml.bz2").read_bytes() == b"dump"
+
+
+def test_no_complete_dump_says_where_to_place_one(server, tmp_path):
+    with pytest.raises(UserError, match="no complete dump.*put it there as .*wikicorpus_en.xml.bz2"):
+        served(server, tmp_path, "wikicorpus_en", wiki(server))
+
+
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml", "enwiki-20240101-pages-articles.xml.bz2"])
+def test_placed_dump_is_taken_without_a_network(tmp_path, capsys, name):
+    folder = tmp_path / "wikicorpus_en"
+    folder.mkdir()
+    (folder / name).write_bytes(b"dump")
+    download("wikicorpus_en", tmp_path, client=None)
+    assert f"taking {folder / name} as placed there" in capsys.readouterr().out
+    assert files_below(folder) == {name}
+
+
+# --- PubMed -------------------------------------------------------------------------------------
+
+
+def pubmed(server, names, *, grows=False):
+    server.add("/pubmed/", "".join(f'<a href="{name}">{name}</a> <a href="{name}.md5">' for name in names).encode())
+    for name in names:
+        content = gzip.compress(name.encode(), mtime=0)
+        server.add(f"/pubmed/{name}", content)
+        server.add(f"/pubmed/{name}.md5", f"MD5({name})= {hashlib.md5(content).hexdigest()}\n".encode())
+    return sources.PubMed("pubmed/baseline", server.url("/pubmed/"), grows)
+
+
+def test_all_files_of_a_list_with_their_md5(server, tmp_path, capsys):
+    names = [f"pubmed25n000{number}.xml.gz" for number in (1, 2, 3)]
+    source = pubmed(server, names)
+    served(server, tmp_path, "pubmed_baseline", source)
+    folder = tmp_path / "pubmed/baseline"
+    assert files_below(folder) == {*names, "manifest.json"}
+    server.pages.clear()
+    served(server, tmp_path, "pubmed_baseline", source)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_list_that_grows_is_gone_on_with(server, tmp_path, capsys):
+    names = ["pubmed25n0004.xml.gz"]
+    source = pubmed(server, names, grows=True)
+    served(server, tmp_path, "pubmed_daily_update", source)
+    served(server, tmp_path, "pubmed_daily_update", source)
+    assert "nothing to do" in capsys.readouterr().out
+    pubmed(server, [*names, "pubmed25n0005.xml.gz"], grows=True)
+    served(server, tmp_path, "pubmed_daily_update", source)
+    assert not server.pages["/pubmed/pubmed25n0004.xml.gz"].requests
+    assert manifest_of(tmp_path / "pubmed/baseline")["counts"]["num_files"] == 2
+
+
+def test_wrong_md5_of_one_file_is_named(server, tmp_path):
+    source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
+    server.pages["/pubmed/pubmed25n0002.xml.gz"].content = b"other"
+    with pytest.raises(UserError, match="pubmed25n0002.xml.gz: .* has the md5"):
+        served(server, tmp_path, "pubmed_baseline", source)
+    assert files_below(tmp_path / "pubmed/baseline") == {"pubmed25n0001.xml.gz"}
+    server.pages["/pubmed/pubmed25n0002.xml.gz.md5"].content = b"<html>"
+    with pytest.raises(UserError, match="pubmed25n0002.xml.gz.md5 holds no checksum"):
+        served(server, tmp_path, "pubmed_baseline", source)
+
+
+def test_placed_pubmed_files_serve_without_a_network(server, tmp_path, capsys):
+    source = pubmed(server, ["pubmed25n0001.xml.gz"])
+    server.pages.clear()
+    with pytest.raises(UserError, match="404.*put them into .*pubmed/baseline"):
+        served(server, tmp_path, "pubmed_baseline", source)
+    (tmp_path / "pubmed/baseline/pubmed25n0001.xml.gz").write_bytes(b"x")
+    served(server, tmp_path, "pubmed_baseline", source)
+    assert "taking" in capsys.readouterr().out
+
+
+# --- What is not distributed, and all together --------------------------------------------------
+
+
+def test_bookcorpus_says_so_and_takes_ones_own_books(tmp_path, capsys):
+    with pytest.raises(NotDistributedError, match="no longer distributed.*put your books there.*wikicorpus_en"):
+        download("bookscorpus", tmp_path)
+    (tmp_path / "bookscorpus/mine").mkdir(parents=True)
+    (tmp_path / "bookscorpus/mine/a.txt").write_text("Text.")
+    download("bookscorpus", tmp_path)
+    assert "a.txt as placed there" in capsys.readouterr().out
+
+
+def test_nvidia_weights_are_recognised_where_they_are_placed(tmp_path, capsys):
+    folder = tmp_path / "nvidia_pretrained_weights"
+    with pytest.raises(NotDistributedError, match=f"https://catalog.ngc.nvidia.com/.*into {folder}"):
+        download("nvidia_pretrained_weights", tmp_path)
+    make_tar(folder / "bert_tf_large.tar.gz", {"model.ckpt-5.index": b"i", "model.ckpt-5.meta": b"m"})
+    for _ in range(2):
+        download("nvidia_pretrained_weights", tmp_path)
+        assert f"checkpoint {folder}/bert_tf_large/model.ckpt-5\n" in capsys.readouterr().out
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_all_goes_on_past_what_cannot_be_had(server, tmp_path, capsys):
+    table = {
+        "squad": squad(server, {"a.json": b"a"}),
+        "bookscorpus": sources.Books("bookscorpus"),
+        "wikicorpus_en": wiki(server),
+    }
+    with pytest.raises(UserError, match="1 of 3 datasets could not be downloaded: wikicorpus_en"):
+        download("all", tmp_path, table, CLIENT)
+    output = capsys.readouterr().out
+    assert "left out: BookCorpus is no longer distributed" in output and "failed: " in output
+    add_dump(server, "20240120", b"dump")
+    download("all", tmp_path, table, CLIENT)
+    assert (tmp_path / "squad/a.json").exists()
+
+
+def test_unknown_dataset_names_those_there_are(tmp_path):
+    with pytest.raises(UserError, match="dataset=custom cannot be downloaded; there are squad, cola"):
+        download("custom", tmp_path)
+
+
+def test_every_source_has_its_checksums_and_places():
+    folders = [source.folder for source in sources.SOURCES.values()]
+    assert len(set(folders)) == len(folders)
+    for name, source in sources.SOURCES.items():
+        assert name == name.lower()
+        if isinstance(source, sources.Files):
+            for archive in source.archives:
+                assert archive.checksum or all(archive.files.values()), archive.url
+    google = sources.SOURCES["google_pretrained_weights"].archives
+    assert "uncased_L-24_H-1024_A-16" in [archive.into for archive in google]
+
+
+# --- Stopped in the middle ----------------------------------------------------------------------
+
+
+def start_download(root, dataset, source):
+    code = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
+        "from pathlib import Path\nfrom bert_tf.prepare.fetching import fetch\n"
+        "from bert_tf.prepare.fetching.sources import *\n"
+        "from bert_tf.prepare.fetching.download import download\nfetch._BLOCK_BYTES = 1024\n"
+        f"download({dataset!r}, Path({str(root)!r}), {{{dataset!r}: {source!r}}})"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def has_come(part, num_bytes):
+    return part.exists() and part.stat().st_size > num_bytes
+
+
+def wait_for(condition, process):
+    for _ in range(1500):
+        if condition():
+            return
+        assert process.poll() is None
+        time.sleep(0.02)
+    raise AssertionError("it never happened")
+
+
+def test_killed_between_and_inside_files_ends_with_the_same_manifest(server, tmp_path):
+    contents = {f"{number}.json": os.urandom(60_000) for number in range(4)}
+    source = squad(server, contents)
+    served(server, tmp_path / "undisturbed", "squad", source)
+    for page in server.pages.values():
+        page.requests.clear()
+        page.delay_secs = 0.01
+    folder = tmp_path / "killed/squad"
+    for number in (1, 2):
+        process = start_download(folder.parent, "squad", source)
+        wait_for(functools.partial(has_come, folder / f"{number}.json.part", 10_000), process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    for page in server.pages.values():
+        page.delay_secs = 0.0
+    served(server, folder.parent, "squad", source)
+    assert manifest_of(folder) == manifest_of(tmp_path / "undisturbed/squad")
+    assert files_below(folder) == files_below(tmp_path / "undisturbed/squad")
+    assert [len(page.requests) for page in server.pages.values()] == [1, 2, 2, 1]

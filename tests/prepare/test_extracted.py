@@ -1,0 +1,73 @@
+"""The files of wikiextractor: text with tags left in it, and JSON lines (--json)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import extracted
+from tests import preparation
+
+
+def formatted(working_dir, *files: str) -> list[str]:
+    folder = working_dir / "extracted/wikicorpus_en/AA"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, content in enumerate(files):
+        (folder / f"wiki_{number:02}").write_text(content)
+    preparation.run(working_dir, "text_formatting", "--skip_wikiextractor", dataset="wikicorpus_en")
+    path = working_dir / "formatted_one_article_per_line/wikicorpus_en_one_article_per_line.txt"
+    return path.read_text().splitlines()
+
+
+def test_json_lines_are_read_as_the_text_files_are(tmp_path):
+    article = {"id": "1", "revid": "7", "url": "x", "title": "One", "text": "It is &lt;b&gt;one.\nHead line\nIt ends."}
+    empty = {"id": "2", "title": "Two", "text": ""}
+    lines = "".join(json.dumps(line) + "\n" for line in (article, empty))
+    as_text = f'<doc id="1">\nTwo\n\n{article["text"].replace("one", "two")}\n\n</doc>\n'
+    assert formatted(tmp_path, lines, as_text) == ["It is one.  It ends.", "It is two.  It ends."]
+
+
+@pytest.mark.parametrize(
+    "line,message",
+    [
+        ('{"title": "A", "text": "On', "not JSON"),
+        ('{"title": "A", "text": null}', 'no "title" and "text" that are strings'),
+        ('{"text": "One."}', 'no "title" and "text" that are strings'),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, message):
+    with pytest.raises(UserError, match=rf"wiki_00, line 1: {message}.*--max_bad_records"):
+        formatted(tmp_path, line + "\n")
+
+
+@pytest.mark.parametrize(
+    "text,shown",
+    [
+        ('Cold.&lt;ref name="x"&gt;A book.&lt;/ref&gt; It is.', "Cold. It is."),
+        ("Cold.&amp;lt;ref name=x /&amp;gt; It is.", "Cold. It is."),
+        ("Cold.<ref>A book. It is", "Cold."),
+        ("Long&lt;br /&gt;ago, H&lt;sub&gt;2&lt;/sub&gt;O.", "Long ago, H2O."),
+        ('&lt;templatestyles src="a/b.css" /&gt;After it.', "After it."),
+        ("Benzene, &lt;chem&gt;C6H6&lt;/chem&gt;, is there.", "Benzene, is there."),
+        ("&lt;math display=block&gt;\na &lt; b\n&lt;/math&gt; One.", "One."),
+        ("__NOTOC__ One. __KEIN_INHALTSVERZEICHNIS__", "One."),
+        ('&lt;a href="Foo%20%28x%29"&gt;Foo&lt;/a&gt; and <a href="Bar">Bar</a> <abbr>x</abbr>.', "Foo and Bar x."),
+        ("It is <as> a < b.", "It is <as> a < b."),
+        ("Before.&lt;!-- a note --&gt;", "Before."),
+        ("It says a &lt; b and &amp;amp; __init__.", "It says a < b and & __init__."),
+    ],
+)
+def test_tags_are_taken_out_and_nothing_else(text, shown):
+    (line,) = {extracted.clean(f"Title\n\n{text}").line}
+    assert line == shown
+
+
+def test_an_open_reference_ends_with_its_line():
+    assert extracted.clean("T\nOne.<ref>Lost. Here\nTwo is kept.").line == "One.  Two is kept."
+
+
+def test_text_without_tags_keeps_its_characters():
+    text = "A ( b ) c , d.  It is ."
+    assert extracted.clean(f"T\n{text}").line == " ".join(text.split())

@@ -1,0 +1,271 @@
+"""Files over HTTP from a server that drops, lies, changes, refuses and knows no ranges."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.fetching import fetch
+from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.prepare.running.manifest import clear_disk_errors
+from tests.http_server import Server
+
+CHECKOUT = Path(__file__).parents[2]
+CONTENT = random.Random(0).randbytes(1 << 20)
+SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """What a client waits for between attempts, without waiting."""
+    waited = []
+    monkeypatch.setattr(fetch.time, "sleep", waited.append)
+    return waited
+
+
+def get(server, folder, checksum=SHA256, path="/file.bin"):
+    return fetch.Client().fetch(
+        server.url(path), folder / "file.bin", checksum, f"put it there as {folder}/file.bin", "file.bin"
+    )
+
+
+def is_whole(folder):
+    return [path.name for path in folder.iterdir()] == ["file.bin"] and (folder / "file.bin").read_bytes() == CONTENT
+
+
+def test_whole_file_with_its_checksum(server, tmp_path):
+    server.add("/file.bin", CONTENT)
+    details = {"url": server.url("/file.bin")}
+    assert get(server, tmp_path) == FileEntry("file.bin", len(CONTENT), SHA256.partition(":")[2], details)
+    assert is_whole(tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha1"])
+def test_other_published_checksums(server, tmp_path, algorithm):
+    server.add("/file.bin", CONTENT)
+    get(server, tmp_path, f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}")
+    with pytest.raises(UserError, match=f"has the {algorithm} .*, published is 00"):
+        get(server, tmp_path / "b", f"{algorithm}:00")
+
+
+def test_dropped_connections_go_on_where_they_were_cut(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT)
+    page.drop_after = [300_000, 0, 400_000]
+    get(server, tmp_path)
+    assert is_whole(tmp_path)
+    starts = [int(request.get("Range", "bytes=0-")[6:-1]) for request in page.requests]
+    assert starts[0] == 0 and starts == sorted(starts) and 0 < starts[1] <= 300_000
+    assert all(request["If-Range"] == page.tag for request in page.requests[1:] if "Range" in request)
+    # Only the second of two failures in a row is waited for; what brings bytes is no failure.
+    assert waits == [0, 4.0, 0]
+
+
+def test_server_that_knows_no_ranges_begins_again(server, tmp_path, waits, capsys):
+    page = server.add("/file.bin", CONTENT, ranges=False)
+    page.drop_after = [500_000]
+    get(server, tmp_path)
+    assert is_whole(tmp_path)
+    assert "starting from the first byte" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("knows_if_range", [True, False])
+def test_file_that_changes_in_between_is_fetched_anew(server, tmp_path, waits, capsys, knows_if_range):
+    page = server.add("/file.bin", b"old" * 100_000, if_range=knows_if_range)
+    page.drop_after = [200_000]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch.time, "sleep", lambda _: setattr(page, "content", CONTENT))
+        get(server, tmp_path)
+    assert is_whole(tmp_path) and "Range" in page.requests[1]
+
+
+def test_without_version_and_checksum_nothing_is_pieced_together(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT, etag=False)
+    page.drop_after = [200_000]
+    get(server, tmp_path, checksum=None)
+    assert is_whole(tmp_path)
+    assert not any("Range" in request for request in page.requests)
+
+
+def test_pieces_that_do_not_fit_are_removed(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT, etag=False)
+    get_part(server, page, tmp_path, waits)
+    part = tmp_path / "file.bin.part"
+    part.write_bytes(b"x" * part.stat().st_size)
+    with pytest.raises(UserError, match="changed between two of its parts.*start the same command again"):
+        get(server, tmp_path)
+    get(server, tmp_path)
+    assert is_whole(tmp_path)
+
+
+def get_part(server, page, folder, waits):
+    """Leaves the first bytes of a file behind, as a stopped run does."""
+    page.drop_after = [200_000, 0, 0, 0, 0, 0]
+    with pytest.raises(UserError, match="5 times in a row; start the same command again"):
+        get(server, folder)
+    page.drop_after = []
+    waits.clear()
+    assert 0 < (folder / "file.bin.part").stat().st_size <= 200_000
+
+
+def test_next_run_goes_on_and_another_address_begins_anew(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT)
+    get_part(server, page, tmp_path, waits)
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    get(server, tmp_path)
+    assert is_whole(tmp_path) and page.requests[-1]["Range"].startswith("bytes=")
+    other = server.add("/other.bin", CONTENT)
+    get(server, tmp_path.with_name("copy"), path="/other.bin")
+    assert is_whole(tmp_path.with_name("copy")) and "Range" not in other.requests[-1]
+
+
+def test_bytes_without_a_note_are_not_taken_up(server, tmp_path):
+    page = server.add("/file.bin", CONTENT)
+    (tmp_path / "file.bin.part").write_bytes(b"of what?")
+    get(server, tmp_path)
+    assert is_whole(tmp_path) and "Range" not in page.requests[0]
+
+
+def test_whole_part_is_not_asked_for_again(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT)
+    get_part(server, page, tmp_path, waits)
+    (tmp_path / "file.bin.part").write_bytes(CONTENT)
+    num_requests = len(page.requests)
+    get(server, tmp_path)
+    assert is_whole(tmp_path) and len(page.requests) == num_requests
+
+
+def test_wrong_checksum_is_refused_and_nothing_stays(server, tmp_path):
+    server.add("/file.bin", CONTENT + b"!")
+    with pytest.raises(UserError, match="file.bin: .*published is .*: removed.*put it there as"):
+        get(server, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_length_that_is_too_long_ends_where_the_file_does(server, tmp_path, waits):
+    server.add("/file.bin", CONTENT).lie_bytes = 1000
+    get(server, tmp_path)
+    assert is_whole(tmp_path)
+    server.add("/file.bin", CONTENT, ranges=False).lie_bytes = 1000
+    with pytest.raises(UserError, match=r"1,000 more bytes were to come\), 5 times"):
+        get(server, tmp_path / "b")
+    assert not (tmp_path / "b/file.bin").exists()
+
+
+def test_length_that_is_too_short_is_noticed_by_the_checksum(server, tmp_path):
+    server.add("/file.bin", CONTENT).lie_bytes = -1000
+    with pytest.raises(UserError, match="published is"):
+        get(server, tmp_path)
+
+
+def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
+    page = server.add("/file.bin", CONTENT)
+    page.statuses = [
+        (503, {"Retry-After": "7"}),
+        (429, {}),
+        (500, {}),
+        (503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}),
+    ]
+    get(server, tmp_path)
+    assert is_whole(tmp_path) and waits == [7.0, 4.0, 8.0, 0]
+
+
+@pytest.mark.parametrize(
+    "statuses,message",
+    [
+        ([(503, {})] * 9, r"503 Service Unavailable, 5 times in a row"),
+        ([(503, {"Retry-After": "86400"})], r"asks for a pause of at least [\d,]+ s"),
+        ([(404, {})], r"404 Not Found: the server does not have this file"),
+        ([(403, {})], r"403 Forbidden"),
+    ],
+)
+def test_refusals_name_the_address_and_the_way_out(server, tmp_path, waits, statuses, message):
+    server.add("/file.bin", CONTENT).statuses = statuses
+    with pytest.raises(UserError, match=message) as caught:
+        get(server, tmp_path)
+    assert server.url("/file.bin") in str(caught.value)
+    assert f"put it there as {tmp_path}/file.bin" in str(caught.value)
+
+
+def test_no_network_says_so(tmp_path, waits):
+    server = Server()
+    server.stop()
+    with pytest.raises(
+        UserError,
+        match=r"/file.bin: connection failed \(Connection refused\), 5 times.*"
+        "put it there as",
+    ):
+        get(server, tmp_path)
+    assert waits == [0, 4.0, 8.0, 16.0]
+
+
+def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
+    server.add("/file.bin", CONTENT)
+    usage = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        with pytest.raises(UserError, match="1,048,576 bytes are still to come and 1,000 are free"):
+            get(server, tmp_path)
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch.os, "fsync", no_space)
+        patch.setattr(fetch, "write_json", lambda path, note: path.write_text(json.dumps(note)))
+        with pytest.raises(UserError, match="no space left .*downloaded stays"), clear_disk_errors(tmp_path):
+            get(server, tmp_path)
+    assert (tmp_path / "file.bin.part").stat().st_size == len(CONTENT)
+    get(server, tmp_path)
+    assert is_whole(tmp_path)
+
+
+def test_text_is_tried_again(server, waits):
+    page = server.add("/list.html", b"<a href='x'>")
+    page.statuses, page.drop_after = [(502, {})], [3]
+    assert fetch.Client().text(server.url("/list.html"), "way out") == "<a href='x'>"
+    with pytest.raises(fetch.NotThereError, match="way out"):
+        fetch.Client().text(server.url("/nothing"), "way out")
+
+
+def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
+    page = server.add("/file.bin", CONTENT)
+    page.delay_secs = 0.002
+    code = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
+        "from pathlib import Path\nfrom bert_tf.prepare.fetching import fetch\nfetch._BLOCK_BYTES = 4096\n"
+        f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
+        f"{SHA256!r}, '', '')"
+    )
+    part = tmp_path / "file.bin.part"
+    for wanted_bytes in (100_000, 300_000):
+        process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+        for _ in range(1500):
+            if part.exists() and part.stat().st_size > wanted_bytes:
+                break
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    page.delay_secs = 0.0
+    subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
+    assert is_whole(tmp_path)
+    starts = [int(request.get("Range", "bytes=0-")[6:-1]) for request in page.requests]
+    assert len(starts) == 3 and starts[1] >= 100_000 and starts[2] >= 300_000

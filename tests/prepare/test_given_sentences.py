@@ -1,0 +1,83 @@
+"""Text with a sentence on each line (--input_format sentences), and text in which no sentence ends are found."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.instances import vocabulary
+from tests import preparation
+
+# Nothing in these lines ends a sentence by the rules, or all of it does; Google's format says where sentences end.
+GIVEN = [
+    ["แม่น้ำสายนี้อยู่ทางเหนือของเมือง", "ชาวบ้านจับปลาทุกวัน ตั้งแต่เช้าจนเย็น"],
+    ["the river has a name", "it is e.g. Mr. X. Nobody knows. Or so", "***", "a  b\tc"],
+    ["One. Two. Three."],
+    ["ถนนสายใหม่"],
+]
+KEPT = [[" ".join(sentence.split()) for sentence in document] for document in GIVEN]
+SHARDS = ("--n_training_shards", 2, "--n_test_shards", 1)
+
+
+def as_text(documents) -> str:
+    return "\n\n\n".join("\r\n".join(document) for document in documents) + "\n"
+
+
+def sharded(working_dir) -> list[list[str]]:
+    texts = [path.read_text(encoding="utf-8") for path in (working_dir / "sharded/custom").rglob("*.txt")]
+    return sorted(document.split("\n") for text in texts for document in text.split("\n\n") if document)
+
+
+def test_the_users_sentences_are_kept(tmp_path, capsys):
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt.gz"]
+    paths[0].write_text(as_text(GIVEN[:2]), encoding="utf-8")
+    paths[1].write_bytes(gzip.compress(as_text(GIVEN[2:]).encode()))
+    files = ",".join(map(str, paths))
+    preparation.run(tmp_path, "text_formatting", "--input_files", files, "--input_format", "sentences")
+    made = tmp_path / "formatted_one_article_per_line"
+    manifest = json.loads((made / "custom_one_document_per_line.manifest.json").read_text())
+    assert manifest["arguments"]["input_format"] == "sentences" and manifest["counts"]["num_documents"] == 4
+    preparation.run(tmp_path, "sharding", *SHARDS)
+    assert sharded(tmp_path) == sorted(KEPT)
+    assert json.loads((tmp_path / "sharded/custom/manifest.json").read_text())["counts"]["num_sentences"] == 8
+    assert "warning" not in capsys.readouterr().err
+    # The marks between sentences are no part of the vocabulary, and join no words.
+    texts = vocabulary._sampled_lines([made / "custom_one_document_per_line.txt"], "", 1 << 20)
+    assert [text for text in texts if text] == [sentence for document in KEPT for sentence in document]
+    preparation.run(tmp_path, "create_vocab", "--vocab_size", 98)
+    preparation.run(tmp_path, "create_token_files")
+    (manifest_path,) = (tmp_path / "tokens").glob("*/custom/manifest.json")
+    counts = json.loads(manifest_path.read_text())["counts"]
+    assert counts["num_sentences"] == 8
+
+
+def test_a_splitter_has_no_effect_on_given_sentences(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text(as_text(GIVEN), encoding="utf-8")
+    preparation.run(tmp_path, "text_formatting", "--input_files", path, "--input_format", "sentences")
+    monkeypatch.setattr("bert_tf.prepare.sharding.sentences._nltk_splitter", lambda: str.split)
+    with pytest.raises(UserError, match="^segmentation_method=nltk: has no effect on text that was formatted with"):
+        preparation.run(tmp_path, "sharding", *SHARDS, "--segmentation_method", "nltk")
+
+
+def test_a_separator_in_a_text_file_is_white_space(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{word} two\x1ethree. Four.\x1e"}) + "\n" for word in "ABC"))
+    preparation.run(tmp_path, "text_formatting", "--input_files", path)
+    preparation.run(tmp_path, "sharding", *SHARDS)
+    assert sharded(tmp_path) == [[f"{word} two three.", "Four."] for word in "ABC"]
+
+
+@pytest.mark.parametrize(
+    "sentence,is_warned",
+    [("อากาศเย็นมากและมีหมอก", True), ("the net of the town is near the mill", True), ("The mill is old.", False)],
+)
+def test_text_without_sentence_ends_is_a_warning_while_sharding(tmp_path, capsys, sentence, is_warned):
+    texts = [f"{number} " + " ".join([sentence] * 40) for number in range(5)]
+    preparation.shard(tmp_path, texts, *SHARDS)
+    warnings = [line for line in capsys.readouterr().err.split("\n") if line.startswith("warning: ")]
+    assert len(warnings) == is_warned
+    assert all("sentence ends" in warning and "--input_format=sentences" in warning for warning in warnings)

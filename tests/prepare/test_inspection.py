@@ -1,0 +1,211 @@
+"""--action inspect: what is planted is found, said in words, and nothing else looks wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.checking import inspection
+from tests.preparation import changed, documents, run, shard
+
+SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)
+WORDS = " ".join(documents(3)).replace(".", "").split()
+RECORDS = ("--max_seq_length", 64, "--max_predictions_per_seq", 10, "--dupe_factor", 2)
+
+
+def inspect(capsys, working_dir, *arguments):
+    """(what is printed, the warnings)."""
+    capsys.readouterr()
+    run(working_dir, "inspect", *arguments)
+    output = capsys.readouterr().out
+    return output, re.findall("^looks wrong: (.*)$", output, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    shard(folder, documents(60), *SHARDS)
+    run(folder, "create_vocab", "--vocab_size", 2500)
+    run(folder, "create_tfrecord_files", *RECORDS)
+    return folder
+
+
+def test_instances_shares_and_settings_are_shown(prepared, capsys):
+    output, wrong = inspect(capsys, prepared)
+    assert wrong == [] and "nothing looks wrong" in output
+    manifest = json.loads(next(prepared.glob("tfrecord/*/custom/manifest.json")).read_text())
+    assert f"vocabulary of {manifest['vocab']['size']:,} pieces" in output
+    assert "max_seq_length 64, max_predictions_per_seq 10" in output
+    assert f"Of all {manifest['counts']['num_instances_training']:,} training instances" in output
+    random_next = float(re.search(r"([\d.]+)% random next", output)[1]) / 100
+    padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100
+    assert random_next == pytest.approx(manifest["counts"]["random_next_share"], abs=0.02)
+    assert padding == pytest.approx(manifest["counts"]["padding_share"], abs=0.02)
+    masked, kept, replaced = (
+        float(number) for number in re.search(r"([\d.]+)% masked, ([\d.]+)% kept, ([\d.]+)% replaced", output).groups()
+    )
+    assert 74 < masked < 86 and kept + replaced == pytest.approx(100 - masked, abs=0.2)
+    bars = re.findall(r"^ +\d+-\d+ +([\d.]+)% #*$", output, re.MULTILINE)
+    assert sum(map(float, bars)) == pytest.approx(100, abs=1)
+    assert "what follows A (label 0)" in output and "from elsewhere (label 1)" in output
+
+
+def test_every_mask_shown_has_its_answer(prepared, capsys):
+    output, _ = inspect(capsys, prepared)
+    found = re.findall(r"record .*? tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n", output, re.DOTALL)
+    assert len(found) == 3
+    words = {word for text in documents(60) for word in text.lower().replace(".", "").split(" ")}
+    for *passages, answers in found:
+        shown = re.sub(r"\s+", " ", " ".join(passages)).split(" ")
+        predictions = re.findall(r"(\d+) (\S+) \((masked|kept|shown as \S+)\)", re.sub(r"\s+", " ", answers))
+        assert shown.count("[MASK]") == sum(how == "masked" for *_, how in predictions) > 0
+        assert len(words & set(shown)) > len(set(shown)) / 2
+
+
+def test_a_planted_duplicate_article_is_found(tmp_path, capsys):
+    texts = documents(40)
+    shard(
+        tmp_path, [*texts, changed(texts[17])], "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0
+    )
+    output, wrong = inspect(capsys, tmp_path)
+    assert len(wrong) == 2
+    assert wrong[0].startswith("there are no test documents")
+    assert wrong[1].startswith("1 of 41 documents repeat an earlier one, exactly or nearly")
+    assert "(0 the same, 1 nearly)" in output
+    assert output.count(texts[17][:30]) == 2
+    assert "not looked at, because not there or damaged: vocabulary" in output
+
+
+def test_a_train_test_leak_is_found(tmp_path, capsys):
+    texts = documents(40)
+    # Two copies each, one of them changed a little: some come to lie on either side.
+    shard(
+        tmp_path,
+        [*texts, *texts[:10], *map(changed, texts[10:20])],
+        "--n_training_shards",
+        2,
+        "--n_test_shards",
+        2,
+        "--fraction_test_set",
+        0.4,
+    )
+    beginnings = [text[:25] for text in texts[:20]]
+    split = {
+        name: "".join(path.read_text() for path in (tmp_path / "sharded/custom").glob(f"{name}/*.txt"))
+        for name in ("training", "test")
+    }
+    leaks = [text for text in beginnings if all(text in split[name] for name in split)]
+    same = [text for text in leaks if text in beginnings[:10]]
+    assert 2 < len(leaks) < 18 and same
+    output, wrong = inspect(capsys, tmp_path)
+    assert len(wrong) == 2
+    assert re.match(rf"{len(leaks)} of \d+ test documents are in the training split too", wrong[0])
+    assert f"({len(same)} the same, {len(leaks) - len(same)} nearly)" in output
+    assert wrong[1].startswith(f"{20 - len(leaks)} of 60 documents repeat an earlier one")
+
+
+def test_large_corpora_are_sampled_and_it_is_said(prepared, capsys, monkeypatch):
+    monkeypatch.setattr(inspection, "MOST_DOCUMENTS", 20)
+    output, wrong = inspect(capsys, prepared)
+    compared = int(re.search(r"(\d+) compared \(a sample: about 1 in 3\)", output)[1])
+    assert 5 < compared <= 20 and wrong == []
+
+
+def test_text_of_another_language_than_its_vocabulary(prepared, tmp_path, capsys):
+    rng = random.Random(0)
+    chinese = [
+        "".join(chr(rng.randrange(0x4E00, 0x5E00)) + "。" * (n % 12 == 11) for n in range(150)) for _ in range(30)
+    ]
+    shard(tmp_path, chinese, *SHARDS)
+    vocab = prepared / "vocab/custom/vocab.txt"
+    run(tmp_path, "create_tfrecord_files", *RECORDS, "--vocab_file", vocab)
+    output, wrong = inspect(capsys, tmp_path)
+    assert any(
+        what.startswith(
+            "100.0% of the words are [UNK] (mostly CJK characters): the text is in another language or script"
+        )
+        for what in wrong
+    )
+    assert any("of the tokens are [UNK]" in what for what in wrong)
+    # Before any record is made, too.
+    shutil.rmtree(tmp_path / "tfrecord")
+    assert "mostly CJK" in inspect(capsys, tmp_path, "--vocab_file", vocab)[1][0]
+
+
+def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
+    shutil.copytree(prepared / "sharded", tmp_path / "sharded")
+    assert inspect(capsys, tmp_path)[1] == []
+    for path in (tmp_path / "sharded/custom/training").iterdir():
+        lines = re.sub("(?m)^(.{20}).*$", r"\1", path.read_text())
+        path.write_text(lines.ljust(path.stat().st_size, "\n"))
+    wrong = inspect(capsys, tmp_path)[1]
+    assert any(
+        re.match("100% of the sentences end without a stop, and they have 20 .*headings", what) for what in wrong
+    )
+
+
+def test_an_unusual_share_of_random_next_passages_is_named(tmp_path, capsys):
+    rng = random.Random(0)
+    # Half of the documents are a single sentence.
+    sizes = [1, 10] * 400
+    texts = [" ".join(" ".join(rng.choices(WORDS, k=5)).capitalize() + "." for _ in range(size)) for size in sizes]
+    shard(tmp_path, texts, *SHARDS)
+    run(tmp_path, "create_vocab", "--vocab_size", 500)
+    run(tmp_path, "create_tfrecord_files", *RECORDS)
+    output, wrong = inspect(capsys, tmp_path)
+    share = float(re.search(r"([\d.]+)% random next", output)[1])
+    assert 65 < share < 75 and any("of the second passages are random" in what for what in wrong)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"dataset": "cus'])
+def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, content):
+    shutil.copytree(prepared, tmp_path / "work")
+    (manifest,) = (tmp_path / "work").glob("tfrecord/*/custom/manifest.json")
+    manifest.write_text(content)
+    output, wrong = inspect(capsys, tmp_path / "work")
+    assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
+    shutil.rmtree(tmp_path / "work/sharded")
+    with pytest.raises(UserError, match=re.escape(str(manifest))):
+        run(tmp_path / "work", "inspect")
+
+
+def test_text_that_is_not_utf_8_is_named_with_its_byte(prepared, tmp_path):
+    shutil.copytree(prepared, tmp_path / "work")
+    path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
+    content = bytearray(path.read_bytes())
+    content[100] = 0xE9
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"custom_training_0.txt: not UTF-8 at byte 100 "):
+        run(tmp_path / "work", "inspect")
+
+
+def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
+    with pytest.raises(UserError, match="--action status --dataset custom says"):
+        run(tmp_path, "inspect")
+    shutil.copytree(prepared, tmp_path / "work")
+    (vocab,) = (tmp_path / "work").glob("tfrecord/*/custom/vocab.txt")
+    vocab.write_text("[PAD]\n")
+    with pytest.raises(UserError, match="--action verify --dataset custom --repair"):
+        run(tmp_path / "work", "inspect")
+    shutil.rmtree(tmp_path / "work/tfrecord")
+    path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
+    path.write_bytes(path.read_bytes().replace(b"\n\n", b".\n"))
+    with pytest.raises(UserError, match="holds 1 documents, its manifest says .*verify --repair"):
+        run(tmp_path / "work", "inspect")
+
+
+@pytest.mark.parametrize("pattern", ["sharded/custom/*/*_0.txt", "tfrecord/*/custom/*/*_0.tfrecord"])
+@pytest.mark.parametrize("split", ["training", "test"])
+def test_a_file_that_is_missing_or_empty_is_named(prepared, tmp_path, pattern, split):
+    shutil.copytree(prepared, tmp_path / "work")
+    (path,) = (path for path in (tmp_path / "work").glob(pattern) if path.parent.name == split)
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"{path} is missing or was changed: run .*verify --dataset custom --repa"):
+            run(tmp_path / "work", "inspect")
+        path.unlink(missing_ok=True)

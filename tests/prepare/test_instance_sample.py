@@ -1,0 +1,123 @@
+"""Shares of a sample of instances, and what is said where the rules are broken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.prepare.checking import instance_sample
+from bert_tf.prepare.checking.instance_sample import judge, length_histogram, measure, original_ids, read_sample
+from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.records.schema import InstanceArrays
+from tests.pretraining_data import write_records
+
+IDS = VocabularyIds(
+    pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)
+)
+
+
+def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest=24):
+    """By the rules, and the ids before masking."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shortest, 33, [count, 1])
+    places = np.arange(32)
+    mask = places < lengths
+    half = lengths // 2
+    before = rng.integers(5, 100, [count, 32])
+    before[:, 0] = 2
+    before[(places == half) | (places == lengths - 1)] = 3
+    before *= mask
+    positions = np.stack([np.sort(rng.choice(np.r_[1:8], 4, replace=False)) for _ in range(count)])
+    labels = np.take_along_axis(before, positions, 1)
+    fate = rng.random(positions.shape)
+    shown = np.where(fate < masked, 4, np.where(fate < masked + kept, labels, 5 + (labels - 4) % 95))
+    ids = before.copy()
+    np.put_along_axis(ids, positions, shown, 1)
+    return InstanceArrays(
+        ids,
+        mask.astype(np.uint8),
+        ((places > half) & mask).astype(np.uint8),
+        positions,
+        labels,
+        np.ones(positions.shape, np.float32),
+        (rng.random(count) < random_next).astype(np.int64),
+    ), before
+
+
+def judged(arrays, vocab_size=100):
+    return list(judge(measure(arrays, IDS, vocab_size), arrays.input_ids.shape[1]))
+
+
+def test_shares_are_those_that_were_drawn():
+    arrays, before = instances()
+    shares = measure(arrays, IDS, 100)
+    assert np.array_equal(original_ids(arrays), before)
+    assert shares.fates["masked"] == pytest.approx((arrays.input_ids == 4).sum() / 1600)
+    assert sum(shares.fates.values()) == pytest.approx(1)
+    assert shares.padding == pytest.approx(1 - arrays.input_mask.mean())
+    assert shares.random_next == pytest.approx(arrays.next_sentence_labels.mean())
+    assert shares.num_misplaced == shares.num_outside == 0 and shares.unknown == 0
+    assert judged(arrays) == []
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
+        ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
+        ({"random_next": 0.2}, "where 50 to 60 % are usual: is the label inverted"),
+        ({"random_next": 0.95}, "many documents have a single sentence"),
+    ],
+)
+def test_broken_rules_are_said(options, message):
+    assert any(message in what for what in judged(instances(**options)[0]))
+
+
+def test_ids_and_places_that_cannot_be_are_said():
+    arrays, _ = instances()
+    assert any("are not in the vocabulary" in what for what in judged(arrays, vocab_size=90))
+    arrays.masked_lm_positions[:, 0] = 0
+    arrays.masked_lm_ids[:, 0] = 2
+    assert any("400 predictions are of [CLS]" in what for what in judged(arrays))
+    arrays.input_ids[:, 10:20] = 1
+    assert any("of the tokens are [UNK]" in what for what in judged(arrays))
+
+
+def test_much_padding_is_said():
+    arrays, _ = instances()
+    wide = arrays._replace(
+        **{
+            name: np.pad(getattr(arrays, name), ((0, 0), (0, 96)))
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+    )
+    (what,) = judged(wide)
+    assert "% of the positions are padding" in what and "100% of the instances fit 64" in what
+
+
+def test_a_few_instances_prove_nothing():
+    assert judged(instances(count=6, random_next=0.9)[0]) == []
+
+
+def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
+    arrays, _ = instances(60)
+    entries = []
+    for number, rows in enumerate((slice(0, 10), slice(10, 50), slice(50, 60))):
+        write_records(tmp_path / f"{number}", arrays.rows(rows))
+        entries.append(FileEntry(f"{number}", 0, "", {"num_instances": rows.stop - rows.start}))
+    whole = read_sample(tmp_path, entries)
+    assert whole.num_total == 60
+    for name, column in whole.instances._asdict().items():
+        assert np.array_equal(column, getattr(arrays, name)), name
+    monkeypatch.setattr(instance_sample, "SAMPLE_INSTANCES", 12)
+    some = read_sample(tmp_path, entries)
+    assert some.instances.num_instances == 12 and {file for file, _ in some.places} == {"0", "1", "2"}
+    rows = [{"0": 0, "1": 10, "2": 50}[file] + record for file, record in some.places]
+    assert np.array_equal(some.instances.input_ids, arrays.input_ids[rows])
+
+
+def test_histogram_has_a_bar_for_every_length():
+    lines = list(length_histogram(np.array([1, 1, 5, 32]), 32))
+    assert len(lines) == 12 and lines[0].split() == ["1-2", "50.0%", "#" * 50]
+    assert sum(float(line.split()[1][:-1]) for line in lines) == 100

@@ -1,0 +1,131 @@
+"""A document over the limit is refused by name, without being read as a whole."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting, text_files
+from tests import preparation
+from tests.prepare.test_wiki import dump, page
+
+LIMIT = 1000
+WAYS_OUT = r"--input_format=paragraph.*--input_format=line"
+# Never the format that the text was read in.
+WAY_OUT_OF = {
+    "file": WAYS_OUT,
+    "paragraph": r"custom split it at every line \(--input_format=line\)$",
+    "line": "memory: break the line into several$",
+    "jsonl": "memory: break the line into several$",
+}
+
+
+def sentences(num_bytes: int, between: str = " ") -> str:
+    count = num_bytes // 20 + 1
+    return between.join(f"Sentence {n:09d}." for n in range(count))[: num_bytes - 1] + "."
+
+
+def test_the_limit_is_32_megabytes():
+    assert text_files.LARGEST_DOCUMENT_BYTES == 32 << 20
+
+
+@pytest.fixture(autouse=True)
+def small_limit(monkeypatch, request):
+    if "limit_is" not in request.node.name:
+        monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", LIMIT)
+
+
+def content(form: str, text: str) -> str:
+    if form == "jsonl":
+        return '{"text": "Short one."}\n' + json.dumps({"text": text}) + "\n"
+    between = "\n\n" if form == "paragraph" else "\n"
+    return (text if form == "file" else f"Short one.{between}{text}") + "\n"
+
+
+@pytest.mark.parametrize("form", ["file", "line", "paragraph", "jsonl"])
+def test_own_documents(tmp_path, form):
+    source = tmp_path / "mine.txt"
+    arguments = ("--input_files", source, "--input_format", form)
+    room = len('{"text": ""}') if form == "jsonl" else 0
+    between = "\n" if form in ("file", "paragraph") else " "
+    source.write_text(content(form, sentences(LIMIT - room, between)))
+    preparation.run(tmp_path / "fits", "text_formatting", *arguments)
+    source.write_text(content(form, sentences(LIMIT - room + 1, between)))
+    with pytest.raises(UserError, match=rf"mine.txt.*more than 1,000 bytes.*{WAY_OUT_OF[form]}"):
+        preparation.run(tmp_path / "refused", "text_formatting", *arguments)
+
+
+def test_bytes_count_not_characters(tmp_path):
+    source = tmp_path / "mine.txt"
+    source.write_text("今" * (LIMIT // 3 + 1) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="mine.txt, line 1: a document of more than"):
+        preparation.run(tmp_path, "text_formatting", "--input_files", source, "--input_format", "line")
+
+
+@pytest.mark.parametrize("between,way_out", [(" ", WAY_OUT_OF["line"]), ("\n", WAYS_OUT), ("\n\n", WAYS_OUT)])
+def test_books(tmp_path, between, way_out):
+    folder = tmp_path / "download" / "bookscorpus"
+    folder.mkdir(parents=True)
+    (folder / "short.txt").write_text("A short book.")
+    (folder / "endless.txt").write_text(sentences(LIMIT + 1, between))
+    with pytest.raises(UserError, match=f"endless.txt.*{way_out}"):
+        preparation.run(tmp_path, "text_formatting", dataset="bookscorpus")
+
+
+def test_pages(tmp_path):
+    folder = tmp_path / "download" / "wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "wikicorpus_en.xml").write_bytes(dump(page("One", "It is one."), page("Two", sentences(LIMIT + 1))))
+    with pytest.raises(UserError, match=f"wikicorpus_en.xml, page 'Two': .*{WAYS_OUT}"):
+        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+
+
+def test_extracted_articles(tmp_path):
+    folder = tmp_path / "extracted" / "wikicorpus_en" / "AA"
+    folder.mkdir(parents=True)
+    (folder / "wiki_00").write_text(f'<doc id="1">\nOne\n\n{sentences(LIMIT + 1, chr(10))}\n</doc>\n')
+    with pytest.raises(UserError, match=f"wiki_00: .*{WAYS_OUT}"):
+        preparation.run(tmp_path, "text_formatting", "--skip_wikiextractor", dataset="wikicorpus_en")
+
+
+def test_formatted_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_tf.prepare.corpora.text_files._LARGEST_LINE_BYTES", LIMIT)
+    path = tmp_path / "formatted_one_article_per_line" / "custom_one_document_per_line.txt"
+    path.parent.mkdir()
+    path.write_text(f"First one.\n{sentences(LIMIT)}\n{sentences(LIMIT + 1)}\n")
+    with pytest.raises(UserError, match=f"the line at byte 1,012: .*{WAYS_OUT}"):
+        preparation.run(tmp_path, "sharding", "--n_training_shards", 1, "--n_test_shards", 1)
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    """100 MB of zeros and ones, which a sparse file would have as well."""
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1 << 20)
+    path = tmp_path / "endless.txt"
+    with open(path, "wb") as file:
+        for _ in range(100):
+            file.write(b"01" * (1 << 19))
+    tracemalloc.start()
+    try:
+        with open(path, encoding="utf-8") as text, pytest.raises(UserError, match="endless.txt, line 1"):
+            list(text_files.read_lines(path, text))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def formatted(working_dir: Path, *arguments: object) -> bytes:
+    preparation.run(working_dir, "text_formatting", *arguments)
+    return (working_dir / "formatted_one_article_per_line" / "custom_one_document_per_line.txt").read_bytes()
+
+
+def test_documents_larger_than_a_batch(tmp_path, monkeypatch):
+    source = tmp_path / "mine.txt"
+    source.write_text("\n\n".join([sentences(900), "Short one.", sentences(500), sentences(900), "Last one."]))
+    whole = formatted(tmp_path / "whole", "--input_files", source)
+    assert whole.count(b"\n") == 4
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 100)
+    assert formatted(tmp_path / "small", "--input_files", source) == whole

@@ -1,0 +1,425 @@
+"""A stage's memory: done, killed, changed, damaged, locked, out of disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.prepare.running import entries, manifest
+from bert_tf.prepare.running.entries import FileEntry, InputFile, VocabEntry, describe_input, journal_line, read_journal
+from bert_tf.prepare.running.manifest import Stage, clear_disk_errors, is_at_work, journal_path, mark_damaged
+
+
+def stage(folder, arguments=None, inputs=(), **options) -> Stage:
+    return Stage("sharding", "sample", folder / "manifest.json", arguments or {"seed": 1}, inputs, **options)
+
+
+HALF = f"part_1.{'7a' * 16}.tmp"
+
+
+def make(folder, name, content=b"text"):
+    with atomic_file(folder / name) as file:
+        file.write(content)
+    return FileEntry(name, len(content), "0")
+
+
+def finish(run, folder, names=("part_0", "part_1")):
+    for name in names:
+        if name not in run.finished:
+            run.add(make(folder, name))
+    run.complete({"num_parts": len(names)}, {"training": [run.finished[name] for name in names]})
+
+
+def test_done_is_seen_and_leaves_a_manifest_only(tmp_path):
+    with stage(tmp_path) as run:
+        assert not run.is_done
+        finish(run, tmp_path)
+    with stage(tmp_path) as again:
+        assert again.is_done
+    names = {path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")}
+    assert names == {"manifest.json", "part_0", "part_1"}
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["arguments"] == {"seed": 1} and manifest["counts"] == {"num_parts": 2}
+    assert [entry["file"] for entry in manifest["shards"]["training"]] == ["part_0", "part_1"]
+
+
+def test_interrupted_stage_keeps_what_was_finished(tmp_path):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        run.add_checkpoint({"bytes": 1})
+        run.add_checkpoint({"bytes": 2})
+        (tmp_path / HALF).write_text("half")
+        raise KeyboardInterrupt
+    # What a kill in the middle of a line leaves.
+    with open(tmp_path / ".manifest.json.journal", "ab") as journal:
+        journal.write(b'{"finished": {"fi')
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / HALF).write_text("half")
+    (tmp_path / "other.tmp").write_text("not ours")
+    with stage(tmp_path) as again:
+        assert list(again.finished) == ["part_0"] and again.checkpoint == {"bytes": 2}
+        assert [path.name for path in tmp_path.rglob("*.tmp")] == ["other.tmp"]
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+def test_what_another_program_has_put_into_the_folder_is_not_overwritten(tmp_path):
+    own = tmp_path / "training" / "part_0"
+    own.parent.mkdir()
+    own.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(UserError, match="training/part_0 was not made by this stage"), stage(tmp_path):
+            pass
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own] and own.read_text() == "mine"
+    own.unlink()
+    with stage(tmp_path):
+        make(tmp_path, "part_0")  # and killed before the journal has it
+    with stage(tmp_path) as again:
+        finish(again, tmp_path)
+
+
+def test_lost_and_shortened_files_are_made_again(tmp_path, capsys):
+    names = ("part_0", "part_1", "part_2")
+    with stage(tmp_path) as run:
+        finish(run, tmp_path, names)
+    (tmp_path / "part_0").unlink()
+    (tmp_path / "part_2").write_bytes(b"te")
+    with stage(tmp_path) as again:
+        assert list(again.finished) == ["part_1"] and not again.is_done
+        assert "2 of 3 files" in capsys.readouterr().out
+        finish(again, tmp_path, names)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, is_finished):
+    source = tmp_path / "input.txt"
+    source.write_text("abc")
+    inputs = [describe_input(source, tmp_path)]
+    vocab = VocabEntry(10, "a" * 64)
+    with stage(tmp_path, inputs=inputs, vocab=vocab) as run:
+        run.add(make(tmp_path, "part_0"))
+        if is_finished:
+            run.complete({}, {"training": [run.finished["part_0"]]})
+    with (
+        pytest.raises(UserError, match="seed is 1 there, 2 here.*delete"),
+        stage(tmp_path, {"seed": 2}, inputs, vocab=vocab),
+    ):
+        pass
+    with (
+        pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"),
+        stage(tmp_path, inputs=inputs, vocab=VocabEntry(11, "b" * 64)),
+    ):
+        pass
+    with pytest.raises(UserError, match="input.txt was an input there"), stage(tmp_path, vocab=vocab):
+        pass
+    source.write_text("abcd")
+    with (
+        pytest.raises(UserError, match="input.txt has changed"),
+        stage(tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab),
+    ):
+        pass
+
+
+def test_a_run_that_made_nothing_does_not_bind_the_next(tmp_path):
+    with pytest.raises(UserError, match="too few"), stage(tmp_path):
+        raise UserError("too few documents")
+    with stage(tmp_path, {"seed": 2}) as again:
+        finish(again, tmp_path)
+    with stage(tmp_path, {"seed": 2}) as last:
+        assert last.is_done
+
+
+def test_inputs_may_move_with_the_working_directory(tmp_path):
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x").write_text("1")
+    assert (
+        describe_input(tmp_path / "a/x", tmp_path / "a", "s")
+        == describe_input(tmp_path / "b/x", tmp_path / "b", "s")
+        == InputFile("x", 1, "s")
+    )
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), stage(tmp_path):
+        pass
+
+
+def test_distrusted_files_are_made_again_through_a_kill(tmp_path):
+    names = ("part_0", "part_1", "part_2")
+    manifest_path = tmp_path / "manifest.json"
+    with stage(tmp_path) as run:
+        finish(run, tmp_path, names)
+    mark_damaged(manifest_path, ["part_0", "part_2"])
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as again:
+        assert list(again.finished) == ["part_1"] and not again.is_done
+        again.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    with stage(tmp_path) as last:
+        assert sorted(last.finished) == ["part_0", "part_1"] and not last.is_done
+        finish(last, tmp_path, names)
+    with stage(tmp_path) as done:
+        assert done.is_done
+
+
+def test_a_wrong_manifest_alone_is_written_again(tmp_path):
+    with stage(tmp_path) as run:
+        finish(run, tmp_path)
+    mark_damaged(tmp_path / "manifest.json", [])
+    with stage(tmp_path) as again:
+        assert len(again.finished) == 2 and not again.is_done
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+def test_killed_between_manifest_and_journal_leaves_no_rest(tmp_path):
+    with stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        journal = (tmp_path / ".manifest.json.journal").read_bytes()
+        finish(run, tmp_path)
+    (tmp_path / ".manifest.json.journal").write_bytes(journal)
+    with stage(tmp_path) as again:
+        assert again.is_done
+    assert not (tmp_path / ".manifest.json.journal").exists()
+
+
+def test_a_killed_runs_worker_leaves_no_rest(tmp_path):
+    with stage(tmp_path) as run:
+        (tmp_path / HALF).write_text("begun after this run")
+        finish(run, tmp_path)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_files_of_others_in_the_same_folder_stay(tmp_path):
+    ending = HALF.removeprefix("part_1.")
+    others = ["other.txt." + ending, "deeper/mine.txt." + ending]
+    for name in ("mine.txt." + ending, ".mine.txt.manifest.json.journal." + ending, *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("half")
+    manifest_path = tmp_path / "mine.txt.manifest.json"
+    with Stage("create_vocab", "sample", manifest_path, {"seed": 1}, []) as run:
+        run.add(make(tmp_path, "mine.txt"))
+        run.complete({}, {"vocabulary": [run.finished["mine.txt"]]})
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")) == sorted(others)
+    with (
+        pytest.raises(UserError, match=f"delete {tmp_path}/mine.txt and {manifest_path}$"),
+        Stage("create_vocab", "sample", manifest_path, {"seed": 2}, []),
+    ):
+        pass
+
+
+def test_journal_tells_what_this_run_has_done_and_when(tmp_path):
+    manifest_path = tmp_path / "manifest.json"
+    assert read_journal(journal_path(manifest_path)) is None and not is_at_work(manifest_path)
+    for name in ("part_0", "part_1"):
+        with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+            assert is_at_work(manifest_path)
+            run.add(make(tmp_path, name))
+            raise KeyboardInterrupt
+    assert not is_at_work(manifest_path)
+    journal = read_journal(journal_path(manifest_path))
+    assert journal.header.stage == "sharding" and journal.entries[0].time is None
+    assert journal.time <= journal.entries[1].time
+    assert [entry.finished.file for entry in journal.entries] == ["part_0", "part_1"]
+
+
+def test_damaged_manifest_is_named(tmp_path):
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="manifest.json is damaged"), stage(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
+    (tmp_path / "part_0").write_text("before")
+    with (
+        pytest.raises(UserError, match="no space left.*make room"),
+        stage(tmp_path),
+        atomic_file(tmp_path / "part_0") as file,
+    ):
+        file.write(b"half")
+        raise OSError(code, "disk")
+    assert (tmp_path / "part_0").read_text() == "before"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_errors_of_the_file_system_are_one_line(tmp_path, code):
+    with pytest.raises(UserError, match="/x: device: finished files stay"), clear_disk_errors(tmp_path):
+        raise OSError(code, "device", "/x")
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
+    with pytest.raises(UserError, match="BERT_PREP_WORKING_DIR"), clear_disk_errors(tmp_path):
+        raise PermissionError(errno.EACCES, "denied", "x")
+
+
+@pytest.mark.parametrize(
+    "content,what",
+    [
+        ("[]", "names no stage"),
+        ("{}", "names no stage"),
+        ('{"stage": "sharding", "dataset": 5}', "names no dataset"),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": [{"file": "a", "bytes": "1"}]}}',
+            "names no bytes",
+        ),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": [{"file": "\\u0000", "bytes": 1}]}}',
+            "has a NUL in its file",
+        ),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": 5}}',
+            "names no training",
+        ),
+    ],
+)
+def test_what_is_no_manifest_is_named(tmp_path, content, what):
+    (tmp_path / "manifest.json").write_text(content)
+    with (
+        pytest.raises(UserError, match=rf"manifest.json is not a manifest \({what}.*delete the folder"),
+        stage(tmp_path),
+    ):
+        pass
+
+
+def test_the_order_of_the_inputs_counts(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    inputs = [describe_input(tmp_path / name, tmp_path) for name in "ab"]
+    for is_finished in (False, True):
+        with contextlib.suppress(KeyboardInterrupt), stage(tmp_path, inputs=inputs) as run:
+            run.add(make(tmp_path, "part_0"))
+            if not is_finished:
+                raise KeyboardInterrupt
+            finish(run, tmp_path)
+        with (
+            pytest.raises(UserError, match="input files come in another order, a there where b is here"),
+            stage(tmp_path, inputs=inputs[::-1]),
+        ):
+            pass
+
+
+def test_a_change_at_the_same_size_is_noticed(tmp_path):
+    source = tmp_path / "input.txt"
+    content = bytearray(random.Random(0).randbytes(1 << 20))
+    source.write_bytes(content)
+    before = describe_input(source, tmp_path)
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path, inputs=[before]) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    for place in (0, len(content) // 2, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        source.write_bytes(changed)
+        os.utime(source, ns=(before.modified_ns, before.modified_ns))
+        with (
+            pytest.raises(UserError, match="input.txt has changed since"),
+            stage(tmp_path, inputs=[describe_input(source, tmp_path)]),
+        ):
+            pass
+    source.write_bytes(content)
+    os.utime(source, ns=(before.modified_ns, before.modified_ns + 1))
+    touched = describe_input(source, tmp_path)
+    with pytest.raises(UserError, match="input.txt has changed since"), stage(tmp_path, inputs=[touched]):
+        pass
+    os.utime(source, ns=(before.modified_ns, before.modified_ns))
+    with stage(tmp_path, inputs=[before]) as run:
+        finish(run, tmp_path)
+    with stage(tmp_path, inputs=[touched]) as again:
+        assert again.is_done, "a finished stage may be copied with its input"
+
+
+def test_inputs_of_manifests_of_before_name_no_time(tmp_path):
+    (tmp_path / "input.txt").write_text("a")
+    with stage(tmp_path, inputs=[InputFile("input.txt", 1)]) as run:
+        finish(run, tmp_path)
+    with stage(tmp_path, inputs=[describe_input(tmp_path / "input.txt", tmp_path)]) as again:
+        assert again.is_done
+
+
+@pytest.mark.parametrize("name", ["code", "unicode"])
+def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, name):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    monkeypatch.setattr(manifest, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
+    with (
+        pytest.raises(UserError, match="begun differently: .*other here.*delete .*manifest.json.journal"),
+        stage(tmp_path),
+    ):
+        pass
+    with stage(tmp_path, of_any_program=True) as again:
+        assert list(again.finished) == ["part_0"]
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done, "what is finished stays valid"
+
+
+def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "CHECKOUT", tmp_path)
+    digests = set()
+    for name in ("bert_tf/prepare/corpora/deep/a.py", "bert_tf/text/b.py", "bert_tf/text/c.cpp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        for content in ("one", "two"):
+            (tmp_path / name).write_text(content)
+            digests.add(entries.code_digest.__wrapped__())
+    assert len(digests) == 6
+
+
+def test_a_damaged_journal_is_named(tmp_path):
+    for content in ("[]\n[]\n", "{}\n{}\n", "x\ny\n"):
+        (tmp_path / ".manifest.json.journal").write_text(content)
+        with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
+            pass
+
+
+def test_a_line_of_a_journal_that_was_changed_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    path = tmp_path / ".manifest.json.journal"
+    header, line = path.read_text().splitlines()
+    path.write_text("\n".join([header, line.replace('"bytes": 4', '"bytes": 5'), ""]))
+    with pytest.raises(UserError, match="manifest.json.journal is damaged .*not as it was written"), stage(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("lacking", ["program", "inputs"])
+def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
+    """As an earlier version of the program may have left it."""
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    path = tmp_path / ".manifest.json.journal"
+    first, *steps = map(json.loads, path.read_text().splitlines())
+    contents = [{key: value for key, value in first.items() if key != lacking}, *steps]
+    for content in contents:
+        del content["crc32"]
+    path.write_bytes(b"".join(map(journal_line, contents)))
+    with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
+        pass
+
+
+def test_a_path_that_is_too_long_is_not_called_a_fault_of_the_disk(tmp_path):
+    with (
+        pytest.raises(
+            UserError, match="File name too long; set BERT_PREP_WORKING_DIR to a folder with a shorter path$"
+        ),
+        clear_disk_errors(tmp_path),
+    ):
+        (tmp_path / ("x" * 256)).mkdir()

@@ -1,0 +1,494 @@
+"""Instances against a slow, literal statement of the rules, rule by rule and in distribution."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.prepare.instances import tokens
+from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, create_instances, make_shard, total_counts
+from bert_tf.prepare.instances.tokens import read_text
+from bert_tf.records.example_proto import ExampleReader
+from bert_tf.records.index import load_index
+from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings, draw_pairs, truncate, with_two_documents
+from bert_tf.records.reader import RecordFile
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.token_file import Shard
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.tokenized import tokenized
+
+WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
+VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
+PAD, UNKNOWN, CLS, SEP, MASK = range(5)
+FIRST_WORD = VOCABULARY.index("a0")
+IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
+
+
+def settings(**changes) -> ExampleSettings:
+    return ExampleSettings(
+        **{"vocab_file": "vocab.txt", "max_seq_length": 32, "max_predictions_per_seq": 4, "dupe_factor": 1, **changes}
+    )
+
+
+def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) -> list[list[list[int]]]:
+    """Documents in which every token is unique, so that an instance tells where it came from."""
+    rng, token = random.Random(seed), 1000
+    documents = []
+    for _ in range(count):
+        document = []
+        for _ in range(rng.randint(1, 25)):
+            size = rng.randint(1, longest_sentence)
+            document.append(list(range(token, token + size)))
+            token += size
+        documents.append(document)
+    return documents
+
+
+def all_instances(documents, options: ExampleSettings, seed=(1, 2)) -> InstanceArrays:
+    text = tokenized(documents)
+    blocks = list(create_instances(text, options, IDS, seed))
+    return InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*blocks)))
+
+
+def unmasked(rows: InstanceArrays) -> list[tuple[list[int], list[int], int]]:
+    """(A, B, label) of every instance, with the original tokens put back."""
+    found = []
+    for number in range(rows.num_instances):
+        ids = rows.input_ids[number].copy()
+        chosen = rows.masked_lm_weights[number] > 0
+        ids[rows.masked_lm_positions[number][chosen]] = rows.masked_lm_ids[number][chosen]
+        ids = ids[rows.input_mask[number] > 0].tolist()
+        first_sep = ids.index(SEP)
+        assert ids[0] == CLS and ids[-1] == SEP and ids.count(SEP) == 2 and ids.count(CLS) == 1
+        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(rows.next_sentence_labels[number])))
+    return found
+
+
+# The reference: Google's walk, written down sentence by sentence and token by token.
+
+
+def reference_pairs(documents, options: ExampleSettings, rng: random.Random):
+    """(A, B, label, target) of one pass, truncated."""
+    budget = options.max_seq_length - 3
+    pairs = []
+    for number, document in enumerate(documents):
+        target = rng.randint(2, budget) if rng.random() < options.short_seq_prob else budget
+        waiting = list(document)
+        while waiting:
+            chunk = []
+            while waiting and sum(map(len, chunk)) < target:
+                chunk.append(waiting.pop(0))
+            size_a = 1 if len(chunk) == 1 else rng.randint(1, len(chunk) - 1)
+            a = [token for sentence in chunk[:size_a] for token in sentence]
+            label = int(len(chunk) == 1 or rng.random() < 0.5)
+            if label:
+                other = rng.choice([d for n, d in enumerate(documents) if n != number])
+                b = []
+                for sentence in other[rng.randrange(len(other)) :]:
+                    b += sentence
+                    if len(b) >= target - len(a):
+                        break
+                waiting = chunk[size_a:] + waiting
+            else:
+                b = [token for sentence in chunk[size_a:] for token in sentence]
+            a, b = list(a), list(b)
+            while len(a) + len(b) > budget:
+                longer = a if len(a) > len(b) else b
+                longer.pop(0 if rng.random() < 0.5 else -1)
+            pairs.append((a, b, label))
+    return pairs
+
+
+def spread(sample) -> tuple[float, float]:
+    """Mean of a sample and the standard error of that mean."""
+    sample = np.asarray(sample, float)
+    return sample.mean(), sample.std() / np.sqrt(len(sample)) + 1e-12
+
+
+def assert_same_mean(one, two, what) -> None:
+    (mean_one, error_one), (mean_two, error_two) = spread(one), spread(two)
+    assert abs(mean_one - mean_two) < 5 * np.hypot(error_one, error_two), (what, mean_one, mean_two)
+
+
+@pytest.mark.parametrize("longest_sentence", [6, 20, 60])
+def test_pairs_have_the_distribution_of_the_literal_algorithm(longest_sentence):
+    documents = numbered_documents(30, longest_sentence=longest_sentence)
+    options = settings(dupe_factor=100, short_seq_prob=0.3)
+    ours = unmasked(all_instances(documents, options))
+    rng = random.Random(7)
+    theirs = [pair for _ in range(100) for pair in reference_pairs(documents, options, rng)]
+    # Instances of one pass depend on each other, hence the wide margin in assert_same_mean.
+    assert abs(len(ours) / len(theirs) - 1) < 0.02
+    statistics = {
+        "random": lambda a, b, label: label,
+        "length": lambda a, b, label: len(a) + len(b),
+        "square of length": lambda a, b, label: (len(a) + len(b)) ** 2,
+        "length of A": lambda a, b, label: len(a),
+        "length of B if random": lambda a, b, label: len(b) * label,
+        "short": lambda a, b, label: len(a) + len(b) < 15,
+        "first token of B": lambda a, b, label: b[0],
+        "first token of A": lambda a, b, label: a[0],
+        "label and length": lambda a, b, label: label * len(a),
+    }
+    for name, statistic in statistics.items():
+        assert_same_mean([statistic(*pair) for pair in ours], [statistic(*pair) for pair in theirs], name)
+
+
+def test_every_pair_keeps_the_rules():
+    documents = numbered_documents(20)
+    document_of = {
+        token: number for number, document in enumerate(documents) for sentence in document for token in sentence
+    }
+    starts = {sentence[0] for document in documents for sentence in document}
+    ends = {sentence[-1] for document in documents for sentence in document}
+    budget = 32 - 3
+    for a, b, label in unmasked(all_instances(documents, settings(dupe_factor=20))):
+        assert len(a) >= 1 and len(b) >= 1 and len(a) + len(b) <= budget
+        for segment in (a, b):
+            assert segment == list(range(segment[0], segment[-1] + 1)), "a segment is consecutive text"
+            assert len({document_of[token] for token in segment}) == 1
+        assert (document_of[a[0]] != document_of[b[0]]) == label
+        if len(a) + len(b) < budget:
+            assert {a[0], b[0]} <= starts and {a[-1], b[-1]} <= ends, "nothing was cut off"
+            if not label:
+                assert b[0] == a[-1] + 1
+
+
+def test_without_short_targets_every_sentence_is_an_a_or_the_actual_b_once_a_pass():
+    documents = numbered_documents(20, longest_sentence=5)
+    text = tokenized(documents)
+    pairs = draw_pairs(text, settings(short_seq_prob=0).pair_settings, seed=3)
+    covered = Counter()
+    for a_start, a_end, b_start, b_end, label in zip(*pairs):
+        covered.update(range(a_start, a_end if label else b_end))
+        assert label or b_start == a_end
+    assert covered == Counter(range(len(text.token_ids))), "what a random B replaced comes back"
+
+
+def test_every_other_document_is_as_likely_and_never_its_own():
+    documents = [[[1000 + 10 * number]] for number in range(8)]
+    pairs = unmasked(all_instances(documents, settings(dupe_factor=4000)))
+    drawn = Counter((a[0], b[0]) for a, b, _ in pairs)
+    assert len(drawn) == 8 * 7
+    expected = len(pairs) / 56
+    assert max(abs(count - expected) for count in drawn.values()) < 5 * expected**0.5
+    assert all(label == 1 for _, _, label in pairs), "one sentence: always a random next"
+
+
+def test_split_of_a_chunk_is_uniform():
+    documents = [[[1000 + number] for number in range(6)], [[2000]]]
+    pairs = unmasked(all_instances(documents, settings(dupe_factor=8000, short_seq_prob=0)))
+    sizes = Counter(len(a) for a, _, label in pairs if a[0] == 1000)
+    expected = sum(sizes.values()) / 5
+    assert sorted(sizes) == [1, 2, 3, 4, 5]
+    assert max(abs(count - expected) for count in sizes.values()) < 5 * expected**0.5
+
+
+def test_short_targets_are_drawn_once_a_document():
+    documents = [[[1000 + number] for number in range(400)], [[5000]]]
+    text = tokenized(documents)
+    targets = Counter()
+    for seed in range(800):
+        pairs = draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1).pair_settings, seed)
+        actual = (pairs.is_random_next == 0) & (pairs.b_end < 400)
+        sizes = set((pairs.b_end - pairs.a_start)[actual].tolist())
+        assert len(sizes) == 1, "all chunks of a document have the same target"
+        targets.update(sizes)
+    assert sorted(targets) == list(range(2, 11))
+    assert max(abs(count - 800 / 9) for count in targets.values()) < 5 * (800 / 9) ** 0.5
+
+
+@pytest.mark.parametrize("budget", [2, 3, 9, 10])
+def test_truncation_leaves_the_sizes_that_dropping_one_by_one_leaves(budget):
+    sizes = [(a, b) for a in range(1, 15) for b in range(1, 15)]
+    a, b = np.array(sizes).T
+    pairs = Pairs(a * 0, a, a * 0 + 100, b + 100, a * 0)
+    after = truncate(pairs, budget, np.random.default_rng(0))
+    for number, (left_a, left_b) in enumerate(sizes):
+        while left_a + left_b > budget:
+            if left_a > left_b:
+                left_a -= 1
+            else:
+                left_b -= 1
+        assert (after.a_end - after.a_start)[number] == left_a
+        assert (after.b_end - after.b_start)[number] == left_b
+        assert after.a_start[number] >= 0 and after.a_end[number] <= a[number]
+        assert after.b_start[number] >= 100 and after.b_end[number] <= b[number] + 100
+
+
+def test_truncation_drops_at_either_end_by_a_fair_coin():
+    many = np.full(20000, 8)
+    pairs = Pairs(many * 0, many, many * 0, many * 0 + 2, many * 0)
+    lost_in_front = truncate(pairs, 6, np.random.default_rng(0)).a_start
+    shares = np.bincount(lost_in_front, minlength=5) / len(many)
+    np.testing.assert_allclose(shares, np.array([1, 4, 6, 4, 1]) / 16, atol=0.015)
+
+
+@pytest.mark.parametrize(
+    ("most", "share"), [(4, 0.15), (20, 0.15), (1, 0.15), (29, 1.0), (29, 0.5), (3, 0.0), (29, 0.3)]
+)
+def test_number_of_predictions_follows_the_length_with_all_markers(most, share):
+    rows = all_instances(
+        numbered_documents(40), settings(max_predictions_per_seq=most, masked_lm_prob=share, short_seq_prob=0.7)
+    )
+    for number, length in enumerate(rows.input_mask.sum(axis=1).tolist()):
+        expected = min(most, max(1, round(length * share)), length - 3)
+        chosen = rows.masked_lm_weights[number] > 0
+        assert chosen.sum() == expected
+        positions = rows.masked_lm_positions[number][chosen]
+        assert (np.diff(positions) > 0).all() and positions[0] >= 1 and positions[-1] < length - 1
+        assert not set(rows.masked_lm_ids[number][chosen].tolist()) & {PAD, CLS, SEP, MASK}
+        # The fillers come last and are zero.
+        assert chosen.tolist() == sorted(chosen.tolist(), reverse=True)
+        assert not rows.masked_lm_positions[number][~chosen].any()
+        assert not rows.masked_lm_ids[number][~chosen].any()
+
+
+def test_rounding_is_that_of_python():
+    # 30 * 0.15 is 4.5, which rounds to 4; 10 * 0.15 is 1.5, which rounds to 2.
+    documents = [[[1000] * 20], [[2000] * 7]]
+    rows = all_instances(documents, settings(max_predictions_per_seq=20, short_seq_prob=0, dupe_factor=5))
+    assert set(rows.input_mask.sum(axis=1).tolist()) == {30}
+    assert set(rows.masked_lm_weights.sum(axis=1).tolist()) == {4}
+    documents = [[[1000] * 4], [[2000] * 3]]
+    rows = all_instances(documents, settings(max_predictions_per_seq=20, short_seq_prob=0, dupe_factor=5))
+    assert set(rows.input_mask.sum(axis=1).tolist()) == {10}
+    assert set(rows.masked_lm_weights.sum(axis=1).tolist()) == {2}
+
+
+def test_predictions_are_uniform_over_positions_and_masked_80_10_10():
+    documents = [[[FIRST_WORD + 3] * 12], [[FIRST_WORD + 7] * 17]]
+    rows = all_instances(documents, settings(dupe_factor=10000, short_seq_prob=0))
+    counts = np.bincount(rows.masked_lm_positions.ravel(), minlength=32)
+    expected = 4 * rows.num_instances / 29
+    assert set(rows.input_mask.sum(axis=1).tolist()) == {32}
+    # The first [SEP] stands at 13 or 18, by which of the two documents is A.
+    inside = [position for position in range(1, 31) if position not in (13, 18)]
+    assert max(abs(counts[position] - expected) for position in inside) < 5 * expected**0.5
+    assert counts[0] == counts[31] == 0
+    tokens = np.take_along_axis(rows.input_ids, rows.masked_lm_positions, axis=1)
+    is_mask, is_kept = tokens == MASK, tokens == rows.masked_lm_ids
+    num_words = len(VOCABULARY) - FIRST_WORD
+    assert abs(is_mask.mean() - 0.8) < 0.01
+    assert abs(is_kept.mean() - 0.1 - 0.1 / num_words) < 0.01
+    drawn = np.bincount(tokens[~is_mask & ~is_kept], minlength=len(VOCABULARY))
+    assert not drawn[:FIRST_WORD].any(), "special and unused tokens are never drawn"
+    assert (drawn[FIRST_WORD:] > 0).all() and drawn[FIRST_WORD:].max() < 2 * drawn.sum() / num_words
+    # The place says nothing of the fate.
+    assert np.abs(is_mask.mean(axis=0) - 0.8).max() < 0.015
+
+
+def test_arrays_are_laid_out_as_bert_reads_them():
+    rows = all_instances(numbered_documents(10), settings(dupe_factor=3, short_seq_prob=0.9))
+    for number, (a, b, _) in enumerate(unmasked(rows)):
+        size = len(a) + len(b) + 3
+        assert rows.input_mask[number].tolist() == [1] * size + [0] * (32 - size)
+        assert rows.segment_ids[number].tolist() == ([0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size))
+        assert rows.input_ids[number, size:].tolist() == [PAD] * (32 - size)
+
+
+def test_instances_are_shuffled():
+    documents = numbered_documents(60)
+    first_tokens = [a[0] for a, _, _ in unmasked(all_instances(documents, settings()))]
+    order = np.argsort(np.argsort(first_tokens))
+    assert abs(np.corrcoef(order, np.arange(len(order)))[0, 1]) < 0.2
+
+
+def test_seed_decides_everything_and_every_part_of_it_counts():
+    documents = numbered_documents(10)
+    one = all_instances(documents, settings(), seed=(5, 0, 1))
+    again = all_instances(documents, settings(), seed=(5, 0, 1))
+    assert all(np.array_equal(x, y) for x, y in zip(one, again))
+    for seed in ((6, 0, 1), (5, 1, 1), (5, 0, 2), (5, 1, 0)):
+        other = all_instances(documents, settings(), seed=seed)
+        assert one.input_ids.shape != other.input_ids.shape or (one.input_ids != other.input_ids).any()
+
+
+def test_long_sentences_and_long_shards_do_not_matter():
+    documents = [[[1000] * 5000], [[2000]], [[3000] * 3, [3001] * 70000]]
+    rows = all_instances(documents, settings(dupe_factor=2000))
+    assert rows.num_instances * 32 > BLOCK_TOKENS
+    assert max(len(a) + len(b) for a, b, _ in unmasked(rows)) == 29
+
+
+# Whole shards
+
+
+@pytest.fixture
+def shard_text(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    rng = random.Random(0)
+    documents = [
+        "\n".join(
+            " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12))) + " ." for _ in range(rng.randint(1, 20))
+        )
+        for _ in range(30)
+    ]
+    path = tmp_path / "x_training_0.txt"
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def shard_settings(tmp_path, **changes) -> ExampleSettings:
+    return settings(vocab_file=str(tmp_path / "vocab.txt"), **changes)
+
+
+def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
+    output = tmp_path / "x.tfrecord"
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).details["counts"]
+    index = load_index(output)
+    with RecordFile(output, index) as file:
+        readers = [ExampleReader(message) for message in file.read_block(0, file.num_records)]
+    text = shard_text.read_text(encoding="utf-8")
+    assert counts == {
+        "num_documents": 30,
+        "num_documents_cut_in_two": 0,
+        "num_sentences": sum(1 for line in text.split("\n") if line),
+        "num_tokens": len(text.split()),
+        "num_unknown_tokens": 0,
+        "num_instances": len(readers),
+        "num_random_next": sum(int(reader["next_sentence_labels"][0]) for reader in readers),
+        "num_masked_tokens": sum(int(reader["masked_lm_weights"].sum()) for reader in readers),
+        "num_instance_tokens": sum(int(reader["input_mask"].sum()) for reader in readers),
+        "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
+    }
+    assert index.lengths().sum() == counts["num_instance_tokens"]
+    total = total_counts([counts, counts])
+    assert total["num_instances"] == 2 * len(readers)
+    assert total["random_next_share"] == counts["num_random_next"] / len(readers)
+    assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)
+    assert total_counts([]) == {}
+
+
+def test_a_shard_is_the_same_bytes_again_and_differs_by_split_shard_and_seed(tmp_path, shard_text):
+    def made(split=0, shard=0, **changes) -> bytes:
+        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path, **changes), Shard(split, shard))
+        return (tmp_path / "x.tfrecord").read_bytes() + (tmp_path / "x.tfrecord.index").read_bytes()
+
+    first = made()
+    assert made() == first
+    others = {made(1), made(shard=1), made(1, 1), made(random_seed=1)}
+    assert len(others | {first}) == 5
+
+
+def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_path, shard_text):
+    shard_text.write_bytes("\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode())
+    tokenizer = open_tokenizer(tmp_path / "vocab.txt")
+    text = read_text(shard_text, tokenizer)
+    assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
+        "a0",
+        "a1",
+        "[UNK]",
+        "b2",
+        "c0",
+        "d0",
+        "[UNK]",
+        "[UNK]",
+    ]
+    assert text.sentence_starts.tolist() == [0, 2, 4, 5, 6, 8]
+    assert text.document_starts.tolist() == [0, 2, 5], "a document without a sentence is left out"
+    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0)).details["counts"]
+    assert (counts["num_documents"], counts["num_sentences"], counts["num_unknown_tokens"]) == (2, 5, 3)
+
+
+def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
+    shard_text.write_text("\n".join(WORDS[:40]), encoding="utf-8")
+    output = tmp_path / "x.tfrecord"
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), Shard(1, 0)).details["counts"]
+    assert (counts["num_documents"], counts["num_documents_cut_in_two"]) == (1, 1)
+    text = tokenized([[[1000 + number] for number in range(40)]])
+    rows = list(create_instances(with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))
+    labels = Counter()
+    for a, b, label in unmasked(InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*rows)))):
+        assert ((a[0] < 1020) != (b[0] < 1020)) == label, "the random next is from the other half"
+        labels[label] += 1
+    assert min(labels.values()) > 30
+
+
+def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(tmp_path, shard_text, monkeypatch):
+    own = shard_settings(tmp_path)
+    with open(shard_text, "r+b") as file:
+        file.truncate(2_000_000_000)  # a hole, which takes no room
+    monkeypatch.setattr(tokens, "_blocks_of_lines", None)
+    with pytest.raises(UserError, match="x_training_0.txt .2,000,000,000 bytes.* more shards, by --n_training_shards"):
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
+    assert not (tmp_path / "x.tfrecord").exists()
+
+
+def test_text_with_more_tokens_than_its_size_says_is_refused_while_it_is_read(tmp_path, shard_text, monkeypatch):
+    own = shard_settings(tmp_path, dupe_factor=2)
+    shard_text.write_text("].[.\n" * 1000, encoding="utf-8")
+    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 11_000)
+    with pytest.raises(UserError, match="x_training_0.txt .*more shards"):
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
+    shard_text.write_text("a0\n" * 1000, encoding="utf-8")
+    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 50_000)
+    make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
+
+
+def test_half_a_gigabyte_of_english_is_not_refused():
+    english = int(500e6)
+    num_tokens = english // tokens._TEXT_BYTES_PER_TOKEN
+    tokens._refuse_too_large("x", PairSettings(128), 2 * num_tokens, num_tokens, 0)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])
+def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content):
+    shard_text.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="fewer shards") as error:
+        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
+    assert str(shard_text) in str(error.value)
+    assert not (tmp_path / "x.tfrecord").exists()
+
+
+def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
+    shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
+    for path, message in (
+        (shard_text, r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)"),
+        (tmp_path / "none.txt", "sharding"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make_shard(path, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_seq_length": 4},
+        {"max_seq_length": 70000},
+        {"max_predictions_per_seq": 0},
+        {"dupe_factor": 0},
+        {"max_predictions_per_seq": 30},
+        {"masked_lm_prob": 1.5},
+        {"short_seq_prob": -0.1},
+        {"random_seed": -1},
+    ],
+)
+def test_settings_out_of_range_are_refused(changes):
+    with pytest.raises(UserError, match=f"--{next(iter(changes))}={next(iter(changes.values()))} "):
+        settings(**changes)
+
+
+def test_whole_words_are_masked_in_static_records():
+    # Ids of odd numbers go on with the word before.
+    vocab = {token: number for number, token in enumerate(VOCABULARY)}
+    pieces = {("##" if number % 2 and token in WORDS else "") + token: number for token, number in vocab.items()}
+    rng = random.Random(0)
+    words = range(FIRST_WORD, FIRST_WORD + 100)
+    documents = [[rng.choices(words, k=20) for _ in range(10)] for _ in range(5)]
+    text = tokenized(documents)
+    options = settings(whole_word_masking=True, max_predictions_per_seq=8, masked_lm_prob=0.25)
+    (rows,) = create_instances(text, options, VocabularyIds.of(pieces), (1,))
+    for ids, positions, labels in zip(rows.input_ids, rows.masked_lm_positions, rows.masked_lm_ids):
+        chosen = {int(position) for position in positions[labels > 0]}
+        original = ids.copy()
+        original[positions[labels > 0]] = labels[labels > 0]
+        for position in chosen:
+            if original[position + 1] % 2 and original[position + 1] >= FIRST_WORD:
+                assert position + 1 in chosen

@@ -1,0 +1,280 @@
+"""PubMed's files: title and abstract, the last version of each citation, deletions, damage."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting, pubmed, xml_files
+from bert_tf.prepare.corpora.formatting import Dropped
+from tests import preparation
+
+REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
+
+
+def article(pmid, title="A title.", abstract="An abstract. It ends.", version=1):
+    parts = abstract if abstract.startswith("<") else f"<AbstractText>{abstract}</AbstractText>"
+    return (
+        f'<PubmedArticle><MedlineCitation Status="MEDLINE">\n<PMID Version="{version}">{pmid}</PMID>'
+        f"<Article><ArticleTitle>{title}</ArticleTitle>"
+        + (f"<Abstract>{parts}</Abstract>" if abstract else "")
+        + '</Article><OtherAbstract Language="fre"><AbstractText>Autre.</AbstractText>'
+        "</OtherAbstract><CommentsCorrectionsList><CommentsCorrections><PMID>999</PMID>"
+        "</CommentsCorrections></CommentsCorrectionsList></MedlineCitation></PubmedArticle>\n"
+    )
+
+
+def deletion(*pmids):
+    return "<DeleteCitation>" + "".join(f"<PMID>{pmid}</PMID>" for pmid in pmids) + "</DeleteCitation>"
+
+
+def write(folder, name, *elements, end="</PubmedArticleSet>\n"):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = (
+        '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x.dtd">\n'
+        "<PubmedArticleSet>\n" + "".join(elements) + end
+    ).encode()
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    return path
+
+
+def cleaned(paths, damages=None):
+    damages = [] if damages is None else damages
+    batches = list(pubmed.read_batches(paths, damages, {}))
+    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
+    found = [one for batch in batches for one in formatting._clean_all(batch, clean=pubmed.clean)]
+    dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
+    return [one for one in found if isinstance(one, str)], dropped
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
+def test_title_and_parts_of_the_abstract_as_paragraphs(tmp_path, name):
+    path = write(
+        tmp_path,
+        name,
+        article(
+            1,
+            "On H<sub>2</sub>O &amp; <i>E. coli</i>.",
+            '<AbstractText Label="BACKGROUND">Why &#946;\n\t\t\t<sub>2</sub>?</AbstractText>'
+            '<AbstractText Label="RESULTS">Because x<sup>2</sup>.<mml:math '
+            'xmlns:mml="m"><mml:mi>y</mml:mi></mml:math> End.</AbstractText><CopyrightInformation>'
+            "Copyright.</CopyrightInformation>",
+        ),
+        article(2, "[Titre en <i>latin</i>].", "Text. (ABSTRACT TRUNCATED AT 250 WORDS)"),
+        article(3, abstract=""),
+        article(4, abstract="<AbstractText> </AbstractText>"),
+    )
+    assert cleaned([path]) == (
+        ["On H2O & E. coli.  Why β2?  Because x2. End.", "Titre en latin  Text."],
+        {"without_abstract": 2},
+    )
+
+
+def test_book_chapter_counts_too(tmp_path):
+    path = write(
+        tmp_path,
+        "a.xml",
+        (
+            "<PubmedBookArticle><BookDocument><PMID>5</PMID><Book><BookTitle>The book</BookTitle></Book>"
+            "<Abstract><AbstractText>Its text.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"
+        ),
+    )
+    assert cleaned([path])[0] == ["The book  Its text."]
+
+
+def test_newest_version_counts_and_deleted_ones_never(tmp_path):
+    write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1, "Old 1."), article(2, "Old 2."))
+    write(tmp_path, "baseline/pubmed25n0002.xml.gz", article(3, "Old 3."), article(4, "Old 4."))
+    write(tmp_path, "daily_update/pubmed25n0003.xml.gz", article(1, "New 1."), article(5, "New 5."), deletion(3))
+    # The last file deletes what the same and an earlier update have brought.
+    write(tmp_path, "daily_update/pubmed25n0004.xml.gz", article(6, "New 6."), article(2, "New 2."), deletion(6, 5))
+    paths = pubmed.find_files(tmp_path)
+    assert [path.name[10:13] for path in paths] == ["004", "003", "002", "001"]
+    lines, dropped = cleaned(paths)
+    assert [line.split("  ")[0] for line in lines] == ["New 2.", "New 1.", "Old 4."]
+    assert dropped == {"superseded_or_deleted": 5}
+
+
+def test_highest_version_of_a_citation_in_one_file(tmp_path):
+    path = write(
+        tmp_path,
+        "a.xml",
+        article(1, "First.", version=1),
+        article(1, "Third.", version=3),
+        article(1, "Second.", version=2),
+        article(2, "Same."),
+        article(2, "Same again."),
+    )
+    lines, dropped = cleaned([path])
+    assert [line.split("  ")[0] for line in lines] == ["Third.", "Same again."]
+    assert dropped == {"superseded_or_deleted": 3}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 18])
+def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
+    path = write(tmp_path, "a.xml", article(1), article(2, "B."), deletion(1))
+    damages = []
+    assert cleaned([path], damages) == (["B.  An abstract. It ends."], {"superseded_or_deleted": 1})
+    assert not damages
+
+
+def test_small_batches_give_the_same(tmp_path, monkeypatch):
+    path = write(tmp_path, "a.xml", *(article(number, f"T {number}.") for number in range(1, 30)))
+    whole = cleaned([path])
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 200)
+    assert cleaned([path]) == whole
+    batches = list(pubmed.read_batches([path], [], {}))
+    assert len(batches) > 5
+    for number, batch in enumerate(batches, 1):
+        assert list(pubmed.read_batches([path], [], batch.behind)) == batches[number:]
+
+
+def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
+    path = write(
+        tmp_path,
+        "a.xml.gz",
+        *(article(number, f"T {number}.", "Words. " * 50 + str(number**9)) for number in range(1, 400)),
+    )
+    cut = path.read_bytes()[:-1000]
+    path.write_bytes(cut)
+    whole_articles = zlib.decompressobj(wbits=31).decompress(cut).count(b"</PubmedArticle>")
+    damages = []
+    lines, _ = cleaned([path], damages)
+    assert 100 < len(lines) == whole_articles < 399
+    assert damages[0].startswith("a.xml.gz: cut off or damaged at byte")
+    assert f"the {len(lines)} <PubmedArticle> elements up to there were kept" in damages[0]
+    plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
+    damages.clear()
+    assert len(cleaned([plain], damages)[0]) == 1
+    assert "without its closing tag" in damages[0]
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (b"", "no <PubmedArticle> in it"),
+        (b"<html></html>", "no <PubmedArticle> in it"),
+        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: declares the encoding klingon"),
+    ],
+)
+def test_foreign_and_broken_files_are_named(tmp_path, content, message):
+    path = tmp_path / "a.xml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        cleaned([path])
+    packed = tmp_path / "a.xml.gz"
+    packed.write_bytes(b"no gzip")
+    with pytest.raises(UserError, match="a.xml.gz.*no <PubmedArticle> in it"):
+        cleaned([packed])
+
+
+def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
+    formula = "<mml:math><mml:mi>x</mml:mi></mml:math>"
+    path = write(tmp_path, "a.xml", article(1, "Title.", f"We saw {formula} <![CDATA[a < b & c]]>."))
+    content = path.read_text().replace("<PubmedArticleSet>", '<PubmedArticleSet xmlns:mml="http://www.w3.org/x">')
+    path.write_text(content)
+    assert cleaned([path]) == (["Title.  We saw a < b & c."], {})
+
+
+@pytest.mark.parametrize("encoding,text", [("GB18030", "京都 é."), ("EUC-JP", "京都."), ("latin-1", "é.")])
+def test_encoding_that_the_xml_declares(tmp_path, encoding, text):
+    path = write(tmp_path, "a.xml.gz", article(1, "Title.", text))
+    declared = (
+        f'<?xml version="1.0" encoding="{encoding}"?>' + gzip.decompress(path.read_bytes()).decode().partition("?>")[2]
+    )
+    path.write_bytes(gzip.compress(declared.encode(encoding)))
+    damages = []
+    assert cleaned([path], damages) == ([f"Title.  {text}"], {}) and not damages
+
+
+# None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize(
+    "text", [" " * 1_000_000 + "x", "\n" * 1_000_000 + "x<sub>2</sub>", "(ABSTRACT TRUNCATED" * 50_000]
+)
+def test_white_space_takes_linear_time(tmp_path, text):
+    path = write(tmp_path, "a.xml", article(1, "Title.", f"It is{text}"))
+    assert cleaned([path])[0][0].startswith("Title.  It is")
+
+
+def test_numbers_that_never_begin_take_linear_time():
+    assert list(pubmed._numbers(b"<PMID " * 200_000 + b"<PMID>x</PMID><PMID>7</PMID>")) == [(7, 1)]
+
+
+def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="holds no .xml.*--dataset pubmed_baseline fetches them"):
+        pubmed.find_files(tmp_path)
+    write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
+    assert len(pubmed.find_files(tmp_path)) == 1
+    write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
+    with pytest.raises(UserError, match="files of several years.*pubmed25n0001.xml.gz: a year's"):
+        pubmed.find_files(tmp_path)
+
+
+@pytest.mark.skipif(not REAL_ARTICLE.is_file(), reason="BERT_TF_REAL_DATA names no folder with a real article")
+def test_real_article():
+    (line,), dropped = cleaned([REAL_ARTICLE])
+    assert line.startswith(
+        "Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma.  In patients "
+        "with mild asthma, as-needed use of an inhaled glucocorticoid plus a fast-acting "
+        "β2-agonist may be an alternative"
+    )
+    assert line.count("  ") == 4 and not dropped
+
+
+@pytest.mark.parametrize(
+    "bad,message",
+    [
+        ("<PubmedArticle></PubmedArticle>", "article 2 has no PMID"),
+        (f"<PubmedArticle><PMID Version='{'1' * 5000}'>12</PMID></PubmedArticle>", "article 2 has no PMID"),
+        ("<QubmedArticle><PMID>12</PMID></PubmedArticle>", "PMID 12: XML: mismatched"),
+        ("<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
+    ],
+)
+def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
+    folder = tmp_path / "download" / "pubmed" / "baseline"
+    folder.mkdir(parents=True)
+    good = "<PubmedArticle><PMID>{}</PMID><Abstract><AbstractText>It is {}.</AbstractText></Abstract></PubmedArticle>"
+    (folder / "a.xml").write_text(f"<PubmedArticleSet>{good.format(1, 1)}{bad}{good.format(3, 3)}</PubmedArticleSet>")
+    with pytest.raises(UserError, match=f"a.xml, {message}.*larger --max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", dataset="pubmed_baseline")
+    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="pubmed_baseline")
+    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
+    assert text.read_text() == "It is 1.\nIt is 3.\n"
+    preparation.run(tmp_path, "verify", dataset="pubmed_baseline")
+
+
+@pytest.mark.parametrize(
+    "title,vernacular,shown",
+    [
+        ("[Not Available].", "Le fer chez quarante malades.", "Le fer chez quarante malades."),
+        ("[Not available]", "", ""),
+        ("[In Process Citation].", "Kupfer.", "Kupfer."),
+        ("", "Kupfer bei zwanzig Kranken.", "Kupfer bei zwanzig Kranken."),
+        ("[Not Available].", "[Not Available].", ""),
+        ("[A study of lead].", "Blei.", "A study of lead"),
+        ("Not available in stores: a survey.", "", "Not available in stores: a survey."),
+        ("Uptake &lt;i&gt;in vitro&lt;/i&gt; (P &lt; 1).", "", "Uptake in vitro (P < 1)."),
+    ],
+)
+def test_a_placeholder_is_no_title(title, vernacular, shown):
+    xml = article(1, title)
+    xml = xml.replace("</Article>", f"<VernacularTitle>{vernacular}</VernacularTitle></Article>") if vernacular else xml
+    assert pubmed.clean(xml.encode()) == "  ".join(filter(None, (shown, "An abstract. It ends.")))
+
+
+@pytest.mark.parametrize(
+    "abstract",
+    ["[ABSTRACT NOT AVAILABLE]", "n/a.", "No abstract available.", "Abstract is not available", " [Not Available]. "],
+)
+def test_a_placeholder_is_no_abstract(abstract):
+    assert pubmed.clean(article(1, abstract=abstract).encode()) == Dropped("without_abstract")
+    parts = f"<AbstractText>{abstract}</AbstractText><AbstractText>No abstract art. It is known.</AbstractText>"
+    assert pubmed.clean(article(1, abstract=parts).encode()) == "A title.  No abstract art. It is known."

@@ -1,0 +1,87 @@
+"""The sample encyclopedia: the same from a seed, readable, and with questions that can be answered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from bert_tf.prepare.corpora import sample as module
+from bert_tf.prepare.corpora.sample import QUESTION_FILES, generate
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return generate(3)
+
+
+def questions_of(file):
+    for entry in file["data"]:
+        for paragraph in entry["paragraphs"]:
+            for question in paragraph["qas"]:
+                yield paragraph["context"], question
+
+
+def test_bytes_depend_on_the_seed_alone(sample):
+    def digest(result):
+        return hashlib.sha256(json.dumps(result).encode()).hexdigest()
+
+    assert digest(generate(3)) == digest(sample) != digest(generate(4))
+
+
+def test_size_and_lengths(sample):
+    articles = sample[0].split("\n\n")
+    assert len(articles) == 5000 and 4_000_000 < len(sample[0]) < 6_000_000
+    assert sum(len(article.split()) > 400 for article in articles) > 500, "phase 2 needs long articles"
+    assert not re.search(r"[{}]|\b[Aa] [aeiou]|  ", sample[0])
+
+
+def test_towns_are_distinct_and_told_once(sample):
+    openings = re.findall(r"^(?:In .* there is a town called (.+?)\.|(.+?) is an? (?:old )?town)", sample[0], re.M)
+    names = Counter(first or second for first, second in openings)
+    assert len(names) > 8000 and max(names.values()) == 1
+
+
+def test_questions_have_their_answer_at_its_place(sample):
+    for name, count in QUESTION_FILES.items():
+        asked = list(questions_of(sample[1][name]))
+        assert len(asked) == count == len({question["id"] for _, question in asked})
+        for context, question in asked:
+            (answer,) = question["answers"]
+            start = answer["answer_start"]
+            assert context[start : start + len(answer["text"])] == answer["text"]
+            assert re.search(rf"\b{answer['text']}\b", context).start() == start
+
+
+def test_question_files_share_no_paragraph_and_articles_do_not_ask_them(sample):
+    text, files = sample
+    contexts = [{context for context, _ in questions_of(file)} for file in files.values()]
+    assert not contexts[0] & contexts[1]
+    for file in files.values():
+        for context, question in questions_of(file):
+            assert context + "\n" in text, "what is asked about is described in the encyclopedia"
+            assert question["question"] not in text
+
+
+def test_question_files_share_no_word_that_is_a_fact(sample):
+    words = [word for relation in module._RELATIONS.values() for word in relation.words]
+    told = [
+        {word for word in words for context, _ in questions_of(file) if re.search(rf"\b{word}\b", context)}
+        for file in sample[1].values()
+    ]
+    assert not told[0] & told[1] and all(len(half) > 0.45 * len(words) for half in told)
+
+
+def test_no_word_is_in_two_families_or_in_the_grammar():
+    words = [word.lower() for relation in module._RELATIONS.values() for word in relation.words]
+    assert len(words) == len(set(words))
+    grammar = " ".join(
+        part
+        for relation in module._RELATIONS.values()
+        for parts in (relation.statements, relation.reminders, relation.questions)
+        for part in parts
+    )
+    assert not set(words) & set(re.findall(r"[a-z]+", grammar.lower()))

@@ -1,0 +1,203 @@
+"""Documents to shards: whole, balanced, by seed alone."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.workers import ProcessPool
+from bert_tf.prepare.sharding import sharding
+from bert_tf.prepare.sharding.sharding import ShardingSettings, assign_documents, document_lengths, shard_corpus
+
+SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
+
+
+def write_documents(path, num_documents: int, seed: int = 0):
+    generator = random.Random(seed)
+    documents = [
+        " ".join(f"Sentence {d} of {s}." for s in range(generator.randrange(1, 40))) for d in range(num_documents)
+    ]
+    path.write_text("".join(document + "\n" for document in documents))
+    return documents
+
+
+def shard(folder, paths, settings=SETTINGS, num_processes=1):
+    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), []) as stage:
+        return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/*.txt")}
+
+
+def test_every_document_is_whole_and_in_one_shard(tmp_path):
+    documents = write_documents(tmp_path / "a", 60) + write_documents(tmp_path / "b", 50, seed=1)
+    counts = shard(tmp_path / "out", [tmp_path / "a", tmp_path / "b"])
+    found = []
+    for name, content in contents(tmp_path / "out").items():
+        assert content.endswith(b"\n\n"), name
+        found += [block.replace("\n", " ") for block in content.decode()[:-2].split("\n\n")]
+    assert sorted(found) == sorted(documents)
+    assert counts["num_documents"] == 110 == sum(counts[f"num_documents_{split}"] for split in ("training", "test"))
+    assert counts["num_sentences"] == sum(document.count(".") for document in documents)
+
+
+def test_a_kill_behind_the_manifest_leaves_no_gathered_text_for_ever(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "out", [tmp_path / "a"])
+    before = contents(tmp_path)
+    ending = f"{'7a' * 16}.tmp"
+    for name in (f"training/a_3.txt.{ending}", f"test/a_4.txt.{ending}.{ending}"):
+        (tmp_path / "out" / name).write_text("A part of the text.")
+    with Stage("sharding", "custom", tmp_path / "out/manifest.json", SETTINGS._asdict(), []) as stage:
+        assert stage.is_done
+    assert contents(tmp_path) == before and not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_manifest_describes_the_files(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "out", [tmp_path / "a"])
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert [e["file"] for e in manifest["shards"]["test"]] == ["test/custom_test_0.txt", "test/custom_test_1.txt"]
+    for entries in manifest["shards"].values():
+        for entry in entries:
+            assert entry["sha256"] == sha256_of_file(tmp_path / "out" / entry["file"])
+
+
+def test_bytes_depend_on_the_seed_and_not_on_processes(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "one", [tmp_path / "a"])
+    shard(tmp_path / "three", [tmp_path / "a"], num_processes=3)
+    shard(tmp_path / "other", [tmp_path / "a"], SETTINGS._replace(random_seed=8))
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+    assert contents(tmp_path / "one") != contents(tmp_path / "other")
+
+
+def test_shards_are_balanced_by_bytes():
+    lengths = np.random.default_rng(0).lognormal(7, 1, 20_000).astype(np.uint32)
+    settings = ShardingSettings(40, 10, 0.1, "rules", 0)
+    loads = np.bincount(assign_documents(lengths, settings), lengths, minlength=50)
+    shares = loads / lengths.sum()
+    np.testing.assert_allclose(shares[:40], 0.9 / 40, rtol=2e-3)
+    np.testing.assert_allclose(shares[40:], 0.1 / 10, rtol=2e-3)
+
+
+def test_no_shard_is_empty_even_with_one_huge_document():
+    lengths = np.array([1_000_000, 1, 1, 1, 1], np.uint32)
+    assignment = assign_documents(lengths, ShardingSettings(4, 1, 0.001, "rules", 0))
+    assert sorted(assignment) == [0, 1, 2, 3, 4]
+
+
+def test_empty_lines_are_no_documents_and_line_ends_no_part_of_them(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"One.\r\n\nTwo\n\r\n \t\nThree")
+    assert document_lengths([path]).tolist() == [4, 3, 5]
+
+
+def test_text_without_a_document_is_named(tmp_path):
+    (tmp_path / "a").write_bytes(b"\n \r\n")
+    with pytest.raises(UserError, match=f"^{tmp_path}/a holds no document: "):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    write_documents(tmp_path / "a", 30)
+    with open(tmp_path / "a", "ab") as file:
+        file.write("Grüße.\n".encode("latin-1"))
+    place = (tmp_path / "a").read_bytes().index(b"\xfc")
+    with pytest.raises(UserError, match=rf"/a: not UTF-8 at byte {place:,} \(0xfc\)"):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:-5], lambda text: text[: text.rindex("\n", 0, -1) + 1]])
+def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, change):
+    write_documents(tmp_path / "a", 30)
+
+    def change_after_measuring(paths):
+        lengths = document_lengths(paths)
+        (tmp_path / "a").write_text(change((tmp_path / "a").read_text()))
+        return lengths
+
+    monkeypatch.setattr(sharding, "document_lengths", change_after_measuring)
+    with pytest.raises(UserError, match=r"/a: was changed while it was read"):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+def test_a_gathered_file_that_another_machine_sees_cut_is_refused(tmp_path, monkeypatch):
+    write_documents(tmp_path / "a", 30)
+    gather = sharding.gather
+
+    def gather_and_cut(paths, lengths, assignment, outputs):
+        gather(paths, lengths, assignment, outputs)
+        outputs[3].write_bytes(outputs[3].read_bytes()[:-1])
+
+    monkeypatch.setattr(sharding, "gather", gather_and_cut)
+    with pytest.raises(UserError, match=r"custom_training_3.txt\.\w+\.tmp: was changed while it was read"):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
+    write_documents(tmp_path / "a", 7)
+    with pytest.raises(UserError, match="7 documents are fewer than the 6 training and 2 test.*--n_training_shards="):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"num_training_shards": 0}, "n_training_shards=0"),
+        ({"num_test_shards": -1}, "n_test_shards"),
+        ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
+        ({"fraction_test_set": 0.0}, "both must be 0"),
+        ({"num_test_shards": 0}, "both must be 0"),
+    ],
+)
+def test_wrong_settings_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        SETTINGS._replace(**change).validated()
+
+
+def test_no_test_split_when_asked_for_none(tmp_path):
+    write_documents(tmp_path / "a", 20)
+    settings = SETTINGS._replace(num_test_shards=0, fraction_test_set=0.0).validated()
+    assert shard(tmp_path / "out", [tmp_path / "a"], settings)["num_documents_test"] == 0
+
+
+def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatch):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    write_documents(paths[0], 150)
+    # Blank lines and documents larger than what is held.
+    paths[1].write_text("\n\n" + "Large. " * 2000 + "\r\n\nÉ京 is it. Small.\n" + "Last. " * 900)
+    shard(tmp_path / "whole", paths)
+    write_shard, num_left = sharding._write_shard, [3]
+
+    def killed(task, **options):
+        num_left[0] -= 1
+        if num_left[0] == 0:
+            raise UserError("killed")
+        return write_shard(task, **options)
+
+    monkeypatch.setattr(sharding, "HELD_BYTES", 2500)
+    shard(tmp_path / "parts", paths)
+    shard(tmp_path / "two", paths, num_processes=2)
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="killed"):
+        patched.setattr(sharding, "_write_shard", killed)
+        shard(tmp_path / "killed", paths)
+    counts = shard(tmp_path / "killed", paths)
+    assert counts == json.loads((tmp_path / "whole/manifest.json").read_text())["counts"]
+    for name in ("parts", "two", "killed"):
+        assert contents(tmp_path / name) == contents(tmp_path / "whole")
+        assert not list((tmp_path / name).rglob("*.tmp"))
+
+
+def test_the_progress_of_the_index_ends_with_all_bytes(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text("one document\n\nanother one\n")
+    sharding.document_lengths([path])
+    assert "indexing documents: 26.0 of 26.0B" in capsys.readouterr().err

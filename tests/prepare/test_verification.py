@@ -1,0 +1,317 @@
+"""--action verify: every kind of damage is named, and repaired to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.running.entries import FileEntry, read_manifest
+from bert_tf.prepare.running.manifest import Stage, mark_damaged
+from bert_tf.records.index import load_index
+from tests.preparation import documents, run, shard
+from tests.prepare.test_bertprep import files_below
+
+RECORDS = ("--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 1)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A working directory with all stages done."""
+    folder = tmp_path_factory.mktemp("prepared")
+    shard(folder, documents(40), "--n_training_shards", 4, "--n_test_shards", 2)
+    run(folder, "create_vocab", "--vocab_size", 200)
+    run(folder, "create_tfrecord_files", *RECORDS)
+    return folder
+
+
+@pytest.fixture
+def work(prepared, tmp_path):
+    """A copy of it, in the same place as far as manifests tell."""
+    shutil.copytree(prepared, tmp_path / "work", copy_function=shutil.copy2)
+    return tmp_path / "work"
+
+
+def records_folder(work: Path) -> Path:
+    (folder,) = work.glob("tfrecord/*/custom")
+    return folder
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def rewrite(path: Path, change) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def flip_record(work):
+    path = records_folder(work) / "training/custom_training_1.tfrecord"
+    offset = int(load_index(path).offsets()[3])
+    flip(path, offset + 40)
+    return f"custom_training_1.tfrecord: record 3 at byte {offset} is damaged"
+
+
+def flip_length(work):
+    path = records_folder(work) / "training/custom_training_2.tfrecord"
+    offset = int(load_index(path).offsets()[5])
+    flip(path, offset)
+    return f"custom_training_2.tfrecord: record 5 at byte {offset} has a damaged length"
+
+
+def truncate_records(work):
+    path = records_folder(work) / "test/custom_test_0.tfrecord"
+    os.truncate(path, path.stat().st_size - 10)
+    return "custom_test_0.tfrecord: record .* is cut off"
+
+
+def replace_records(work):
+    folder = records_folder(work)
+    shutil.copy(folder / "training/custom_training_0.tfrecord", folder / "training/custom_training_3.tfrecord")
+    return "custom_training_3.tfrecord: has .* bytes, its manifest says"
+
+
+def remove_records(work):
+    (records_folder(work) / "training/custom_training_0.tfrecord").unlink()
+    return "custom_training_0.tfrecord: is gone"
+
+
+def remove_index(work):
+    (records_folder(work) / "training/custom_training_0.tfrecord.index").unlink()
+    return "custom_training_0.tfrecord: its index is missing"
+
+
+def flip_index(work):
+    flip(records_folder(work) / "test/custom_test_1.tfrecord.index", 20)
+    return "custom_test_1.tfrecord: its index is damaged"
+
+
+def swap_index(work):
+    folder = records_folder(work) / "training"
+    shutil.copy(folder / "custom_training_0.tfrecord.index", folder / "custom_training_1.tfrecord.index")
+    return "custom_training_1.tfrecord: its index has wrong offsets"
+
+
+def change_vocabulary_copy(work):
+    flip(records_folder(work) / "vocab.txt", 0)
+    return "vocab.txt: is not the vocabulary"
+
+
+def change_text(work):
+    flip(work / "sharded/custom/training/custom_training_2.txt", 100)
+    return "custom_training_2.txt: has other bytes"
+
+
+def truncate_text(work):
+    os.truncate(work / "sharded/custom/test/custom_test_0.txt", 77)
+    return "custom_test_0.txt: has 77 bytes, its manifest says"
+
+
+def wrong_total(work):
+    rewrite(work / "sharded/custom/manifest.json", lambda content: content["counts"].update(num_documents_training=7))
+    return "manifest.json: says num_documents_training 7, its files add up to 36"
+
+
+def wrong_entry(work):
+    rewrite(
+        records_folder(work) / "manifest.json", lambda content: content["shards"]["test"][0].update(num_instances=1)
+    )
+    return "custom_test_0.tfrecord: holds .* records, its manifest says 1"
+
+
+def wrong_sha256(work):
+    rewrite(work / "sharded/custom/manifest.json", lambda content: content["shards"]["test"][1].update(sha256="0" * 64))
+    return "custom_test_1.txt: has other bytes .* its manifest says 000000000000"
+
+
+def change_formatted(work):
+    flip(work / "formatted_one_article_per_line/custom_one_document_per_line.txt", 9)
+    return "custom_one_document_per_line.txt: has other bytes"
+
+
+def wrong_dropped(work):
+    rewrite(
+        work / "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
+        lambda content: content["counts"].update(num_read=41),
+    )
+    return "says num_read 41, but 40 documents and 0 dropped"
+
+
+def change_vocabulary(work):
+    flip(work / "vocab/custom/vocab.txt", 0)
+    return "vocab/custom: BROKEN\n  vocab.txt: has other bytes"
+
+
+DAMAGE = [
+    flip_record,
+    flip_length,
+    truncate_records,
+    replace_records,
+    remove_records,
+    remove_index,
+    flip_index,
+    swap_index,
+    change_vocabulary_copy,
+    change_text,
+    truncate_text,
+    wrong_total,
+    wrong_entry,
+    wrong_sha256,
+    change_formatted,
+    wrong_dropped,
+    change_vocabulary,
+]
+
+
+def test_whole_data_are_whole(prepared, capsys):
+    before = files_below(prepared)
+    run(prepared, "verify")
+    assert capsys.readouterr().out.count(": whole, ") == 4
+    assert files_below(prepared) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, damage):
+    message = damage(work)
+    damaged = files_below(work)
+    with pytest.raises(UserError, match="^broken: .*--repair makes again"):
+        run(work, "verify")
+    output = capsys.readouterr().out
+    assert re.search(message, output), output
+    assert files_below(work) == damaged
+    inodes = {path: path.stat().st_ino for path in work.rglob("*.t*") if path.is_file()}
+    run(work, "verify", "--repair")
+    assert files_below(work) == files_below(prepared)
+    remade = {
+        path.name.removesuffix(".index")
+        for path in work.rglob("*.t*")
+        if path.is_file() and path.stat().st_ino != inodes.get(path) and path.name != "vocab.txt"
+    }
+    assert len(remade) <= 1, remade
+    run(work, "verify")
+
+
+@pytest.mark.slow
+def test_everything_at_once_with_workers(prepared, work):
+    for damage in (flip_record, truncate_records, remove_index, change_text, change_formatted, change_vocabulary):
+        damage(work)
+    run(work, "verify", "--repair", "--n_processes", 2)
+    assert files_below(work) == files_below(prepared)
+
+
+def test_a_file_that_was_not_made_here_is_named(work, capsys):
+    stray = records_folder(work) / "training/custom_training_9.tfrecord"
+    stray.write_bytes(b"")
+    with pytest.raises(UserError, match="must be repaired by hand"):
+        run(work, "verify", "--repair")
+    assert "custom_training_9.tfrecord: is not in the manifest" in capsys.readouterr().out
+    assert stray.exists()
+
+
+def test_what_has_no_whole_input_is_left_alone(work, capsys):
+    change_formatted(work)
+    change_text(work)
+    (work / "source.txt").unlink()
+    before = files_below(work / "sharded")
+    with pytest.raises(UserError, match="and 1 more, .*must be repaired by hand"):
+        run(work, "verify", "--repair")
+    output = capsys.readouterr().out
+    assert re.search("cannot be made again: .*source.txt does not exist", output)
+    assert "cannot be made again: sharding reads formatted_one_article_per_line" in output
+    assert files_below(work / "sharded") == before
+
+
+def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
+    remove_records(work)
+    vocab = tmp_path / "mine.txt"
+    shutil.copy(records_folder(work) / "vocab.txt", vocab)
+    (records_folder(work) / "vocab.txt").unlink()
+    shutil.rmtree(work / "vocab")
+    with pytest.raises(UserError):
+        run(work, "verify", "--repair")
+    assert "name it by --vocab_file" in capsys.readouterr().out
+    run(work, "verify", "--repair", "--vocab_file", vocab)
+    assert files_below(work / "tfrecord") == files_below(prepared / "tfrecord")
+
+
+def test_damaged_and_unfinished_stages(work, capsys):
+    (records_folder(work) / "manifest.json").write_text('{"shards": {}}')
+    (work / "sharded/custom/manifest.json").unlink()
+    with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, []) as stage:
+        stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
+    with pytest.raises(UserError, match="manifest.json"):
+        run(work, "verify", "--repair")
+    output = capsys.readouterr().out
+    assert "names no stage): delete the folder" in output
+    assert "not finished, so not verified" in output
+
+
+@pytest.mark.parametrize(
+    "name,way_out",
+    [
+        ("sharded/custom/manifest.json", "delete the folder .*sharded/custom, and run the stage again"),
+        (
+            "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
+            "delete it and the file that it describes, and run the stage again",
+        ),
+    ],
+)
+def test_an_empty_manifest_has_a_way_out_that_is_not_refused(work, capsys, name, way_out):
+    (work / name).write_text("{}")
+    with pytest.raises(UserError, match="as said above; do what is said there, since --repair cannot"):
+        run(work, "verify")
+    assert re.search(f"names no stage\\): {way_out}", capsys.readouterr().out)
+
+
+def test_records_of_an_older_text_are_noted(work, capsys):
+    shutil.rmtree(work / "sharded")
+    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2, "--random_seed", 7)
+    run(work, "verify")
+    output = capsys.readouterr().out
+    assert "note: made from another sharded/custom/training/custom_training_0.txt than" in output
+
+
+def test_nothing_there_says_so(tmp_path):
+    with pytest.raises(UserError, match="nothing of custom has been prepared"):
+        run(tmp_path, "verify")
+
+
+def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
+    change_text(work)
+    mark_damaged(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
+    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2)
+    assert files_below(work) == files_below(prepared)
+
+
+def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
+    """All files are whole again; the manifest was not yet written."""
+    manifest_path = work / "sharded/custom/manifest.json"
+    manifest = read_manifest(manifest_path)
+    (entry,) = [e for e in manifest.shards["training"] if "_2.txt" in e.file]
+    mark_damaged(manifest_path, [entry.file])
+    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs) as stage:
+        stage.add(entry)
+    with pytest.raises(UserError):
+        run(work, "verify")
+    assert "manifest.json: must be written again, because a repair was interrupted" in capsys.readouterr().out
+    run(work, "verify", "--repair")
+    assert files_below(work) == files_below(prepared)
+
+
+def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
+    from bert_tf.prepare.sharding import sharding
+
+    change_text(work)
+    monkeypatch.setattr(sharding.sentences, "get_splitter", lambda _: str.split)
+    with pytest.raises(UserError, match="custom_training_2.txt"):
+        run(work, "verify", "--repair")
+    assert "now has other bytes than the first time" in capsys.readouterr().out

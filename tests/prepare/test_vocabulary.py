@@ -1,0 +1,274 @@
+"""Vocabularies made from text: WordPiece with large alphabets, SentencePiece, and Chinese from end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.prepare.instances import vocabulary
+from bert_tf.records.token_file import TokenFile
+from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, ids_of, load_pieces
+from bert_tf.text.wordpiece import FullTokenizer
+from tests import preparation
+
+UNCASED = Casing.of(True)
+PROGRAM = Path(__file__).parents[2] / "data/bertPrep.py"
+CHINESE = """
+清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
+
+这座城市建在两条河之间。春天的时候，河水会涨得很高。人们用石头修了一道长长的堤。从那以后，洪水再也没有进过城。
+
+图书馆在山脚下。里面有三万多册书，其中一半是关于历史的。每个星期六，学生们来这里读书、写字。你喜欢哪一本书？
+
+北方的冬天很冷。湖面结了厚厚的冰，渔民在冰上打洞捕鱼。晚上，他们围着火炉喝茶，讲古老的故事。雪下了整整一夜。
+
+火车从西边开来，穿过一座又一座桥。乘客们看着窗外的田野和村庄。一个男孩问：“我们什么时候到？”父亲笑着说：“快了。”
+
+医生告诉他每天要走一万步。他先绕着公园走，然后沿着江边走回家。三个月以后，他的身体好多了。朋友们都很惊讶！
+
+老师在黑板上写下一道数学题。大家想了很久，没有人能回答。最后，坐在后排的女孩举起了手。她的答案是正确的。
+
+工厂生产自行车已经五十年了。最早的工人现在都退休了。年轻的工程师设计了一种更轻的车。它在国外也卖得很好。
+"""
+
+
+def prep(working_dir: Path, action: str, *arguments):
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(PROGRAM),
+            "--action",
+            action,
+            "--dataset",
+            "custom",
+            "--n_processes",
+            "1",
+            *map(str, arguments),
+        ],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def sharded(folder: Path, text: str) -> Path:
+    (folder / "input.txt").write_text(text, encoding="utf-8")
+    prep(folder, "text_formatting", "--input_files", folder / "input.txt")
+    prep(folder, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
+    return folder
+
+
+def the_manifest(folder: Path) -> tuple[Path, dict]:
+    (path,) = folder.glob("tokens/*/custom/manifest.json")
+    return path.parent, json.loads(path.read_text())
+
+
+def originals(folder: Path, vocab) -> list[str]:
+    """The tokens of all training shards."""
+    names = list(vocab)
+    paths = sorted((folder / "training").glob("*.tokens"))
+    return [names[token] for path in paths for token in TokenFile(path).text().token_ids.tolist()]
+
+
+def test_chinese_from_text_to_token_files(tmp_path):
+    sharded(tmp_path, CHINESE)
+    sentences = [
+        line
+        for path in tmp_path.glob("sharded/custom/*/*.txt")
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if line
+    ]
+    assert len(sentences) == 33 and "“慢一点！”" in sentences and "雪下了整整一夜。" in sentences
+    prep(tmp_path, "create_vocab", "--vocab_size", 600)
+    prep(tmp_path, "create_token_files")
+    folder, manifest = the_manifest(tmp_path)
+    assert manifest["counts"]["unknown_share"] == 0
+    vocab = load_pieces(folder / "vocab.txt")
+    characters = {character for character in CHINESE if not character.isspace()}
+    assert characters < set(vocab)
+    assert not [token for token in vocab if token.startswith("##") and token[2].isalnum()], "a character is a word"
+    tokens = originals(folder, vocab)
+    assert {token for token in tokens if token not in SPECIAL_TOKENS} <= characters
+    assert FullTokenizer(folder / "vocab.txt").tokenize("雪下了。") == ["雪", "下", "了", "。"]
+
+
+def write_formatted(path: Path, documents) -> Path:
+    path.write_text("\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def test_more_characters_than_latin_has_are_kept_unless_they_are_rare(tmp_path, monkeypatch):
+    ideographs = [chr(0x4E00 + number) for number in range(1500)]
+    rng = random.Random(0)
+    documents = ["".join(rng.choices(ideographs, k=200)) for _ in range(100)] + ["a b " * 50]
+    text = write_formatted(tmp_path / "text.txt", documents)
+    pieces = vocabulary.train_vocabulary([text], 2000, UNCASED)
+    assert set("".join(documents).replace(" ", "")) < set(pieces)
+    assert [piece for piece in pieces if piece.startswith("##")] == ["##a", "##b"]
+    # In a longer text a thousandth is what a millionth is in Wikipedia.
+    monkeypatch.setattr(vocabulary, "RARE_SHARE", 1e-3)
+    monkeypatch.setattr(vocabulary, "MAX_ALPHABET", 10)
+    few = vocabulary.train_vocabulary([text], 2000, UNCASED)
+    assert 10 < len(few) < 500
+
+
+WORDS = "the a river flows into sea from mountain and town where people live by trade flowing rivers seas".split()
+
+
+@pytest.fixture(scope="module")
+def english():
+    rng = random.Random(0)
+    sentences = [" ".join(rng.choices(WORDS, k=rng.randrange(4, 12))).capitalize() + "." for _ in range(400)]
+    return "\n\n".join(" ".join(sentences[first : first + 8]) for first in range(0, 400, 8))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, english):
+    pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    text = write_formatted(folder / "text.txt", english.split("\n\n"))
+    path = folder / "own.model"
+    path.write_bytes(vocabulary.train_sentencepiece([text], 60, UNCASED))
+    return path
+
+
+def test_sentencepiece_model_has_the_special_tokens_and_is_deterministic(model):
+    tokenizer = open_tokenizer(model)
+    assert tuple(tokenizer.inv_vocab[:5]) == SPECIAL_TOKENS == tuple(list(tokenizer.vocab)[:5])
+    assert tokenizer.vocab_size == len(tokenizer.vocab) <= 60
+    again = vocabulary.train_sentencepiece([model.with_name("text.txt")], 60, UNCASED)
+    assert again == model.read_bytes()
+
+
+def test_sentencepiece_too_small_for_the_characters_is_refused(model):
+    with pytest.raises(UserError, match="vocab_size=10.*SentencePiece refuses"):
+        vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, UNCASED)
+
+
+@pytest.mark.parametrize("piece", [None, b"the\xff"])
+def test_a_damaged_sentencepiece_model_is_refused(model, tmp_path, piece):
+    path = tmp_path / "damaged.model"
+    path.write_bytes(model.read_bytes().replace(b"town", piece, 1) if piece else b"")
+    with pytest.raises(UserError, match="damaged.model is no SentencePiece model"):
+        open_tokenizer(path)
+
+
+@pytest.mark.slow
+def test_sentencepiece_from_text_to_token_files(tmp_path, english):
+    pytest.importorskip("sentencepiece")
+    sharded(tmp_path, english)
+    own = tmp_path / "vocab/own.model"
+    prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
+    prep(tmp_path, "create_token_files", "--vocab_file", own)
+    folder, manifest = the_manifest(tmp_path)
+    assert (folder / "vocab.model").read_bytes() == own.read_bytes()
+    vocab = load_pieces(folder / "vocab.txt")
+    assert vocab == open_tokenizer(own).inv_vocab and manifest["vocab"]["size"] == len(vocab)
+    assert manifest["counts"]["unknown_share"] == 0
+    text = "".join(originals(folder, vocab)).replace("▁", " ")
+    assert " the river" in text and "##" not in text
+    data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True, 2))
+    assert data.vocab_size == len(vocab) and data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (
+        9,
+        32,
+    )
+    starts = ~VocabularyIds.of(ids_of(vocab)).continues
+    assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
+    assert np.count_nonzero(~starts) > 5
+    with pytest.raises(UserError, match="vocab.txt belongs to SentencePiece; fine-tuning"):
+        FullTokenizer(folder / "vocab.txt")
+
+
+def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    rare = [f"zq{chr(97 + n % 26)}{chr(97 + n // 26)}x" for n in range(400)]
+    path.write_text("".join(f"often seen {word}, 今天 here.\n" for word in rare))
+    whole = vocabulary.train_vocabulary([path], 300, UNCASED)
+    monkeypatch.setattr(vocabulary, "MOST_WORDS", 1000)
+    assert vocabulary.train_vocabulary([path], 300, UNCASED) == whole, "few words are all looked at"
+    monkeypatch.setattr(vocabulary, "MOST_WORDS", 20)
+    pieces = vocabulary.train_vocabulary([path], 300, UNCASED)
+    assert {"often", "seen", "here", "今", "天", "z"} <= set(pieces)
+    assert "##qa" not in pieces and any(piece.startswith("zq") for piece in whole)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "own.model"])
+def test_capitals_end_in_the_sigma_that_they_are_tokenized_with(tmp_path, name):
+    (tmp_path / "a.txt").write_text("Ο ΠΟΤΑΜΟΣ ΚΑΙ Ο ΑΝΘΡΩΠΟΣ. ΜΙΑ ΟΔΟΣ, ΕΝΑΣ ΛΟΓΟΣ.\n" * 50, encoding="utf-8")
+    train = vocabulary.train_sentencepiece if name.endswith("model") else vocabulary.train_vocabulary
+    content = train([tmp_path / "a.txt"], 60, UNCASED)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else "\n".join(content).encode())
+    pieces = open_tokenizer(tmp_path / name).tokenize("ΠΟΤΑΜΟΣ, ΟΔΟΣ")
+    assert "[UNK]" not in pieces and pieces[-1].endswith("ς")
+
+
+def test_paragraphs_make_the_same_vocabulary_as_whole_documents(tmp_path):
+    path = tmp_path / "a.txt"
+    text = "the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30
+    path.write_text(text)
+    whole = vocabulary.train_vocabulary([path], 90, UNCASED)
+    path.write_text(text.replace(" fox ", " fox  "))
+    assert vocabulary.train_vocabulary([path], 90, UNCASED) == whole
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab.model"])
+def test_text_that_is_not_utf_8_is_named_with_its_byte(tmp_path, name):
+    path = tmp_path / "formatted.txt"
+    path.write_bytes("Größe und Länge.\n".encode() * 10_000 + b"caf\xe9 au lait\n")
+    train = vocabulary.train_sentencepiece if name.endswith(".model") else vocabulary.train_vocabulary
+    with pytest.raises(UserError, match="formatted.txt: not UTF-8 at byte 200,003 "):
+        train([path], 100, UNCASED)
+
+
+def test_casing_of_a_vocabulary_shows_in_its_capitals():
+    assert guess_casing(["[CLS]", "a", "##b", "42"]) == (True, True)
+    assert guess_casing([*map(str, range(200)), "A"]) == (True, True)  # a stray one
+    assert guess_casing(["[CLS]", "a", "Anna", "Rome"]) == (False, False)
+    assert guess_casing(["la", "canción", "año"]) == (True, False)
+    assert guess_casing(["강은", "##은", "북쪽", "a"]) == (True, False)  # NFD would break syllables into letters
+    assert guess_casing(["गाँव", "में", "है"]) == (True, False)  # and take vowel signs away
+    assert guess_casing(["中", "国", "a", "##b"]) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "own.model"])
+def test_words_that_are_no_language_are_left_out_and_counted(tmp_path, capsys, name):
+    english = "the river flows into the sea and the sea is deep. " * 20
+    words = ["ACGT" * 75_000, "aGVsbG8+d29y/bGQ=" * 100, "ж" * 1001]
+    texts = {"with.txt": " ".join([english, *words, english]), "without.txt": " ".join([english, english])}
+    kept = "今天天气好。" * 300 + " " + "й" * 1000
+    counts = {}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(f"{text} {kept}\n", encoding="utf-8")
+        lines = [tmp_path / file]
+        train = vocabulary.train_sentencepiece if name.endswith("model") else vocabulary.train_vocabulary
+        counts[file] = train(lines, 80, UNCASED)
+        said = capsys.readouterr().out
+        assert said == (
+            "left out: 3 words of more than 1,000 characters (base64, DNA and the like)\n" * (file == "with.txt")
+        )
+    if not name.endswith("model"):
+        assert counts["with.txt"] == counts["without.txt"] and {"и", "今"} <= {*counts["with.txt"]}
+
+
+@pytest.mark.parametrize("vocab_size,is_said", [(1200, True), (40, False)])
+def test_a_text_too_small_for_the_vocabulary_says_so(tmp_path, capsys, vocab_size, is_said):
+    text = "the river flows into the sea and the sea is deep. " * 20
+    preparation.shard(tmp_path, [text, text + "Or not."], "--n_training_shards", 1, "--n_test_shards", 1)
+    preparation.run(tmp_path, "create_vocab", "--vocab_size", vocab_size)
+    size = len(load_pieces(tmp_path / "vocab/custom/vocab.txt"))
+    warning = f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {size:,} pieces"
+    assert (warning in capsys.readouterr().err) == is_said and (size < vocab_size) == is_said

@@ -1,0 +1,379 @@
+"""Dumps read as a stream, markup to text passages, damage named."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import os
+import random
+import re
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import extracted, formatting, wiki, xml_files
+from bert_tf.prepare.corpora.formatting import BadRecord, Document, Dropped
+from tests import preparation
+
+HEAD = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
+    '<namespace key="0" /><namespace key="1">Talk</namespace></namespaces></siteinfo>'
+)
+
+
+def page(title: str, text: str, ns: str = "<ns>0</ns>", extra: str = "") -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return (
+        f"<page><title>{title}</title>{ns}<id>1</id>{extra}<revision><id>2</id>"
+        f"<text xml:space='preserve'>{escaped}</text></revision></page>\n"
+    )
+
+
+def dump(*pages: str) -> bytes:
+    return (HEAD + "".join(pages) + "</mediawiki>").encode()
+
+
+PAGES = (
+    page("One", "The '''one''' is [[big|large]]."),
+    page("Talk:One", "Talk.", ns="<ns>1</ns>"),
+    page("Uno", "#REDIRECT [[One]]", extra='<redirect title="One" />'),
+    page("Two", "#redirect [[One]]"),
+    page("Three", "It is <b>three</b> &amp; more."),
+)
+
+
+def read(paths, place=None, reads_ahead=False):
+    """Pages and batch of each piece, and what is damaged."""
+    dumps = wiki.Dumps(paths, wiki.clean)
+    batches = dumps.batches(place or {})
+    pieces = (
+        ([wiki.clean_piece(piece, clean_page=wiki.clean) for piece in batch.documents], batch)
+        for batch in (list(batches) if reads_ahead else batches)
+    )
+    return [(pages, batch._replace(documents=())) for pages, batch in dumps.join(pieces)], dumps.damages
+
+
+def cleaned(path, damages=None) -> tuple:
+    damages = [] if damages is None else damages
+    batches, found_damages = read([path])
+    damages += found_damages
+    found = [page for pages, _ in batches for page in pages]
+    reasons = [one.reason for one in found if isinstance(one, Dropped)]
+    return (
+        [one.line for one in found if isinstance(one, Document)],
+        {name: reasons.count(name) for name in ("redirects", "other_namespaces")},
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wikicorpus_en.xml",
+        "wikicorpus_en.xml.bz2",
+        "enwiki-20240101-pages-articles.xml.bz2",
+        "enwiki-20240101-pages-articles1.xml-p1p41242.bz2",
+    ],
+)
+def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
+    data = dump(*PAGES)
+    # A dump for parallel reading is several bz2 streams, one after the other.
+    packed = bz2.compress(data[:500]) + bz2.compress(data[500:])
+    (tmp_path / name).write_bytes(packed if name.endswith("bz2") else data)
+    (found,) = wiki.find_dumps(tmp_path, "wikicorpus_en")
+    assert cleaned(found) == (["The one is large.", "It is three & more."], {"redirects": 2, "other_namespaces": 1})
+
+
+@pytest.mark.parametrize(
+    "encoding,text",
+    [
+        ("ISO-8859-1", "Café."),
+        ("UTF-16", "Café."),
+        ("GB18030", "北京很大，𠀀。"),
+        ("GBK", "北京很大。"),
+        ("Big5", "北京很大。"),
+        ("Shift_JIS", "東京は大きい。"),
+        ("EUC-JP", "東京は大きい。"),
+        ("UTF-32", "北京很大。"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [97, 1 << 18])
+def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, block_bytes):
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "wikicorpus_zh.xml"
+    declared = f'<?xml version="1.0" encoding="{encoding}"?>' + dump(page("A", text * 9)).decode()
+    path.write_bytes(declared.encode(encoding))
+    damages = []
+    assert cleaned(path, damages)[0] == [text * 9] and not damages
+
+
+def test_report_of_pieces_with_their_title():
+    xml = page("Four", "Text.\n* An\titem").encode()
+    assert wiki.clean(xml, keep_report=True) == ("Text.", "Four", {"list_items": 1}, ["list_items\tFour\tAn item"])
+    assert wiki.clean(xml).report == []
+
+
+def test_a_title_of_any_length_takes_linear_time():
+    title, num_lines = "x" * 50_000, 100
+    report = extracted.clean(title + "\n=" * num_lines, keep_report=True).report
+    assert len(report) == num_lines and max(map(len, report)) < 300
+
+
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2"])
+def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name):
+    head, tail = (HEAD + "".join(PAGES[:3])).encode(), (PAGES[4] + "</mediawiki>").encode()
+    path = tmp_path / name
+    packed = [bz2.compress(head), bz2.compress(tail)] if name.endswith("bz2") else [head, tail]
+    path.write_bytes(packed[0] + packed[1][:60])
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large."]
+    (damage,) = damages
+    size = path.stat().st_size
+    assert damage.startswith(f"{name}: cut off or damaged at byte {size:,} of {size:,}")
+    assert "the 3 <page> elements up to there were kept" in damage
+    path.write_bytes(b"".join(packed))
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert len(damages) == 1
+
+
+def test_damage_inside_keeps_what_stands_before_it(tmp_path):
+    first, second = bz2.compress(dump(*PAGES)[: -len("</mediawiki>")]), bz2.compress(b"x" * 5000)
+    damaged = bytearray(second)
+    damaged[20] ^= 255
+    path = tmp_path / "wikicorpus_en.xml.bz2"
+    path.write_bytes(first + bytes(damaged))
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert "cut off or damaged" in damages[0] and "the 5 <page>" in damages[0]
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nothing_behind_damage_is_kept_though_it_was_read_already(tmp_path, monkeypatch, reads_ahead):
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
+    rng = random.Random(0)
+    texts = ["It is " + "".join(rng.choices("abc", k=20_000)) + "." for _ in range(40)]
+    content = bytearray(bz2.compress(dump(*(page(f"{n}", text) for n, text in enumerate(texts))), 1))
+    whole, damaged = tmp_path / "b.xml.bz2", tmp_path / "a.xml.bz2"
+    whole.write_bytes(bz2.compress(dump(*PAGES)))
+    content[len(content) // 2] ^= 255
+    damaged.write_bytes(content)
+    batches, damages = read([damaged, whole], reads_ahead=reads_ahead)
+    found = [found.line for pages, _ in batches for found in pages if isinstance(found, Document)]
+    num_kept = len(found) - 2
+    assert 10 < num_kept < 30 and found == [*texts[:num_kept], "The one is large.", "It is three & more."]
+    (damage,) = damages
+    byte = int(re.search(r"a.xml.bz2: cut off or damaged at byte ([\d,]+)", damage)[1].replace(",", ""))
+    assert len(content) / 4 < byte < len(content) / 2 and f"the {num_kept} <page> elements" in damage
+
+
+@pytest.mark.parametrize(
+    "bad,message",
+    [
+        (page("Bad", "Text.", ns="<ns>zero</ns>"), "page 'Bad': XML: <ns>, its namespace"),
+        (page("Talk:Bad", "Text.", ns=""), "page 'Talk:Bad': XML: <ns>, its namespace, is missing.* is of before 2011"),
+        (page("Bad", "Text.").replace("<id>", "<&"), "page 'Bad': XML: not well-formed"),
+        (page("Bad", "\0" * 99), "page 'Bad': XML: not well-formed"),
+    ],
+)
+def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
+    folder = tmp_path / "download" / "wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
+    with pytest.raises(UserError, match=f"wikicorpus_en.xml, {message}.*larger --max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="wikicorpus_en")
+    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
+    assert text.read_text() == "The one is large.\nIt is three & more.\nIt is six.\n"
+
+
+@pytest.mark.parametrize("num_blocks", [3, 1 << 17])
+@pytest.mark.parametrize(
+    "before, after, num_whole",
+    [
+        ("<page><title>One<", "<pagf><title>One<", 4),
+        ("<page><title>Three<", "<pagf><title>Three<", 4),
+        ("<page><title>Six<", "<\0age><title>Six<", 4),
+        ("</page>\n</mediawiki>", "</pagf>\n</mediawiki>", 4),
+        ("</page>\n</mediawiki>", "</page>\nx</mediawiki>", 5),
+    ],
+)
+def test_no_page_is_lost_in_silence_where_a_tag_is_damaged(tmp_path, monkeypatch, before, after, num_whole, num_blocks):
+    """Of five articles `num_whole` are read, and a bad record tells of what is left of another, or of what is none."""
+    path = tmp_path / "wikicorpus_en.xml"
+    whole = dump(*(page(title, f"It is {title}.") for title in ("One", "Two", "Three", "Four", "Six")))
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", num_blocks)
+    path.write_bytes(whole)
+    assert [type(one) for pages, _ in read([path])[0] for one in pages].count(Document) == 5
+    path.write_bytes(whole.replace(before.encode(), after.encode()))
+    batches, _ = read([path])
+    kinds = [type(one) for pages, _ in batches for one in pages]
+    assert kinds.count(Document) == num_whole and kinds.count(BadRecord) == 1
+
+
+def test_many_pages_without_an_end_take_linear_time(tmp_path):
+    """Each is cut where the next one begins, without a search for its end."""
+    cutter = xml_files.Cutter(tmp_path, ("page",), "mediawiki")
+    assert sum(1 for _ in cutter.cut(b"<page>" * 400_000)) == 399_999
+
+
+def test_dump_without_a_whole_page_is_an_error(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml.bz2"
+    for content in (bz2.compress(dump(*PAGES))[:100], b"", b"not bz2"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="no <page> in it"):
+            cleaned(path)
+
+
+def test_missing_or_foreign_file_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="put wikicorpus_en.xml.bz2.*dumps.wikimedia.org/enwiki"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
+    with pytest.raises(UserError, match="put wikicorpus_zh.xml.bz2.*dumps.wikimedia.org/zhwiki"):
+        wiki.find_dumps(tmp_path, "wikicorpus_zh")
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_text("<html><body></body></html>")
+    with pytest.raises(UserError, match="no <page> in it"):
+        cleaned(path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("enwiki-20200101-pages-articles.xml", "enwiki-20240101-pages-articles.xml"),
+        ("enwiki-20240101-pages-articles.xml", "enwiki-20240101-pages-articles.xml.bz2"),
+        ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles-multistream.xml.bz2"),
+        ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"),
+        ("one.xml", "two.xml"),
+    ],
+)
+def test_of_several_dumps_none_is_taken(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(UserError, match=r"which of .*\.xml.*, .*\.xml.* is the dump"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
+
+
+def test_a_published_dump_in_several_files_is_one(tmp_path):
+    names = [f"enwiki-20240101-pages-articles{part}" for part in ("1.xml-p1p9.bz2", "2.xml-p10p99.bz2", "12.xml.bz2")]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    assert sorted(path.name for path in wiki.find_dumps(tmp_path, "wikicorpus_en")) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml.bz2", "enwiki-20240101-pages-articles.xml.bz2", "other.xml"])
+@pytest.mark.parametrize("kind", ["a link to nothing", "a folder", "a pipe"])
+def test_a_dump_that_is_no_file_is_named(tmp_path, name, kind):
+    path = tmp_path / name
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(UserError, match=rf"{name} (is not a file|does not exist); repair or delete it"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
+
+
+EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
+One
+
+The one is large &lt;or not&gt;.
+Section heading
+It ends.
+
+</doc>
+<doc id="13" url="x" title="Empty">
+Empty
+
+</doc>
+"""
+
+
+def test_what_wikiextractor_has_written_is_read(tmp_path):
+    with pytest.raises(UserError, match="holds no file like AA/wiki_00"):
+        extracted.find_files(tmp_path)
+    (tmp_path / "AA").mkdir()
+    path = tmp_path / "AA/wiki_00"
+    path.write_text(EXTRACTED)
+    assert extracted.find_files(tmp_path) == [path]
+    (batch,) = extracted.read_batches([path], {})
+    assert batch.input_bytes == path.stat().st_size
+    one, empty = (extracted.clean(article, keep_report=True) for article in batch.documents)
+    assert one[:3] == ("The one is large <or not>.  It ends.", "One", {"fragments": 1})
+    assert one.report == ["fragments\tOne\tSection heading"] and empty[:2] == ("", "Empty")
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ("One.", "wiki_00, line 1: neither <doc ...> nor a JSON object.*: run wikiextractor again"),
+        (EXTRACTED[:150], "ends inside an article"),
+        (
+            EXTRACTED.replace("</doc>", "</dob>", 1),
+            "wiki_00, line 9: an article begins where the one before has no </doc>",
+        ),
+    ],
+)
+def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
+    path = tmp_path / "wiki_00"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        list(extracted.read_batches([path], {}))
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])
+@pytest.mark.parametrize("damage", [None, "cut"])
+def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
+    # Blocks of .bz2 are 100 kB here: pieces of one block, several pages and parts of two.
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
+    rng = random.Random(0)
+    paths = [tmp_path / f"{number}{name}" for number in range(3)]
+    for path in paths:
+        texts = ("".join(rng.choices("abé京 ", k=rng.randrange(9_000))) for _ in range(40))
+        content = dump(*(page(f"{n}", text) for n, text in enumerate(texts)))
+        content = bz2.compress(content, 1) if name.endswith("bz2") else content
+        path.write_bytes(content[:-9000] if damage == "cut" and path != paths[2] else content)
+
+    batches, damages = read(paths)
+    assert len(batches) > 6 and len(damages) == {None: 0, "cut": 2}[damage]
+    assert sum(batch.input_bytes for _, batch in batches) == formatting.total_size(paths)
+    found = [found for pages, _ in batches for found in pages]
+    num_found = 0
+    for pages, batch in batches:
+        num_found += len(pages)
+        later, same_damages = read(paths, json.loads(json.dumps(batch.behind)))
+        assert [found for pages, _ in later for found in pages] == found[num_found:]
+        assert same_damages == damages
+    assert any(batch.behind["cut_state"][0] for _, batch in batches if batch.behind.get("next"))
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 20)
+    assert [found for pages, _ in read(paths)[0] for found in pages] == found
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16"])
+@pytest.mark.parametrize("num_blocks", [6, 43, 1430])
+def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, num_blocks):
+    """Also one without its end, which is a bad record; in UTF-16 there is no place to go on from inside a file."""
+    unclosed = page("Bad", "Bad.").removesuffix("</page>\n")
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_bytes((dump(*PAGES, unclosed, page("Six", "It is six.")).decode()).encode(encoding))
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", num_blocks)
+    batches, damages = read([path])
+    found = [found for pages, _ in batches for found in pages]
+    assert [one.line for one in found if isinstance(one, Document)] == [
+        "The one is large.",
+        "It is three & more.",
+        "It is six.",
+    ]
+    assert not damages and [type(one) for one in found].index(BadRecord) == 5 and len(found) == 7
+    num_found = num_bytes = 0
+    for pages, batch in batches:
+        num_found += len(pages)
+        num_bytes += batch.input_bytes
+        assert (not batch.behind) == (encoding == "UTF-16" and batch is not batches[-1][1])
+        if not batch.behind:
+            continue
+        later = read([path], batch.behind)[0]
+        assert [found for pages, _ in later for found in pages] == found[num_found:]
+        progress = [batch.input_bytes for _, batch in later]
+        assert all(count >= 0 for count in progress) and num_bytes + sum(progress) == path.stat().st_size

@@ -1,0 +1,212 @@
+"""Markup to text passages: what goes, what stays, and in linear time whatever the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_tf.prepare.corpora import wikitext
+
+
+def paragraphs_of(markup: str) -> list[str]:
+    return wikitext.paragraphs_of(markup, [])
+
+
+def removed_from(markup: str) -> list[tuple[str, str]]:
+    removed: wikitext.Removed = []
+    wikitext.paragraphs_of(markup, removed)
+    return removed
+
+
+@pytest.mark.parametrize(
+    "markup,text",
+    [
+        ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
+        ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
+        ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
+        ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
+        ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
+        ("It ends.[[File:a.jpg|thumb|A caption.]]Another begins.", "It ends. Another begins."),
+        ("It is [[File:a.jpg|thumb]], as said.", "It is, as said."),
+        ("He saw [[Paris]][[File:a.jpg|thumb]][[File:b.jpg]]\nThen he left.", "He saw Paris Then he left."),
+        ("He saw [[Paris]][[File:a.jpg|thumb]]then.", "He saw Paris then."),
+        ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
+        ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
+        ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),
+        ("See [http://x.org the site] and [http://y.org] or http://z.org/a now.", "See the site and or now."),
+        ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
+        ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
+        ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
+        ("A [[link }} with]] {{t|a ]] b}}rest.", "A link with rest."),
+        ("The end }} of ]] it |} all.", "The end of it |} all."),
+        ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
+        (
+            "[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
+            "Text of Category:Things and words.",
+        ),
+        ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
+        ("First line\nsame paragraph.", "First line same paragraph."),
+        ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"),
+        ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
+        ("-{zh-tw:資料庫;zh-hk:數據庫}-很大。", "資料庫很大。"),
+        ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
+    ],
+)
+def test_markup_goes_and_text_stays(markup, text):
+    assert " ".join(paragraphs_of(markup)) == text
+
+
+def test_paragraphs_stay_apart_and_fragments_go():
+    assert paragraphs_of("One. Two.\n\nNo stop here\n\nThree.") == ["One. Two.", "Three."]
+
+
+def test_deep_nesting_takes_linear_time():
+    depth = 20_000
+    assert paragraphs_of("{{a|" * depth + "x" + "}}" * depth + "Text.") == ["Text."]
+    assert paragraphs_of("[[" * depth + "Text.")[0].endswith("Text.")
+
+
+@pytest.mark.parametrize(
+    "markup,paragraphs",
+    [
+        ("!Kung is spoken in Angola.", ["!Kung is spoken in Angola."]),
+        ("{|\n! Head\n|}\n!Kung is spoken in Angola.", ["!Kung is spoken in Angola."]),
+        ("{| class=x\n! Head one. !! Head two.\n| Cell.\nA line.", ["A line."]),
+        ("The planets are:\n* [[Mars]]\n* Venus", ["The planets are:"]),
+        ("Notes:", []),
+        ("It is a line of prose without a stop", ["It is a line of prose without a stop"]),
+        ("A caption without one", []),
+        (
+            "* Paris is the capital of [[France]].\n* Berlin\n** Rome, founded early, lies on the Tiber: it is old",
+            ["Paris is the capital of France."],
+        ),
+        ("# First, one goes there. Then one comes back\n", ["First, one goes there. Then one comes back"]),
+        ("* Smith, J. ''The Art of War''. Oxford University Press.", []),
+        ("* 北京是中国的首都。\n* 北京", ["北京是中国的首都。"]),
+        ("; Term: it is a word that is explained here.", ["Term: it is a word that is explained here."]),
+        (
+            "Text.\n:* It is a sentence in a reply.\n:* Not this\n:Text too.",
+            ["Text.", "It is a sentence in a reply.", "Text too."],
+        ),
+        (
+            "== References ==\n* It is in a list of books.\n=== More ===\n* It is in the same list.\n"
+            "== Life ==\n* It was a long and happy life.",
+            ["It was a long and happy life."],
+        ),
+    ],
+)
+def test_prose_stays_whatever_it_looks_like(markup, paragraphs):
+    assert paragraphs_of(markup) == paragraphs
+
+
+@pytest.mark.parametrize(
+    "markup,paragraphs",
+    [
+        ("One.<ref>Never closed\n\nTwo.<ref>Closed.</ref> Three.", ["One.", "Two. Three."]),
+        ("One.<ref>Open. <ref>Closed.</ref> Lost.\n== H ==\nTwo.", ["One.", "Two."]),
+        ("One.<ref>Two\n\nparagraphs.</ref> Rest.", ["One. Rest."]),
+        ("One.<ref name=a/> Two.<REF name='b'>Gone.</ref > Three.<references/>", ["One. Two. Three."]),
+        ("One.<ref>Gone</ref name=x> also.</ref> Two.", ["One. Two."]),
+        ("Only <math>\\alpha the tag goes.", ["Only \\alpha the tag goes."]),
+        ("One.<gallery>\nA.jpg|A <ref>x</ref> picture.\n</gallery> Two.", ["One. Two."]),
+    ],
+)
+def test_elements_end_where_they_are_closed_and_references_with_their_paragraph(markup, paragraphs):
+    assert paragraphs_of(markup) == paragraphs
+
+
+@pytest.mark.parametrize(
+    "markup,text",
+    [
+        ("See http://x.org/a_(b). Or (http://y.org), or https://z.org!", "See. Or, or!"),
+        ("Write to [mailto:a@b.org the author] or [//x.org here].", "Write to the author or here."),
+        ("call[] on him (a [] b) [ ] end.", "call on him (a b) end."),
+        ("{{lang|fr|[[a|x=y]]}} and {{nowrap|<nowiki>a=b</nowiki>}} stay.", "x=y and a=b stay."),
+        ("[[Target{{!}}shown]] {{nowrap|a{{!}}b}} {{nowrap|{{nowrap|1=c=d}}}}.", "shown a|b c=d."),
+        ("''Eagle''{{'s}} wings.", "Eagle's wings."),
+        ("A &#99999999999999999999; B.", "A \ufffd B."),
+    ],
+)
+def test_links_brackets_and_signs_inside_of_templates(markup, text):
+    assert " ".join(paragraphs_of(markup)) == text
+
+
+def test_what_is_removed_is_told_with_its_reason():
+    markup = (
+        "{{Infobox|a={{b}}{{small|[[x=y]]}}}}Text.<ref>Book.</ref>\n== Heading ==\n* item\n[[File:a.jpg|x]]\n"
+        "{|\n| cell\n|}\nfragment\n<gallery>g</gallery>\n{|\n| row\n"
+    )
+    assert removed_from(markup) == [
+        ("references", "<ref>Book.</ref>"),
+        ("elements", "<gallery>g</gallery>"),
+        ("templates", "b"),
+        ("templates", "Infobox|a=x=y"),
+        ("hidden_links", "File:a.jpg|x"),
+        ("tables", "\n{|\n| cell\n"),
+        ("headings", "== Heading =="),
+        ("list_items", "item"),
+        ("fragments", "fragment"),
+        ("table_rows", "{|"),
+        ("table_rows", "| row"),
+    ]
+
+
+# None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize(
+    "before,token,after",
+    [
+        ("", "=", " x"),
+        ("", ".", "x"),
+        ("", "<ref>", ""),
+        ("", "<ref name=a>\n\n", ""),
+        ("", "<math>", "</nowiki>"),
+        ("", "<nowiki>", ""),
+        ("", "<gallery><pre>", "</math>"),
+        ("", "[//a b ", ""),
+        ("[//a", " ", "x"),
+        ("", "[http://", ""),
+        ("{{t|", " ", "x}}"),
+        ("{{convert|1", "|-|1", "}}"),
+        ("[[a", " (b)", "x|]]"),
+        ("[[a", " ", "x|]]"),
+        ("a", ", ", "(x ,)"),
+        ("(", " ", "x) ()"),
+        ("&#", "9", ";"),
+        ("", "[[a|b ", ""),
+        ("", "{{small|[[a ", ""),
+        ("", "{{[[{|", ""),
+        ("", "*", ""),
+        ("", "\n:*", ""),
+        ("http://", "http://.", ""),
+        ("", "-{", ""),
+    ],
+)
+def test_any_text_takes_linear_time(before, token, after):
+    number = 1_000_000 // len(token)
+    markup = f"{before}{token * number}{after}\n\nThe end."
+    assert paragraphs_of(markup)[-1].endswith("The end.")
+
+
+def test_brackets_that_are_never_opened_take_linear_time():
+    number = 200_000
+    assert paragraphs_of("{{" * number + "]]" * number + "\n\nThe end.") == ["The end."]
+    assert paragraphs_of("[[a " * number + "]]" * number + "\n\nThe end.")[-1] == "The end."
+
+
+@pytest.mark.parametrize("end", ["", "; and", "; or", ",", " ;"])
+def test_a_list_that_is_one_sentence_is_kept_whole_or_not_at_all(end):
+    items = [f"the {what} of the water{end or ';'}" for what in ("keeping", "selling")]
+    tidied = [item.replace(" ;", ";") for item in items]
+    whole = "\n".join(f"* {item}" for item in items)
+    assert paragraphs_of(f"{whole}\n\n* the drinking of the water.\n* It is another one, by itself.") == [
+        f"{' '.join(tidied)} the drinking of the water.",
+        "It is another one, by itself.",
+    ]
+    removed = []
+    assert wikitext.paragraphs_of(f"{whole}\n* the drinking\n\nText ends it.", removed) == ["Text ends it."]
+    assert removed == [("list_items", f"{' '.join(tidied)} the drinking")]
+
+
+def test_items_that_are_sentences_stay_apart():
+    assert paragraphs_of(
+        "* One of the items is a sentence.\n* So is this one here.\n* Paris, Ohio\n* It is the last of them."
+    ) == ["One of the items is a sentence.", "So is this one here.", "It is the last of them."]

@@ -1,0 +1,320 @@
+"""A seeded fuzzer over what people type and write: flags, positional arguments, variables and JSON files.
+
+Whatever it is, it works or is refused in one line by a `UserError`, which the programs turn into ``error: ...`` and
+exit code 2 (tests/programs/test_command_line.py). FUZZ_CASES sets how many: 60 by default,
+of the programs a third.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import as_user_error
+from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import main as launch
+from bert_tf.launch.prepared_data import find_prepared
+from tests.fuzz_program import answers
+from tests.glue_data import write_cola, write_model
+from tests.pretraining_data import TINY, write_dataset
+from tests.squad_data import write_squad
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_CASES = int(os.environ.get("FUZZ_CASES", "60"))
+NUM_PROGRAM_CASES = NUM_CASES // 3  # which take a second each
+TEXTS = (
+    *("", " ", "0", "-1", "1", "2", "1_0", "1.5", "1e3", "1e38", "1e-300", "inf", "-inf", "nan", "0x10", "٣", "９"),
+    *("9" * 12, "9" * 30, "true", "yes", "maybe", "None", "[]", "{}", "auto", "fp16", "large", "tiny", "none", "2.0"),
+    *("/dev/null", "/", "/proc/self/mem", "/proc/no/a", "a,b", "*", "[", "~", "-", "--", "=", "\n", "\t", "\x01"),
+    *(
+        "ü" * 300,
+        "x" * 5000,
+        "'",
+        '"',
+        "$(x)",
+        "%s",
+        "{0}",
+        "\\",
+        "../..",
+        "\ud800".encode("utf-8", "replace").decode(),
+    ),
+)
+JUNK = ("", "[]", "{}", "null", "1", "1e999", '"x"', "{", "[" * 100_000, '{"a": 1}', "\x00", "\xff\xfe", "NaN", "[[1]]")
+
+
+def is_refusal(code, message):
+    """Whether this is an answer that a program may give."""
+    return code == 0 or (code in (1, 2) and message.strip() and "\n" not in message)
+
+
+# --- Launchers -----------------------------------------------------------------------------------
+
+VARIABLES = (
+    *("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "INIT_CHECKPOINT", "SQUAD_DIR", "VOCAB_FILE", "RESULTS_DIR"),
+    *(
+        "LAUNCHER",
+        "DEVICE",
+        "MAX_EVAL_STEPS",
+        "MAX_HOURS",
+        "RESTARTS",
+        "ALLOW_MISSING_WEIGHTS",
+        "CONTINUE_WITH_CHANGES",
+        "PACKING",
+        "RECOMPUTE",
+        "WHOLE_WORD_MASKING",
+        "DATA_FORMAT",
+    ),
+)
+
+
+@pytest.mark.parametrize("recipe", [name for name, launcher in LAUNCHERS.items() if launcher.arguments])
+def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
+    chooser = random.Random(recipe)
+    arguments = LAUNCHERS[recipe].arguments
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for _ in range(NUM_CASES):
+        typed = [argument.default for argument in arguments]
+        for _ in range(chooser.randint(0, 2)):
+            typed[chooser.randrange(len(typed))] = chooser.choice(TEXTS)
+        typed = typed[: chooser.randint(0, len(typed))] + [chooser.choice(TEXTS)] * (chooser.random() < 0.1)
+        variables = {name: chooser.choice(TEXTS) for name in chooser.sample(VARIABLES, chooser.randint(0, 2))}
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.setenv("CUDA_VISIBLE_DEVICES", "")
+            patch.setenv("DRY_RUN", "1")
+            patch.setenv("DATA_DIR", str(tmp_path))
+            for name, text in variables.items():
+                patch.setenv(name, text.replace("\x00", ""))
+            try:
+                code, message = launch.__wrapped__(["launch", recipe, *typed]), ""
+            except Exception as raised:
+                error = as_user_error(raised)
+                assert error, (typed, variables, raised)
+                code, message = error.exit_code, str(error)
+        assert is_refusal(code, message), (typed, variables, message)
+    capfd.readouterr()
+    assert not any(tmp_path.iterdir()), "a dry run leaves nothing"
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_manifests_of_prepared_records(tmp_path, junk):
+    folder = tmp_path / "tfrecord" / "parameters" / "sample"
+    (folder / "training").mkdir(parents=True)
+    for text in (junk, f'{{"arguments": {junk}, "vocab": {junk}}}'):
+        (folder / "manifest.json").write_text(text, encoding="latin-1")
+        assert find_prepared(tmp_path) == ([], [folder])
+
+
+# --- Programs ------------------------------------------------------------------------------------
+
+
+def check(program, command_lines):
+    given = answers(program, command_lines)
+    assert len(given) == len(command_lines)
+    wrong = [(line, *answer) for line, answer in zip(command_lines, given) if not is_refusal(*answer)]
+    assert not wrong, "\n".join(str(case)[:2000] for case in wrong)
+    return given
+
+
+def spelled(flags):
+    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+
+
+def mutated(chooser, flags, names):
+    """The flags with up to three of `names` set to something else."""
+    changes = {name: chooser.choice(TEXTS) for name in chooser.sample(names, chooser.randint(1, 3))}
+    return {**flags, **{name: text for name, text in changes.items() if not is_slow(name, text)}}
+
+
+def is_slow(name, text):
+    """What is right as far as anybody can tell, and takes memory for it."""
+    return name in ("plan", "train_batch_size", "num_accumulation_steps", "eval_batch_size") and len(text) > 2
+
+
+@pytest.fixture(scope="module")
+def pretraining_flags(tmp_path_factory):
+    folder = write_dataset(tmp_path_factory.mktemp("records"))
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        input_files=folder / "training",
+        eval_files=folder / "test",
+        model_dir=folder / "run",
+        num_train_steps=20,
+        train_batch_size=4,
+        max_seq_length=16,
+        max_predictions_per_seq=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def squad_flags(tmp_path_factory):
+    folder = write_squad(tmp_path_factory.mktemp("squad"))
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        vocab_file=folder / "vocab.txt",
+        train_file=folder / "squad.json",
+        predict_file=folder / "squad.json",
+        model_dir=folder / "run",
+        max_seq_length=48,
+        doc_stride=12,
+        max_query_length=10,
+        version_2_with_negative="true",
+    )
+
+
+@pytest.fixture(scope="module")
+def classifier_flags(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    write_model(folder)
+    write_cola(folder)
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        vocab_file=folder / "vocab.txt",
+        task_name="CoLA",
+        data_dir=folder,
+        model_dir=folder / "run",
+        max_seq_length=16,
+    )
+
+
+OF_ALL = (
+    *("bert_config_file", "init_checkpoint", "learning_rate", "precision", "xla_scope", "enable_xla", "recompute"),
+    *("seed", "save_checkpoint_steps", "keep_checkpoints", "display_loss_steps", "device", "gpu_memory_gib", "plan"),
+    *("train_batch_size", "num_accumulation_steps", "global_batch_size", "max_seq_length", "no_such_flag"),
+)
+OF_PRETRAINING = (
+    *OF_ALL,
+    *("input_files", "eval_files", "eval_batch_size", "max_eval_steps", "optimizer_type", "num_train_steps", "packing"),
+    *("warmup_steps", "max_predictions_per_seq", "allreduce_compression", "replay_update", "bert_model"),
+    *("lamb_adapt_excluded", "adam_bias_correction", "continuous_join"),
+)
+OF_FINETUNING = (
+    *OF_ALL,
+    *("mode", "vocab_file", "train_file", "predict_file", "predict_batch_size", "num_train_epochs", "do_lower_case"),
+    *("warmup_proportion", "model_export_path", "export_batch_size"),
+)
+OF_SQUAD = (
+    *OF_FINETUNING,
+    *("eval", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
+    *("version_2_with_negative", "null_score_diff_threshold"),
+)
+OF_CLASSIFIER = (
+    *OF_FINETUNING,
+    *("task_name", "data_dir", "eval_file", "text_columns", "label_column", "regression", "max_bad_records", "quoting"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD), ("classifier", OF_CLASSIFIER)]
+)
+def test_flags_of_programs(request, name, flags, tmp_path):
+    chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
+    cases = [
+        mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
+    ]
+    given = check(f"run_{name}", [spelled(right), *map(spelled, cases)])
+    assert given[0] == [0, ""], "what is right is not refused"
+
+
+def changed_leaf(chooser, content):
+    """`content` with one value in it, at any depth, replaced or left out."""
+    if isinstance(content, (dict, list)) and content and chooser.random() < 0.8:
+        copy = dict(content) if isinstance(content, dict) else list(content)
+        place = chooser.choice(list(copy) if isinstance(copy, dict) else range(len(copy)))
+        if isinstance(copy, dict) and chooser.random() < 0.2:
+            del copy[place]
+        else:
+            copy[place] = changed_leaf(chooser, copy[place])
+        return copy
+    return chooser.choice([None, [], {}, -1, 0, 1.5, "x", "", True, [[]], {"a": []}, 10**30, float("nan")])
+
+
+def junk_files(chooser, file, folder, count):
+    """Copies of a JSON file that hold something else, a folder of that name among them."""
+    good = json.loads(file.read_text(encoding="utf-8"))
+    texts = [*JUNK, *(json.dumps(changed_leaf(chooser, good)) for _ in range(count))]
+    for number, text in enumerate(texts):
+        bad = folder / str(number) / file.name
+        bad.parent.mkdir(parents=True)
+        bad.write_text(text, encoding="latin-1")
+        yield bad
+    directory = folder / "directory" / file.name
+    directory.mkdir(parents=True)
+    yield directory
+
+
+@pytest.mark.slow
+def test_json_files_of_pretraining(pretraining_flags, tmp_path):
+    chooser = random.Random(3)
+    lines = [
+        spelled({**pretraining_flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
+        for bad in junk_files(
+            chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_PROGRAM_CASES // 3
+        )
+        if is_small(bad)
+    ]
+    begun = tmp_path / "begun"
+    check("run_pretraining", [spelled({**pretraining_flags, "model_dir": begun})])
+    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_PROGRAM_CASES // 3):
+        lines.append(spelled({**pretraining_flags, "model_dir": bad.parent}))
+        lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
+    records = pretraining_flags["input_files"].parent
+    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
+        if bad.is_file():
+            shutil.copytree(records / "training", bad.parent / "training")
+            lines.append(spelled({**pretraining_flags, "input_files": bad.parent / "training"}))
+    check("run_pretraining", lines)
+
+
+def is_small(config_file):
+    """Whether a model of this configuration, if it is one, can be made here."""
+    return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
+
+
+@pytest.mark.slow
+def test_json_files_of_squad(squad_flags, tmp_path):
+    chooser = random.Random(4)
+    lines = [
+        spelled({**squad_flags, flag: bad, "mode": mode, "model_dir": bad.parent / "run"})
+        for flag, mode in (("train_file", "train"), ("predict_file", "predict"))
+        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
+    ]
+    check("run_squad", lines)
+
+
+LINES = (
+    *(b"", b"\n", b"\t", b"x", b"1\t1", b"\xff\xfe\t1\n", b"\x00", b"a b\t1\na b\t2\n", b"a b\t1\nb a\n", b"a\t\n" * 3),
+    *(b"sentence\tlabel\n", b"sentence\tlabel\na b\tx\n", b"label\tlabel\n1\t0\n", b'"a\t1\n', b"a b\t1\r\nb\t0\r\n"),
+)
+OBJECTS = (
+    b"{",
+    b"[]",
+    b"1",
+    b'{"a": 1}',
+    b'{"a": "x", "b": null}',
+    b'{"a": [], "b": 1}',
+    b"[" * 100_000,
+    b'{"b": "y"}',
+)
+
+
+@pytest.mark.slow
+def test_files_of_the_classifier(classifier_flags, tmp_path):
+    lines = []
+    for name, contents in (("x.tsv", LINES), ("x.csv", LINES), ("x.jsonl", OBJECTS)):
+        for number, content in enumerate(contents):
+            bad = tmp_path / name / str(number) / name
+            bad.parent.mkdir(parents=True)
+            bad.write_bytes(content)
+            own = {"task_name": "custom", "data_dir": None, "text_columns": "a", "label_column": "b", "mode": "train"}
+            flags = {**classifier_flags, "train_file": bad, "model_dir": bad.parent / "run"}
+            lines += [spelled({**flags, **own}), *([spelled(flags)] if name == "x.tsv" else [])]
+    check("run_classifier", lines)

@@ -1,0 +1,176 @@
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from bert_tf.base.command_line import choose_device, parse_flags
+from bert_tf.base.errors import UserError, as_user_error, shorten
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+from tests import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_signal_outside_the_updates(number):
+    program = (
+        "import os, time; from bert_tf.base.signals import leave_on_stop_signals; leave_on_stop_signals(); "
+        f"os.kill(os.getpid(), {int(number)}); time.sleep(30)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == STOPPED_EXIT_CODE and number.name in done.stderr
+
+
+def test_a_name_that_cannot_be_shown():
+    program = (
+        "from bert_tf.base.errors import exit_on_user_error; "
+        "exit_on_user_error(lambda _: print('results in /\\udcff/run'))([])"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_without_some_letters_shows_their_numbers(encoding):
+    program = (
+        "from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: print('in /\u4e2d'))([])"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
+    assert done.returncode == 0 and done.stdout == "in /\\u4e2d\n"
+
+
+@pytest.mark.parametrize("is_printed", ["at once", "at the end", "before an error"])
+@pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
+def test_an_output_that_takes_nothing(output, words, is_printed):
+    body = {"at once": "print(1, flush=True)", "at the end": "print(1)", "before an error": "[print(1), open('/')]"}
+    program = (
+        f"from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: {body[is_printed]})([])"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") if output == "/dev/full" else open(writer, "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
+
+
+def test_a_broken_pipe_to_another_process_keeps_its_traceback():
+    assert as_user_error(BrokenPipeError()) is None
+
+
+def test_no_folder_for_temporary_files(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    with pytest.raises(FileNotFoundError) as raised:
+        tempfile.mkdtemp()
+    assert "'/proc/nowhere'" in str(as_user_error(raised.value)) and "set TMPDIR" in str(as_user_error(raised.value))
+
+
+def test_a_current_folder_that_was_deleted(tmp_path):
+    program = (
+        f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
+        "os.rmdir(os.getcwd()); exit_on_user_error(lambda _: open('results', 'w'))([])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: the current folder has been deleted; change into another one (cd), and start again\n"
+
+
+def run(program, *arguments):
+    command = [sys.executable, str(ROOT / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+@pytest.mark.parametrize(
+    "argument, words",
+    [
+        ("--amp", "--precision=fp16"),
+        ("--horovod", "--use_horovod"),
+        ("--use_xla=true", "--enable_xla"),
+        ("--output_dir=x", "--model_dir"),
+        ("--save_checkpoints_steps=5", "--save_checkpoint_steps"),
+        ("--num_steps_per_epoch=5", "--num_train_steps"),
+        ("--precision=fp8", "precision"),
+        ("--learning_rate=fast", "learning_rate"),
+        ("--no_such_flag=1", "no_such_flag"),
+        ("--gpu_memory_gib=-1", "gpu_memory_gib"),
+        ("--num_accumulation_steps=1_0", "--num_accumulation_steps=1_0: must be a whole number"),
+        ("--learning_rate=nan", "--learning_rate=nan: must be a number"),
+        ("--learning_rate=inf", "--learning_rate=inf: must be a number"),
+        ("--device=tpu", "device"),
+    ],
+)
+def test_wrong_flags_are_one_line_and_exit_2(program, argument, words):
+    done = run(program, argument)
+    assert done.returncode == 2
+    assert words in done.stderr and done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_a_threshold_that_is_no_number():
+    done = run("run_squad.py", "--null_score_diff_threshold", "nan")
+    assert done.returncode == 2 and done.stderr == "error: --null_score_diff_threshold=nan: must be a number\n"
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_outside_of_the_environment_one_line_says_so(program):
+    """-S: a Python that sees none of the packages installed."""
+    command = [sys.executable, "-S", str(ROOT / program), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 2 and "has no absl, numpy, tensorflow, tqdm; 'bash scripts/setup.sh'" in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_the_cpu_can_be_asked_for():
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    choose_device("auto", environ)
+    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    choose_device("cpu", environ)
+    assert environ["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_use_fp16_is_an_alias(tmp_path):
+    flags = ["--use_fp16", "--input_files=nowhere", "--num_train_steps=1", "--bert_model=tiny"]
+    done = processes.run([sys.executable, str(ROOT / "run_pretraining.py"), f"--model_dir={tmp_path}", *flags])
+    assert "nowhere" in done.stderr, "the flag itself must be taken"
+
+
+@pytest.mark.parametrize("program", ["run_classifier.py", "run_pretraining.py", "run_squad.py"])
+def test_help_lists_the_flags(program):
+    done = run(program, "--help")
+    assert "--learning_rate" in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_long_values_are_shown_by_their_ends():
+    assert (
+        str(UserError("--a=" + "x" * 5000 + " is wrong; give --b"))
+        == f"{shorten('--a=' + 'x' * 5000, 200)} is wrong; give --b"
+    )
+    assert len(str(UserError("x y " * 5000))) < 4100
+    assert str(UserError("/a" * 200)) == "/a" * 200, "a path is shown whole"
+
+
+@pytest.mark.parametrize("argument", ["--" + "x" * 5000, "--use_fp16=false"])
+def test_a_flag_that_absl_would_take_wrongly(argument, monkeypatch):
+    values = flags.FlagValues()
+    flags.DEFINE_bool("recompute", False, "To be compared with.", flag_values=values)
+    monkeypatch.setattr(flags, "FLAGS", values)
+    with pytest.raises(UserError, match="too long|choose another --precision"):
+        parse_flags.__wrapped__(["program", argument])

@@ -1,0 +1,182 @@
+"""Joining the ranks: a machine's GPUs, and ranks that never come."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import LostRankError, UserError
+from bert_tf.launch import launchers
+from bert_tf.ranks import connect as module
+from bert_tf.ranks import horovod_workers, rendezvous
+from bert_tf.ranks.connect import connect
+from tests import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
+    """A machine where nvidia-smi lists two GPUs."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: A GPU (UUID: x)'\necho 'GPU 1: A GPU (UUID: y)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_gpus, monkeypatch):
+    with pytest.raises(UserError, match=r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu"):
+        connect(use_horovod=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(UserError, match=r"nvidia-smi lists 1 GPU\(s\)"):
+        connect(use_horovod=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert connect(use_horovod=False).size == 1
+
+
+def test_what_tensorflow_said_is_passed_on(two_gpus, monkeypatch):
+    log = (
+        "2026-01-01 00:00:00.1: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.\n"
+        "2026-01-01 00:00:00.1: W external/local_tsl/tsl/platform/default/dso_loader.cc:60] Could not load dynamic "
+        "library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object file\n"
+        "2026-01-01 00:00:00.1: W tensorflow/core/common_runtime/gpu/gpu_device.cc:2211] Cannot dlopen some GPU "
+        "libraries. Skipping registering GPU devices...\n"
+    )
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: SimpleNamespace(stderr=log, stdout="GPU 0: x\n"))
+    with pytest.raises(
+        UserError, match="it says: Could not load dynamic library 'libcudnn.so.8'.*; Cannot dlopen"
+    ) as e:
+        connect(use_horovod=False)
+    assert "oneDNN" not in str(e.value)
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_the_programs_refuse_before_they_read_anything(two_gpus, tmp_path, program):
+    """Or go on, by a flag: then the next thing that is wrong is named."""
+    flags = [f"--model_dir={tmp_path / 'run'}", f"--train_file={tmp_path / 'absent'}", "--mode=train"]
+    if program == "run_pretraining.py":
+        flags = [f"--model_dir={tmp_path / 'run'}", f"--input_files={tmp_path / 'absent'}", "--num_train_steps=1"]
+
+    def errors(*more):
+        done = processes.run([sys.executable, str(ROOT / program), *flags, *more])
+        assert done.returncode == 2, done.stderr
+        return done.stderr
+
+    assert "TensorFlow has 0" in errors() and not (tmp_path / "run").exists()
+    if program == "run_squad.py":
+        assert "TensorFlow has 0" not in errors("--device=cpu")
+
+
+def gpu_number(gpus, marks, local_rank, monkeypatch):
+    """As rank 0 of as many ranks as `marks`, which say who sees the same GPU as this one."""
+    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
+    workers = SimpleNamespace(
+        rank=0, local_rank=local_rank, gather=lambda mine: np.array([mine if same else mine + 1 for same in marks])
+    )
+    return module._gpu_number(gpus, workers)
+
+
+def test_a_rank_that_sees_one_gpu_uses_it(monkeypatch):
+    """As Slurm's --gpus-per-task and --gpu-bind have it, whatever the rank's number on its machine."""
+    assert gpu_number(["gpu"], [True, False, False], 2, monkeypatch) == 0
+
+
+def test_ranks_that_see_the_same_gpu_are_refused(monkeypatch):
+    with pytest.raises(UserError, match=f"ranks 0, 2 on {platform.node()} see the same GPU"):
+        gpu_number(["gpu"], [True, False, True], 0, monkeypatch)
+
+
+def test_a_rank_that_sees_all_gpus_takes_its_own(monkeypatch):
+    assert gpu_number(["a", "b"], [True, True], 1, monkeypatch) == 1
+    with pytest.raises(UserError, match=r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"):
+        gpu_number(["a", "b"], [True, True, True], 2, monkeypatch)
+
+
+# --- Ranks that do not fit -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clocks, warned", [([100.0, 101.9], False), ([100.0, 161.0], True)])
+def test_clocks_that_are_apart(clocks, warned, capsys):
+    module._compare_clocks(SimpleNamespace(gather=lambda _: np.array(clocks)[:, np.newaxis], is_chief=True))
+    assert ("clocks are up to 61 s apart" in capsys.readouterr().err) == warned
+
+
+def test_processes_that_horovod_does_not_join(monkeypatch):
+    """mpirun beside a Horovod without MPI: each process would be a run of its own."""
+    alone = SimpleNamespace(init=lambda: None, size=lambda: 1, rank=lambda: 0, local_rank=lambda: 0)
+    monkeypatch.setitem(sys.modules, "horovod", SimpleNamespace(tensorflow=alone))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
+    assert horovod_workers.connect_horovod().size == 1
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="2 processes were started, but Horovod sees this one alone"):
+        horovod_workers.connect_horovod()
+
+
+# --- Ranks that never come -----------------------------------------------------------------------
+
+
+def place(folder, rank, num_ranks=2):
+    return {rendezvous.VARIABLE: f"{rank} {num_ranks} {folder}"}
+
+
+def test_all_that_came_name_those_that_did_not(tmp_path, monkeypatch):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 0.0)
+    with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not started within 0 s after rank 0"):
+        rendezvous.arrival_file(folder, 2).touch()
+        rendezvous.await_ranks(place(folder, 0, num_ranks=4))
+    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 1000.0)
+    with pytest.raises(LostRankError, match="rank 1, 3 of 4"):
+        rendezvous.await_ranks(place(folder, 1, num_ranks=4))
+
+
+def test_ranks_that_are_all_there_go_on(tmp_path):
+    rendezvous.arrival_file(tmp_path, 1).touch()
+    rendezvous.await_ranks(place(tmp_path, 0))
+
+
+def test_without_a_launcher_horovod_gives_up_by_itself():
+    environ = {}
+    rendezvous.await_ranks(environ)
+    assert environ == {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120"}
+
+
+PROGRAM = """
+import os, sys, time
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.ranks import rendezvous
+from bert_tf.ranks.connect import connect
+
+@exit_on_user_error
+def main(argv):
+    if os.environ["HOROVOD_RANK"] == "1":
+        time.sleep(3600)
+    rendezvous.LIMIT_SECS = 1.0
+    connect(use_horovod=True)
+
+main(sys.argv)
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
+    """Where both come: test_launch."""
+    pytest.importorskip("horovod.tensorflow")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    logs = tmp_path / "logs"
+    code = launchers.run(launchers.Job([sys.executable, str(program)], 2, 0, "horovodrun", logs))
+    assert code == 1
+    assert "error: rank 1 of 2 has not started within 1 s" in (logs / "rank_0.log").read_text()

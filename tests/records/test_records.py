@@ -1,0 +1,476 @@
+"""Records: TensorFlow's own bytes, the index, and files that are foreign, cut off or damaged."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import struct
+import uuid
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.records import example_proto, index, tfrecord
+from bert_tf.records.index import load_index, open_index, write_index
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.tfrecord import verify_records
+from bert_tf.records.writer import RecordWriter, encode_records
+from tests.pretraining_data import write_records
+
+
+def instances(count: int, length: int = 128, predictions: int = 20, vocab_size: int = 30522, seed: int = 0):
+    """Random instances, no two alike, with ids over the whole vocabulary."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(5, length + 1, [count, 1])
+    mask = np.arange(length) < lengths
+    return InstanceArrays(
+        input_ids=(rng.integers(0, vocab_size, [count, length]) * mask).astype(np.int32),
+        input_mask=mask.astype(np.uint8),
+        segment_ids=((np.arange(length) > lengths // 2) & mask).astype(np.uint8),
+        masked_lm_positions=np.sort(rng.integers(1, length, [count, predictions]), axis=1),
+        masked_lm_ids=rng.integers(0, vocab_size, [count, predictions]),
+        masked_lm_weights=(rng.random([count, predictions]) < 0.9).astype(np.float32),
+        next_sentence_labels=rng.integers(0, 2, [count]),
+    )
+
+
+def as_example(rows: InstanceArrays, number: int) -> tf.train.Example:
+    """TensorFlow's own message of one instance."""
+    example = tf.train.Example()
+    for name, kind, _ in rows.schema.fields:
+        values = np.atleast_1d(getattr(rows, name)[number]).tolist()
+        feature = example.features.feature[name]
+        (feature.int64_list if kind == "int64" else feature.float_list).value.extend(values)
+    return example
+
+
+def write_with_tensorflow(path, messages) -> None:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for message in messages:
+            writer.write(message)
+
+
+def varint(value: int) -> bytes:
+    encoded = b""
+    while value > 127:
+        encoded += bytes([value % 128 + 128])
+        value //= 128
+    return encoded + bytes([value])
+
+
+def unpacked_example(features) -> bytes:
+    """A message as an old writer may have left it: any order, every value with its own key."""
+    entries = b""
+    for name, kind, values in features:
+        if kind == "int64":
+            inner = b"".join(b"\x08" + varint(value) for value in values)
+            feature = b"\x1a" + varint(len(inner)) + inner
+        else:
+            inner = b"".join(b"\x0d" + struct.pack("<f", value) for value in values)
+            feature = b"\x12" + varint(len(inner)) + inner
+        # The value before the name.
+        entry = b"\x12" + varint(len(feature)) + feature + b"\x0a" + varint(len(name)) + name.encode()
+        entries += b"\x0a" + varint(len(entry)) + entry
+    return b"\x0a" + varint(len(entries)) + entries
+
+
+@pytest.fixture
+def shard(tmp_path):
+    rows = instances(50)
+    write_records(tmp_path / "x.tfrecord", rows)
+    return tmp_path / "x.tfrecord"
+
+
+@pytest.mark.parametrize(
+    ("length", "predictions", "vocab_size"),
+    [(128, 20, 30522), (512, 80, 30522), (16, 3, 100), (16, 3, 128), (16, 3, 129), (7, 1, 1 << 20), (300, 1, 5)],
+)
+def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab_size):
+    rows = instances(40, length, predictions, vocab_size)
+    rows.input_ids[0, 0] = vocab_size - 1
+    records, sizes = encode_records(rows)
+    assert len(records) == sizes.sum()
+    for number, end in enumerate(np.cumsum(sizes)):
+        expected = as_example(rows, number).SerializeToString(deterministic=True)
+        assert records[end - sizes[number] + 12 : end - 4] == expected
+
+
+def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
+    rows = instances(50)
+    expected = tmp_path / "expected.tfrecord"
+    write_with_tensorflow(
+        expected, [as_example(rows, number).SerializeToString(deterministic=True) for number in range(50)]
+    )
+    assert shard.read_bytes() == expected.read_bytes()
+
+
+def test_tensorflow_reads_and_parses_what_was_written(shard):
+    rows = instances(50)
+    spec = {name: tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in describe(shard).fields}
+    for batch in tf.data.TFRecordDataset(str(shard)).batch(50):
+        parsed = tf.io.parse_example(batch, spec)
+        for name, _, size in rows.schema.fields:
+            np.testing.assert_array_equal(parsed[name], getattr(rows, name).reshape(50, size))
+
+
+def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
+    rows = instances(50)
+    with RecordWriter(tmp_path / "y.tfrecord") as writer:
+        for first in range(0, 50, 17):
+            writer.write(rows.rows(slice(first, first + 17)))
+    for suffix in ("", ".index"):
+        assert (tmp_path / f"y.tfrecord{suffix}").read_bytes() == (tmp_path / f"x.tfrecord{suffix}").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "x.tfrecord",
+        "x.tfrecord.index",
+        "y.tfrecord",
+        "y.tfrecord.index",
+    ]
+
+
+def test_random_access_gives_the_messages(shard):
+    rows = instances(50)
+    with RecordFile(shard) as file:
+        assert file.num_records == 50
+        for number in (49, 0, 17):
+            assert file.read(number) == as_example(rows, number).SerializeToString(deterministic=True)
+        assert file.read_block(3, 4) == [file.read(number) for number in (3, 4, 5, 6)]
+        for number in (-1, 50):
+            with pytest.raises(IndexError):
+                file.read(number)
+
+
+def test_index_says_where_records_lie_and_how_long_they_are(shard):
+    index = load_index(shard)
+    np.testing.assert_array_equal(index.lengths(), instances(50).input_mask.sum(axis=1))
+    _, sizes = encode_records(instances(50))
+    np.testing.assert_array_equal(index.offsets(), np.cumsum([0, *sizes]))
+    assert (index.offsets().dtype, index.lengths().dtype) == (np.uint64, np.uint16)
+    np.testing.assert_array_equal(index.offsets(17, 3), index.offsets()[17:21])
+    np.testing.assert_array_equal(index.lengths(17, 3), index.lengths()[17:20])
+
+
+def test_describe_finds_the_schema(tmp_path, shard):
+    assert describe(shard) == RecordSchema(128, 20)
+    write_records(tmp_path / "y.tfrecord", instances(2, 512, 77))
+    assert describe(tmp_path / "y.tfrecord") == RecordSchema(512, 77)
+
+
+def test_a_shard_without_records_has_an_index_but_no_schema(tmp_path):
+    write_records(tmp_path / "x.tfrecord", instances(0))
+    assert load_index(tmp_path / "x.tfrecord").num_records == 0
+    with RecordFile(tmp_path / "x.tfrecord") as file:
+        assert file.read_block(0, 0) == []
+    with pytest.raises(UserError, match="holds no record"):
+        describe(tmp_path / "x.tfrecord")
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "unpacked"])
+def test_foreign_files_are_indexed_and_described(tmp_path, kind):
+    rows = instances(30, 40, 6)
+    order = list(reversed(rows.schema.fields))
+    values = [
+        [(name, kind, np.atleast_1d(getattr(rows, name)[number]).tolist()) for name, kind, _ in order]
+        for number in range(30)
+    ]
+    if kind == "unpacked":
+        messages = [unpacked_example(features) for features in values]
+        assert tf.train.Example.FromString(messages[7]).features.feature["input_mask"].int64_list.value
+    else:
+        messages = []
+        for number in range(30):
+            example = as_example(rows, number)
+            entries = b"".join(
+                tf.train.Features(feature={name: example.features.feature[name]}).SerializeToString()
+                for name, _, _ in order
+            )
+            messages.append(b"\x0a" + varint(len(entries)) + entries)
+    path = tmp_path / "foreign.tfrecord"
+    write_with_tensorflow(path, messages)
+    assert describe(path) == RecordSchema(40, 6)
+    np.testing.assert_array_equal(load_index(path).lengths(), rows.input_mask.sum(axis=1))
+    assert (tmp_path / "foreign.tfrecord.index").exists()
+    reader = example_proto.ExampleReader(messages[5])
+    for name, _, _ in order:
+        np.testing.assert_array_equal(reader[name], np.atleast_1d(getattr(rows, name)[5]))
+
+
+def test_reader_decodes_every_int64_and_skips_unknown_fields():
+    values = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**63)]
+    example = tf.train.Example()
+    example.features.feature["x"].int64_list.value.extend(values)
+    example.features.feature["empty"].int64_list.SetInParent()
+    example.features.feature["f"].float_list.value.extend([0.5, -2])
+    unknown = b"\x78\x05" + b"\x7d1234" + b"\x7912345678" + b"\x7a\x02ab"
+    reader = example_proto.ExampleReader(unknown + example.SerializeToString() + unknown)
+    assert reader["x"].tolist() == values
+    assert reader["f"].tolist() == [0.5, -2]
+    assert len(reader["empty"]) == 0
+    with pytest.raises(KeyError):
+        reader["y"]
+
+
+def test_malformed_messages_are_noticed():
+    message = encode_records(instances(1))[0][12:-4]
+    for size in range(1, len(message)):
+        with pytest.raises(example_proto.MalformedMessage):
+            example_proto.ExampleReader(message[:size])
+    with pytest.raises(example_proto.MalformedMessage):
+        example_proto.ExampleReader(b"\x0b")
+    good = tf.train.Example()
+    good.features.feature["x"].int64_list.value.extend([1] * 11)
+    for values in (b"\x01" * 10 + b"\x81", b"\x81" * 10 + b"\x01"):
+        with pytest.raises(example_proto.MalformedMessage):
+            example_proto.ExampleReader(good.SerializeToString().replace(b"\x01" * 11, values))["x"]
+
+
+def test_features_come_by_rising_name_whatever_their_order():
+    features = {"b": np.array([[1], [300]]), "a": np.array([[0.5, 2], [3, 4]])}
+    for number, message in enumerate(example_proto.encode_examples(features)):
+        example = tf.train.Example()
+        example.features.feature["a"].float_list.value.extend(features["a"][number])
+        example.features.feature["b"].int64_list.value.extend(features["b"][number])
+        assert message == example.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("size", [5, 8, 11])
+def test_an_index_that_is_missing_stale_or_damaged_is_made_again(tmp_path, shard, size):
+    index_file = tmp_path / "x.tfrecord.index"
+    good = index_file.read_bytes()
+    for bad in (None, b"", b"BERTidx1", good[:-1], good + b"x", b"bertIDX2" + good[8:]):
+        index_file.unlink(missing_ok=True)
+        if bad is not None:
+            index_file.write_bytes(bad)
+        assert load_index(shard).num_records == 50
+        assert index_file.read_bytes() == good
+    write_records(tmp_path / "y.tfrecord", instances(size, seed=1))
+    os.replace(tmp_path / "y.tfrecord", shard)
+    assert load_index(shard).num_records == size
+
+
+def test_a_wrong_byte_of_an_index_is_noticed_by_its_checksum(shard):
+    index_file = shard.with_name("x.tfrecord.index")
+    assert open_index(shard).has_right_checksum()
+    damaged = bytearray(index_file.read_bytes())
+    damaged[-5] ^= 1
+    index_file.write_bytes(damaged)
+    assert not open_index(shard).has_right_checksum()
+    damaged[16 + 8 * 7] ^= 1  # where record 7 begins
+    index_file.write_bytes(damaged)
+    with (
+        RecordFile(shard) as file,
+        pytest.raises(UserError, match=f"^{index_file} is damaged; delete it, and it is made"),
+    ):
+        file.read_block(5, 4)
+    index_file.unlink()
+    with RecordFile(shard) as file:
+        assert len(file.read_block(5, 4)) == 4
+
+
+def test_offsets_that_lie_outside_the_shard_are_an_error_and_no_crash(shard):
+    index = load_index(shard)
+    for place, offset in ((8, 1 << 63), (7, 1 << 62), (8, 3)):
+        offsets = index.offsets().copy()
+        offsets[place] = offset
+        write_index(shard, offsets, index.lengths())
+        with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] "):
+            file.read_block(6, 4)
+
+
+def test_an_index_that_cannot_be_stored_is_kept_in_memory(shard, monkeypatch):
+    (shard.parent / "x.tfrecord.index").unlink()
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(index, "write_index", refuse)
+    assert load_index(shard).num_records == 50
+    assert [path.name for path in shard.parent.iterdir()] == ["x.tfrecord"]
+
+
+def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
+    data, offsets = shard.read_bytes(), load_index(shard).offsets().tolist()
+    for size in (offsets[30] + 5, offsets[30] + 12, offsets[31] - 1):
+        path = tmp_path / f"{size}.tfrecord"
+        path.write_bytes(data[:size])
+        with pytest.raises(UserError) as error:
+            load_index(path)
+        for part in (str(path), "record 30", f"byte {offsets[30]} ", f"byte {size}", "create_tfrecord_files"):
+            assert part in str(error.value)
+        assert not (tmp_path / f"{size}.tfrecord.index").exists()
+
+
+def test_damage_is_noticed_wherever_it_is(shard):
+    index = load_index(shard)
+    good = shard.read_bytes()
+    first, end = index.offsets(7, 1).tolist()
+    for place in [*range(first, first + 14), (first + end) // 2, *range(end - 6, end)]:
+        damaged = bytearray(good)
+        damaged[place] ^= 4
+        shard.write_bytes(damaged)
+        with RecordFile(shard, index) as file:
+            file.read(6)
+            file.read(8)
+            with pytest.raises(UserError) as error:
+                file.read_block(5, 4)
+        assert f"{shard}: record 7 at byte {first} " in str(error.value)
+
+
+def test_a_shard_that_changed_after_it_was_indexed_is_refused(shard):
+    index = load_index(shard)
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(UserError, match="when it was indexed"):
+        RecordFile(shard, index)
+    write_records(shard, instances(50))
+    write_index(shard, np.delete(index.offsets(), 8), index.lengths()[1:])
+    with (
+        RecordFile(shard) as file,
+        pytest.raises(
+            UserError, match="record 7 .* does not end where x.tfrecord.index says; if the file is sound, delete"
+        ),
+    ):
+        file.read_block(5, 4)
+
+
+def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard, capfd):
+    packed = tmp_path / "y.tfrecord.gz"
+    packed.write_bytes(gzip.compress(shard.read_bytes()))
+    assert describe(packed) == RecordSchema(128, 20)
+    np.testing.assert_array_equal(load_index(packed).lengths(), instances(50).input_mask.sum(axis=1))
+    with RecordFile(packed) as file, RecordFile(shard) as plain:
+        assert file.read_block(3, 40) == plain.read_block(3, 40)
+    unpacked = tmp_path / "y.tfrecord.gz.unpacked"
+    assert unpacked.read_bytes() == shard.read_bytes()
+    written = unpacked.stat().st_mtime_ns
+    load_index(packed)
+    assert unpacked.stat().st_mtime_ns == written, "not unpacked again"
+    packed.write_bytes(gzip.compress(b""))
+    os.utime(packed, ns=(written + 1, written + 1))
+    assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
+    assert capfd.readouterr().err.count("are unpacked once") == 1
+
+
+def test_a_gzip_shard_that_is_cut_off_or_has_no_room_is_refused(tmp_path, shard, monkeypatch):
+    packed = tmp_path / "y.tfrecord.gz"
+    packed.write_bytes(gzip.compress(shard.read_bytes())[:-9])
+    with pytest.raises(UserError, match="y.tfrecord.gz .*cannot be unpacked .*copy it again"):
+        load_index(packed)
+    packed.write_bytes(gzip.compress(shard.read_bytes()))
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tfrecord, "atomic_file", refuse)
+    with pytest.raises(UserError, match="Read-only file system.*gunzip into a folder"):
+        load_index(packed)
+
+
+def test_short_reads_are_completed(shard, monkeypatch):
+    with RecordFile(shard) as file:
+        expected = file.read_block(0, 50)
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 7), offset))
+    with RecordFile(shard) as file:
+        assert file.read_block(0, 50) == expected
+        assert file.read(17) == expected[17]
+    assert len(verify_records(shard)) == 51
+
+
+def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
+    index = load_index(shard)
+    with RecordFile(shard, index) as file:
+        begin = index.offsets(7, 1)[0]
+        read = os.pread
+
+        def dying(descriptor, size, offset):
+            if offset == begin:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return read(descriptor, size, offset)
+
+        monkeypatch.setattr(os, "pread", dying)
+        for take in (lambda: file.read(7), lambda: file.read_block(7, 3)):
+            with pytest.raises(UserError, match=f"{shard.name} cannot be read at byte {begin} .Stale file handle"):
+                take()
+
+
+def test_files_are_closed_when_nobody_uses_them(shard):
+    def num_open():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = num_open()
+    file = RecordFile(shard)
+    assert num_open() > before
+    del file
+    load_index(shard)
+    assert num_open() == before
+
+
+def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"\x1f\x8b" + bytes(50))
+    (tmp_path / "b").write_bytes(b"This is a text, not a TFRecord file.")
+    write_with_tensorflow(tmp_path / "c", [b"no example"])
+    write_with_tensorflow(tmp_path / "d", [tf.train.Example().SerializeToString()])
+    other = tf.train.Example()
+    other.features.feature["input_mask"].int64_list.value.append(1)
+    other.features.feature["label"].int64_list.value.append(1)
+    write_with_tensorflow(tmp_path / "e", [other.SerializeToString()])
+    unmasked = as_example(instances(1), 0)
+    for name in ("masked_lm_ids", "masked_lm_positions", "masked_lm_weights"):
+        del unmasked.features.feature[name]
+    write_with_tensorflow(tmp_path / "g", [unmasked.SerializeToString()])
+    uneven = as_example(instances(1), 0)
+    uneven.features.feature["segment_ids"].int64_list.value.append(1)
+    write_with_tensorflow(tmp_path / "f", [uneven.SerializeToString()])
+    for name, message in {
+        "a": "copy it again",
+        "b": "no TFRecord",
+        "c": "no tf.train.Example",
+        "d": "no feature 'input_ids'",
+        "e": "but (input_mask, label|label, input_mask);",
+        "f": "segment_ids has 129 values",
+        "g": "no feature 'masked_lm_ids'",
+        "none": "cannot be read",
+    }.items():
+        with pytest.raises(UserError, match=message) as error:
+            describe(tmp_path / name)
+        assert str(tmp_path / name) in str(error.value)
+    for name, message in {"a": "copy it again", "b": "no TFRecord", "d": "no input_mask", "none": "cannot be"}.items():
+        with pytest.raises(UserError, match=message):
+            load_index(tmp_path / name)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_a_full_disk_names_the_shard_and_leaves_nothing(tmp_path, monkeypatch):
+    # Writing to the temporary name reaches a device that is always full.
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=1))
+    (tmp_path / f"x.tfrecord.{1:032x}.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'x.tfrecord'}'"):
+        write_records(tmp_path / "x.tfrecord", instances(50))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_fails_leaves_the_old_shard_alone(tmp_path, shard):
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RuntimeError, match="from inside"), RecordWriter(shard) as writer:
+        writer.write(instances(3))
+        raise RuntimeError("from inside")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(FileExistsError, match=str(shard)):
+        write_records(shard / "x.tfrecord", instances(3))
+
+
+def test_instances_of_the_wrong_shape_or_kind_are_refused():
+    rows = instances(3, 16, 3)
+    for wrong in (
+        rows._replace(segment_ids=rows.segment_ids[:, 1:]),
+        rows._replace(masked_lm_weights=rows.masked_lm_ids),
+        rows._replace(input_ids=rows.input_ids.astype(np.float32)),
+        rows._replace(input_ids=rows.input_ids - 5),
+        rows._replace(input_ids=rows.input_ids + (1 << 20)),
+    ):
+        with pytest.raises(ValueError):
+            encode_records(wrong)

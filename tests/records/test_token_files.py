@@ -1,0 +1,306 @@
+"""Token files and their pairs: format, damage, and that they give the instances of records."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.locks import FileLock
+from bert_tf.batches.batches import parse_records
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.records import pair_file, raw_file
+from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_path
+from bert_tf.records.pairs import PairSettings
+from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
+from tests import preparation
+from tests.pretraining_data import unmasked_ids
+
+SETTINGS = ("--max_seq_length", 64, "--dupe_factor", 2)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A working directory with token files and pairs of length 64."""
+    folder = tmp_path_factory.mktemp("prepared")
+    preparation.shard(folder, preparation.documents(60), "--n_training_shards", 3, "--n_test_shards", 2)
+    preparation.run(folder, "create_vocab", "--vocab_size", 400)
+    preparation.run(folder, "create_token_files")
+    preparation.run(folder, "create_pairs", *SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def work(prepared, tmp_path):
+    shutil.copytree(prepared, tmp_path / "work", copy_function=shutil.copy2)
+    return tmp_path / "work"
+
+
+def tokens_folder(work: Path) -> Path:
+    (folder,) = work.glob("tokens/*/custom")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def text(size: int) -> TokenizedText:
+    return TokenizedText(np.arange(size) % 500, np.array([0, 3, size]), np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("vocab_size, kind", [(65_536, "<u2"), (65_537, "<i4")])
+def test_tokens_come_back(tmp_path, vocab_size, kind):
+    path = tmp_path / "x.tokens"
+    sha256 = write_tokens(path, text(100_000), Shard(1, 7), vocab_size)
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    file = TokenFile(path)
+    assert (file.shard, file.vocab_size, file.id_type.str) == (Shard(1, 7), vocab_size, kind)
+    for found, expected in zip(file.text(), text(100_000)):
+        np.testing.assert_array_equal(found, expected)
+    pieces = read_tokens([file], np.array([0, 0]), np.array([99_990, 5]), np.array([10, 3]))
+    assert pieces.tolist() == [*(np.arange(99_990, 100_000) % 500), 5, 6, 7]
+
+
+@pytest.mark.parametrize("place", [70, 70_000, 140_000, -2, -9])
+def test_a_flipped_byte_is_found_in_its_block(tmp_path, place):
+    path = tmp_path / "x.tokens"
+    write_tokens(path, text(100_000), Shard(0, 0), 500)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+    block = "its checksums are" if place < 0 else f"block {place // 65_536} .* is"
+    with pytest.raises(UserError, match=f"x.tokens.*{block} damaged; .*--action verify --repair"):
+        TokenFile(path).verify()
+
+
+def test_files_that_are_no_token_files_are_refused(tmp_path):
+    (tmp_path / "x.tokens").write_bytes(b"something else" * 10)
+    with pytest.raises(UserError, match="x.tokens is not a token file"):
+        TokenFile(tmp_path / "x.tokens")
+    with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):
+        TokenFile(tmp_path / "none.tokens")
+
+
+def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
+    write_tokens(tmp_path / "x.tokens", text(1000), Shard(0, 0), 500)
+    file, pread = TokenFile(tmp_path / "x.tokens"), os.pread
+    pieces = [file, file], np.array([0, 1, 0]), np.array([0, 100, 500]), np.array([50, 60, 70])
+    expected = read_tokens(*pieces)
+    assert expected.tolist() == [*(np.arange(50) % 500), *range(100, 160), *(np.arange(70) % 500)]
+    monkeypatch.setattr(raw_file, "load_library", lambda _: None)
+    monkeypatch.setattr(raw_file.os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
+    np.testing.assert_array_equal(read_tokens(*pieces), expected)
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(raw_file.os, "pread", fail)
+    with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
+        read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_file_that_became_shorter(tmp_path, monkeypatch, is_compiled):
+    write_tokens(tmp_path / "x.tokens", text(1000), Shard(0, 0), 500)
+    file = TokenFile(tmp_path / "x.tokens")
+    os.truncate(tmp_path / "x.tokens", 1000)
+    if not is_compiled:
+        monkeypatch.setattr(raw_file, "load_library", lambda _: None)
+    with pytest.raises(UserError, match="x.tokens ends before byte 2048: it was changed while it was in use"):
+        read_tokens([file], np.array([0, 0]), np.array([0, 990]), np.array([10, 10]))
+
+
+def test_the_first_copy_holds_the_instances_of_records_in_their_order(work):
+    preparation.run(work, "create_tfrecord_files", "--max_seq_length", 64, "--dupe_factor", 1)
+    (records_folder,) = work.glob("tfrecord/*/custom")
+    for split in ("training", "test"):
+        records = RecordSet(str(records_folder / split), "input_files")
+        tokens = TokenSet(str(tokens_folder(work) / split), "input_files", 64, MaskingRules())
+        assert tokens.copies[0] == records.copies[0] and len(tokens.copies) == (2 if split == "training" else 1)
+        ranges = records.ranges_in_file_order(0, records.num_instances)
+        stored, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
+        np.testing.assert_array_equal(unmasked_ids(made), unmasked_ids(stored))
+        for name in ("input_mask", "segment_ids", "next_sentence_labels"):
+            np.testing.assert_array_equal(made[name], stored[name])
+        np.testing.assert_array_equal(tokens.lengths(ranges), stored["input_mask"].sum(axis=1))
+        if split == "training":
+            assert tokens.copies[0] != tokens.copies[1], "every copy has pairs of its own"
+
+
+def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
+    options = ("--max_seq_length", 64, "--dupe_factor", 3, "--whole_word_masking")
+    preparation.run(work, "create_tfrecord_files", *options)
+    (records_folder,) = work.glob("tfrecord/*/custom")
+    from_text = contents(records_folder)
+    shutil.rmtree(work / "tfrecord")
+    shutil.rmtree(work / "sharded")
+    preparation.run(work, "export_tfrecord", *options)
+    assert contents(records_folder) == from_text
+    shutil.rmtree(work / "tokens")
+    with pytest.raises(UserError, match="no finished token files in .*: run .*create_token_files"):
+        preparation.run(work, "export_tfrecord", *options)
+
+
+def test_any_number_of_processes_makes_the_same_bytes(prepared, tmp_path):
+    for stage in ("sharded", "vocab"):
+        shutil.copytree(prepared / stage, tmp_path / stage, copy_function=shutil.copy2)
+    preparation.run(tmp_path, "create_token_files", "--n_processes", 2)
+    preparation.run(tmp_path, "create_pairs", *SETTINGS, "--n_processes", 2)
+    with_one, with_two = contents(tokens_folder(prepared)), contents(tokens_folder(tmp_path))
+    shards = {name for name in with_one if name.endswith((".tokens", ".pairs"))}
+    assert len(shards) == 10 and {name: with_two[name] for name in shards} == {name: with_one[name] for name in shards}
+
+
+def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, capsys):
+    folder = tokens_folder(work) / "training"
+    before = contents(folder)
+    victim = folder / "custom_training_1.tokens.64.pairs"
+    for damage in (victim.unlink, lambda: victim.write_bytes(before[victim.name][:-3])):
+        damage()
+        settings, counts = ensure_pairs(sorted(folder.glob("*.tokens")), PairSettings(64, 9, 8, 0.5))
+        assert settings == PairSettings(64, 2) and counts["num_instances"] == sum(
+            open_pairs(TokenFile(folder / "custom_training_1.tokens"), 64).num_instances
+        )
+        assert contents(folder) == before
+    preparation.run(work, "create_pairs", *SETTINGS)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_pairs_of_other_settings_are_refused(work):
+    with pytest.raises(UserError, match=r"dupe_factor 2, .*, not .*dupe_factor 5, .*or delete .*training/\*.64.pairs"):
+        preparation.run(work, "create_pairs", "--max_seq_length", 64)
+    with pytest.raises(UserError, match="random_seed 12345, .*, not .*random_seed 7"):
+        preparation.run(work, "create_pairs", *SETTINGS, "--random_seed", 7)
+    folder = tokens_folder(work) / "training"
+    (folder / "custom_training_1.tokens.64.pairs").unlink()
+    ensure_pairs([folder / "custom_training_1.tokens"], PairSettings(64, 2, 7))
+    with pytest.raises(UserError, match="random_seed 7.*random_seed 12345.*delete those that are not wanted"):
+        TokenSet(str(folder), "input_files", 64, MaskingRules())
+
+
+def test_pairs_of_other_tokens_are_drawn_again(work):
+    folder = tokens_folder(work) / "training"
+    path = folder / "custom_training_0.tokens"
+    whole = TokenFile(path).text()
+    write_tokens(path, whole._replace(token_ids=whole.token_ids[::-1]), Shard(0, 0), TokenFile(path).vocab_size)
+    assert open_pairs(TokenFile(path), 64) is None
+    ensure_pairs([path], PairSettings(64, 2))
+    assert open_pairs(TokenFile(path), 64)
+
+
+def test_lengths_and_predictions_out_of_range_are_refused(work):
+    folder = str(tokens_folder(work) / "training")
+    with pytest.raises(UserError, match="--max_seq_length=70000 is out of range; give a value from 5 to 65535"):
+        TokenSet(folder, "input_files", 70_000, MaskingRules())
+    with pytest.raises(UserError, match="--max_predictions_per_seq=20 with --max_seq_length=16: at most 13"):
+        TokenSet(folder, "input_files", 16, MaskingRules())
+
+
+def test_shards_are_opened_one_after_the_other(work):
+    """The recipe has 1,472 of them, and a process mostly may have 1,024 open files."""
+    limits, highest = resource.getrlimit(resource.RLIMIT_NOFILE), max(map(int, os.listdir("/proc/self/fd")))
+    filling = [os.dup(0)]
+    while filling[-1] < highest:  # so that no number below the limit is free but the last ones
+        filling.append(os.dup(0))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (filling[-1] + 4, limits[1])
+    )  # a shard has two files, and there are three
+    try:
+        data = TokenSet(str(tokens_folder(work) / "training"), "input_files", 64, MaskingRules())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in filling:
+            os.close(descriptor)
+    assert len(data.files) == 3 and [len(of_copy) for of_copy in data.copies] == [3, 3]
+
+
+def test_a_folder_that_cannot_be_written_or_is_in_use(work, monkeypatch):
+    folder = tokens_folder(work) / "training"
+    with FileLock(folder / ".pairs_32.lock"), pytest.raises(UserError, match="another process draws the pairs"):
+        ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(pair_file, "atomic_file", refuse)
+    with pytest.raises(UserError, match="pairs of length 32 cannot be written in .*--action create_pairs"):
+        ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
+
+
+def test_a_shard_with_one_sentence_has_no_pairs(tmp_path):
+    one = TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1]))
+    write_tokens(tmp_path / "x.tokens", one, Shard(0, 0), 10)
+    with pytest.raises(UserError, match="token file .*x.tokens has 1 sentence.*fewer shards"):
+        ensure_pairs([tmp_path / "x.tokens"], PairSettings(32))
+    assert not pairs_path(tmp_path / "x.tokens", 32).exists()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_damage_is_named_once_where_pairs_are_drawn(work):
+    path = tokens_folder(work) / "training/custom_training_1.tokens"
+    flip(path)
+    with pytest.raises(UserError, match="block 0") as caught:
+        ensure_pairs([path], PairSettings(32))
+    assert str(caught.value).count(str(path)) == 1
+
+
+def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, capsys):
+    folder = tokens_folder(work)
+    before = contents(folder)
+    preparation.run(work, "verify")
+    flip(folder / "training/custom_training_1.tokens")
+    for number in (1, 2):
+        flip(folder / f"training/custom_training_{number}.tokens.64.pairs")
+    (folder / "test/custom_test_0.tokens").unlink()
+    with pytest.raises(UserError, match="broken: "):
+        preparation.run(work, "verify")
+    said = capsys.readouterr().out
+    assert "training/custom_training_1.tokens: token file" in said and "block 0 (bytes 0 to" in said
+    assert "training/custom_training_2.tokens.64.pairs: are damaged" in said and "custom_test_0.tokens: is gone" in said
+    preparation.run(work, "verify", "--repair")
+    assert "drawn again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out
+    assert contents(folder) == before
+    preparation.run(work, "verify")
+
+
+def test_pairs_with_a_damaged_head_or_another_name(work):
+    """A head that promises 32 GiB of counts is read no further, and a copy that somebody has kept is nobody's pairs."""
+    path = tokens_folder(work) / "training/custom_training_0.tokens.64.pairs"
+    content = path.read_bytes()
+    path.with_name("custom_training_0.tokens.old.pairs").write_bytes(content)
+    path.write_bytes(content[:12] + b"\xff" * 4 + content[16:])
+    with pytest.raises(ValueError, match="not a complete pair file"):
+        PairFile(path)
+    path.write_bytes(content)
+    preparation.run(work, "status")
+    preparation.run(work, "inspect")
+
+
+def test_another_vocabulary_is_named_with_that_of_the_tokens(work):
+    other = work / "other.txt"
+    other.write_text((work / "vocab/custom/vocab.txt").read_text() + "zzz\n")
+    with pytest.raises(UserError, match="the vocabulary is .* pieces, sha256 .* there, .* pieces, sha256 .* here"):
+        preparation.run(work, "create_token_files", "--vocab_file", other)
+
+
+def test_inspect_shows_instances_of_each_length(work, capsys):
+    preparation.run(work, "create_pairs", "--max_seq_length", 32)
+    capsys.readouterr()
+    preparation.run(work, "inspect")
+    said = capsys.readouterr().out
+    assert "Token files below" in said and "nothing looks wrong" in said
+    assert "Length 32, masked as" in said and "Length 64, masked as" in said and "to predict: " in said

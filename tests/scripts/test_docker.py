@@ -1,0 +1,321 @@
+"""scripts/docker: docker's exact commands, and what is refused; the Dockerfiles' instructions."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bert_tf.prepare.layout import Layout
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+USER = f"--user {os.getuid()}:{os.getgid()}"
+LIMITS = "--net=host --shm-size=1g --ulimit stack=67108864 --ipc=host --ulimit memlock=-1"
+RUN = f"{LIMITS} {USER} -v CHECKOUT:/workspace/bert -v"
+GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)"
+VARIABLES = """NVIDIA_VISIBLE_DEVICES RESULTS_DIR BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR VOCAB_FILE DATASET LAUNCHER
+    DEVICE MAX_EVAL_STEPS MAX_HOURS RESTARTS ALLOW_MISSING_WEIGHTS CONTINUE_WITH_CHANGES PACKING RECOMPUTE
+    WHOLE_WORD_MASKING DATA_FORMAT QUOTING VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR http_proxy
+    https_proxy no_proxy DRY_RUN""".split()
+
+
+class Machine:
+    """A PATH on which docker and nvidia-smi are what a test wants; docker writes its arguments to a file."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.log = folder, folder / "log"
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for tool in ("bash", "dirname", "readlink", "realpath", "id", "mkdir", "grep"):
+            (self.bin / tool).symlink_to(str(shutil.which(tool)))
+
+    def program(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/bash\n{text}\n")
+        (self.bin / name).chmod(0o755)
+
+    def docker(self, image: str = "exit 0", info: str = "[name=seccomp]") -> None:
+        self.program(
+            "docker",
+            f'case $1 in\n info) echo "{info}" ;;\n image) {image} ;;\n'
+            f' *) printf "%s\\n" "$@" >"{self.log}"; exit 7 ;;\nesac',
+        )
+
+    def gpus(self) -> None:
+        self.program("nvidia-smi", f'echo "{GPU}"')
+
+    def start(self, script: str, *arguments: str, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **environment: str):
+        environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        return subprocess.run(
+            ["bash", str(CHECKOUT / "scripts/docker" / script), *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**environ, "PATH": str(self.bin), **environment},
+        )
+
+    def written(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def line(command: str) -> str:
+    results = os.path.realpath(CHECKOUT / "results")  # in an image a link to /results
+    return command.replace("CHECKOUT", str(CHECKOUT)).replace("RESULTS:", f"{results}:") + "\n"
+
+
+@pytest.mark.parametrize(
+    "environment,arguments,expected",
+    [
+        ({}, [], f"docker run --rm --gpus all {RUN} RESULTS:/results -w /workspace/bert bert bash"),
+        (
+            {"NVIDIA_VISIBLE_DEVICES": "0,1"},
+            ["bash", "scripts/run_squad.sh", "10"],
+            f"docker run --rm --gpus '\"device=0,1\"' {RUN} RESULTS:/results"
+            " -w /workspace/bert bert bash scripts/run_squad.sh 10",
+        ),
+        (
+            {"NVIDIA_VISIBLE_DEVICES": "GPU-3a:1"},
+            ["nvidia-smi"],
+            f"docker run --rm --gpus '\"device=GPU-3a:1\"' {RUN} RESULTS:/results -w /workspace/bert bert nvidia-smi",
+        ),
+        *(
+            (
+                {"NVIDIA_VISIBLE_DEVICES": none, "DRY_RUN": "yes"},
+                ["true"],
+                f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert true",
+            )
+            for none in ("none", "void", "")
+        ),
+        (
+            {"RESULTS_DIR": "/my runs/a", "DATASET": "sample", "http_proxy": "http://proxy:3128"},
+            ["bash", "-c", "echo 'a b'"],
+            f"docker run --rm --gpus all {RUN} '/my runs/a:/results' -e RESULTS_DIR=/results -e DATASET -e http_proxy"
+            " -w /workspace/bert bert bash -c 'echo '\\''a b'\\'''",
+        ),
+        (
+            {"BERT_PREP_WORKING_DIR": "/usr", "DATA_DIR": "/etc/../usr/bin", "RESULTS_DIR": "/r"},
+            [],
+            f"docker run --rm --gpus all {RUN} /r:/results -v /usr:/usr -v {os.path.realpath('/usr/bin')}:/usr/bin"
+            " -e RESULTS_DIR=/results -e BERT_PREP_WORKING_DIR=/usr -e DATA_DIR=/usr/bin -w /workspace/bert bert bash",
+        ),
+    ],
+)
+def test_launch_prints_the_command_with_gpus(machine, environment, arguments, expected):
+    machine.gpus()  # a dry run needs no docker
+    done = machine.start("launch.sh", *arguments, **{"DRY_RUN": "1", **environment})
+    assert (done.returncode, done.stdout, done.stderr) == (0, line(expected), "")
+
+
+def test_without_gpus_none_are_asked_for(machine):
+    expected = line(f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert bash")
+    assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
+    assert machine.start("launch.sh", DRY_RUN="1", NVIDIA_VISIBLE_DEVICES="all").stdout == expected
+    machine.program("nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")  # a driver without a GPU
+    assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
+
+
+def test_docker_gets_what_was_printed_and_its_exit_code_is_ours(machine, tmp_path):
+    machine.docker()
+    machine.gpus()
+    environment = {"NVIDIA_VISIBLE_DEVICES": "0,1", "RESULTS_DIR": str(tmp_path / "new/results")}
+    done = machine.start("launch.sh", "echo", "a  b", "$HOME", **environment)
+    assert done.returncode == 7, done.stderr
+    assert machine.written()[:4] == ["run", "--rm", "--gpus", '"device=0,1"']
+    assert machine.written()[-4:] == ["bert", "echo", "a  b", "$HOME"]
+    assert (tmp_path / "new/results").is_dir()  # docker would make it as root
+
+
+def test_the_folder_of_a_checkpoint_is_mounted(machine, tmp_path):
+    (tmp_path / "bert_model.ckpt.index").touch()
+    for path, mounted in ((tmp_path / "bert_model.ckpt", tmp_path), (tmp_path, tmp_path)):
+        command = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT=str(path)).stdout
+        assert f" -v {mounted}:{mounted} -e INIT_CHECKPOINT={path} " in command
+    done = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT="/nowhere/bert_model.ckpt")
+    assert (done.returncode, "INIT_CHECKPOINT=/nowhere/bert_model.ckpt" in done.stderr) == (2, True)
+
+
+def test_hosts_are_refused(machine):
+    done = machine.start("launch.sh", DRY_RUN="1", HOSTS="a:1,b:1")
+    assert (done.returncode, done.stdout) == (2, "") and "HOSTS=a:1,b:1" in done.stderr
+
+
+def test_a_terminal_is_handed_on(machine):
+    ours, theirs = pty.openpty()
+    machine.start("launch.sh", DRY_RUN="1", stdin=theirs, stdout=theirs)
+    assert os.read(ours, 60).startswith(b"docker run --rm -it --net=host")
+    assert " -it " not in machine.start("launch.sh", DRY_RUN="1", stdin=theirs).stdout  # its output is a pipe
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_an_engine_without_roots_rights_gets_no_option_that_it_refuses(machine, tmp_path):
+    machine.docker(info="[name=seccomp name=rootless]")
+    machine.start("launch.sh", RESULTS_DIR=str(tmp_path / "results"))
+    expected = f"run --rm --net=host --shm-size=1g --ulimit stack=67108864 -v {CHECKOUT}:/workspace/bert"
+    assert " ".join(machine.written()).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "script,arguments,expected",
+    [
+        ("build.sh", [], "docker build --network=host -t bert -f Dockerfile ."),
+        (
+            "build.sh",
+            ["-f", "Dockerfile.cpu", "--build-arg", "SETUP=--test"],
+            "docker build --network=host -t bert -f Dockerfile -f Dockerfile.cpu --build-arg SETUP=--test .",
+        ),
+    ],
+)
+def test_build_prints_the_command(machine, script, arguments, expected):
+    done = machine.start(script, *arguments, DRY_RUN="1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, line(expected), "")
+    with_proxy = expected.replace("=host", "=host --build-arg https_proxy")
+    assert machine.start(script, *arguments, DRY_RUN="1", https_proxy="http://p:1").stdout == line(with_proxy)
+
+
+def test_build_names_the_other_image_where_there_is_no_gpu(machine):
+    machine.docker()
+    assert "-f Dockerfile.cpu" in machine.start("build.sh").stdout
+    assert machine.written()[0] == "build"
+    assert machine.start("build.sh", "-f", "Dockerfile.cpu").stdout == ""
+    machine.gpus()
+    assert machine.start("build.sh").stdout == ""
+
+
+@pytest.mark.parametrize("script", ["build.sh", "launch.sh"])
+def test_without_docker(machine, script):
+    done = machine.start(script)
+    assert done.returncode == 2 and re.match(r"error: there is no docker on PATH.*setup\.sh.*\n$", done.stderr)
+    done = machine.start(script, DRY_RUN="perhaps")
+    assert done.returncode == 2 and "DRY_RUN=perhaps" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "image,message",
+    [
+        ("echo 'Error: No such image: bert' >&2; exit 1", "there is no image 'bert' yet: bash scripts/docker/build.sh"),
+        ("echo 'Cannot connect to the Docker daemon' >&2; exit 1", "docker does not answer: Cannot connect"),
+        ("exit 0", "the results folder"),
+    ],
+)
+def test_launch_says_what_is_missing(machine, image, message):
+    machine.docker(image)
+    (machine.folder / "file").touch()
+    done = machine.start("launch.sh", RESULTS_DIR="file/results")
+    assert done.returncode == 2 and f"error: {message}" in done.stderr and not machine.log.exists()
+
+
+@pytest.mark.parametrize(
+    "name,value,message",
+    [
+        ("NVIDIA_VISIBLE_DEVICES", "0, 1", "separated by commas without blanks"),
+        ("NVIDIA_VISIBLE_DEVICES", "0,1,", "separated by commas without blanks"),
+        ("NVIDIA_VISIBLE_DEVICES", "0", "nvidia-smi lists no GPU on this machine"),
+        ("DATA_DIR", "nowhere", "there is no such file or folder"),
+        ("VOCAB_FILE", "/nowhere/vocab.txt", "there is no such file or folder"),
+    ],
+)
+def test_launch_refuses(machine, name, value, message):
+    done = machine.start("launch.sh", DRY_RUN="1", **{name: value})
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith(f"error: {name}=") and message in done.stderr and done.stderr.count("\n") == 1
+
+
+# --- The Dockerfiles -----------------------------------------------------------------------------
+
+
+def instructions(name: str) -> list[str]:
+    text = re.sub(r"^#.*\n", "", (CHECKOUT / name).read_text(), flags=re.MULTILINE)
+    return [" ".join(part.split()) for part in re.sub(r"\\\n", " ", text).splitlines() if part.strip()]
+
+
+@pytest.mark.parametrize(
+    "name,base",
+    [("Dockerfile", "nvcr.io/nvidia/tensorflow:24.03-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
+)
+def test_dockerfile(name, base):
+    steps = instructions(name)
+    assert steps[0] == f"ARG FROM_IMAGE_NAME={base}"
+    assert "FROM ${FROM_IMAGE_NAME}" in steps and "WORKDIR /workspace/bert" in steps
+    # All packages come from setup.sh, and an image that cannot train on several ranks is not made.
+    setup = next(step for step in steps if "setup.sh" in step and step.startswith("RUN"))
+    assert re.search(r"bash scripts/setup\.sh .*&& \S*python -c 'import horovod\.tensorflow'", setup)
+    assert not any("pip install" in step for step in steps)
+    # Compiled where there is a compiler, after the source has come.
+    compiling = [number for number, step in enumerate(steps) if step.endswith("python -m bert_tf.base.compiled")]
+    assert len(compiling) == 1 and steps[compiling[0] - 1] in ("COPY . .", "COPY bert_tf bert_tf")
+    for step in steps:
+        if step.startswith("COPY") and "--from" not in step:
+            *sources, _ = [word for word in step.split()[1:] if not word.startswith("--")]
+            assert all(list(CHECKOUT.glob(source)) for source in sources if source != "."), step
+
+
+def test_the_image_without_gpus_runs_as_a_user_who_is_not_root():
+    steps = instructions("Dockerfile.cpu")
+    assert [step for step in steps if step.startswith("USER")] == ["USER 1000:1000"]
+    final = steps[steps.index("FROM ${FROM_IMAGE_NAME}") :]
+    assert not any("apt-get" in step for step in final)  # the compiler is in the other stage
+
+
+def test_git_ignores_what_the_preparation_writes():
+    entries = (CHECKOUT / ".gitignore").read_text().split()
+    folders = set(vars(Layout(CHECKOUT)).values()) - {CHECKOUT}
+    assert len(folders) > 5
+    assert [folder.name for folder in folders if f"/data/{folder.name}/" not in entries] == []
+
+
+def test_what_git_ignores_gets_into_no_image():
+    ignored = set((CHECKOUT / ".dockerignore").read_text().split("\n"))
+    for entry in (CHECKOUT / ".gitignore").read_text().split():
+        name = entry.strip("/")
+        assert ignored & {name, f"**/{name}"}, f".dockerignore lacks {entry}"
+    assert ".git" in ignored
+
+
+@pytest.mark.parametrize("arguments, options", [([], "-f Dockerfile.cpu"), (["--test"], "--build-arg SETUP=--test")])
+def test_an_image_without_the_packages_names_the_command_that_makes_one(arguments, options):
+    """In an image the environment belongs to another user, so that setup.sh can only check it."""
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # not in tmp_path, which belongs to root alone where that runs the tests
+        state = Path(folder) / "venv-setup"
+        state.mkdir()
+        (state / "stamp").write_text("runtime 0\n")
+        state.chmod(0o555)
+        os.chmod(folder, 0o755)
+        refused = subprocess.run(
+            ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments],
+            env={"PATH": os.environ["PATH"], "BERT_VENV": f"{folder}/venv", "HOME": folder},
+            user=65534 if os.getuid() == 0 else None,
+            capture_output=True,
+            text=True,
+        )
+        state.chmod(0o755)
+    assert refused.returncode != 0
+    assert "bash scripts/docker/build.sh" in refused.stderr and options in refused.stderr
+
+
+def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
+    """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
+    (tmp_path / "bin").mkdir()
+    no_room = tmp_path / "bin" / "df"
+    no_room.write_text("#!/bin/sh\nprintf 'Filesystem\\n/dev/sda 9 8 1024\\n'\n")
+    no_room.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BERT_VENV": f"{tmp_path}/venv"}
+    for arguments, needed in ([], 2500), (["--gpu"], 9000), ([], 9000):
+        done = subprocess.run(
+            ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments], env=environ, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and f"1 MiB are free at {CHECKOUT}; the set-up needs about {needed}" in done.stderr

@@ -1,0 +1,210 @@
+"""What the quickstart does with a user's own files; the set-up and the trainings are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from scripts import own_text, own_vocabulary, split_squad
+
+ROOT = Path(__file__).resolve().parents[2]
+PRETRAINING = """echo "$DATASET $*" >>calls
+mkdir -p "$RESULTS_DIR"/phase_{1,2}
+echo "loss = 1.23456" | tee "$RESULTS_DIR"/phase_{1,2}/eval_results.txt >/dev/null
+"""
+SQUAD = """echo "$SQUAD_DIR $*" >>calls
+mkdir -p "$RESULTS_DIR/squad"
+printf '%s = %s\\n' f1 45.6789 HasAns_f1 0.0 HasAns_total 5 NoAns_f1 100.0 >"$RESULTS_DIR/squad/eval_results.txt"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder that looks like a checkout, but trains nothing."""
+    for name in ("bert_tf", "benchmarks", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")  # a link would lead them to the real checkout
+    for name, text in (("setup", ""), ("run_pretraining_lamb", PRETRAINING), ("run_squad", SQUAD)):
+        (tmp_path / f"scripts/{name}.sh").write_text(text)
+    return tmp_path
+
+
+def quickstart(checkout, *arguments):
+    """Started from the folder above, to which paths are relative."""
+    return subprocess.run(
+        ["bash", f"{checkout.name}/scripts/quickstart.sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=checkout.parent,
+        env={**os.environ, "BERT_VENV": sys.prefix},
+        timeout=300,
+    )
+
+
+def write_book(path, num_chapters=30):
+    generator = random.Random(path.name)
+    words = [f"{consonant}{vowel}{end}" for consonant in "bdfglmnr" for vowel in "aeiou" for end in "nrst"]
+    lines = ["Title", "", "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", ""]
+    for chapter in range(num_chapters):
+        lines += [f"CHAPTER {chapter + 1}.", ""]
+        for _ in range(20):
+            lines += [" ".join(generator.choices(words, k=10)).capitalize() + " _very_ much." for _ in range(3)] + [""]
+    path.write_text("\n".join([*lines, "*** END OF THIS PROJECT GUTENBERG EBOOK X ***", "", "A licence.", ""]))
+
+
+def write_questions(path, num_paragraphs=10):
+    paragraphs = [
+        {
+            "context": f"Rollo {number} led the Norse.",
+            "qas": [
+                {"id": f"a{number}", "question": "Who?", "answers": [{"text": "Rollo", "answer_start": 0}]},
+                {"id": f"b{number}", "question": "Why?", "answers": [], "is_impossible": True},
+            ],
+        }
+        for number in range(num_paragraphs)
+    ]
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+@pytest.mark.slow
+def test_two_books_and_questions_without_answers(checkout):
+    (checkout / "two,books").mkdir()
+    for name in ("a.txt", "b.txt"):
+        write_book(checkout / "two,books" / name)
+    questions = write_questions(checkout / "questions.json")
+    done = quickstart(checkout, "--corpus", f"{checkout.name}/two,books", "--squad", questions)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (data,) = checkout.glob("results/*/data")
+    (text,) = data.glob("formatted_one_article_per_line/custom_*.txt")
+    assert not {"GUTENBERG", "licence", "_very_"} & set(text.read_text().split())
+    size = {
+        split: sum(file.stat().st_size for file in data.glob(f"sharded/custom/{split}/*"))
+        for split in ("training", "test")
+    }
+    assert size["test"] / sum(size.values()) == pytest.approx(0.1, abs=0.02)
+    trained, fine_tuned, _ = (checkout / "calls").read_text().splitlines()
+    assert trained.startswith("custom 16 8 8 ") and " tiny 2.0 " in fine_tuned
+    assert "finetuned/squad: f1 45.679, HasAns_f1 0.000" in done.stdout, "rounded, not cut"
+    assert "F1 with an answer (HasAns) 0.000, without one (NoAns) 100.000: no question is answered" in done.stdout
+
+
+@pytest.mark.parametrize("option, content", [("--squad", '{"data": 3}'), ("--vocab_file", "[PAD]\n")])
+def test_a_users_files_are_checked_before_anything_is_made(checkout, option, content):
+    (checkout / "own").write_text(content)
+    done = quickstart(checkout, option, checkout / "own")
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "own" in done.stderr
+    assert not (checkout / "calls").exists() and not list(checkout.glob("results/*/data"))
+
+
+def test_a_results_folder_that_cannot_be_written(checkout):
+    (checkout / "results").touch()
+    done = quickstart(checkout)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user ")
+
+
+def test_books_are_told_from_other_text(tmp_path):
+    write_book(tmp_path / "book.txt", 2)
+    (tmp_path / "chapters.txt").write_text(
+        "".join(f"Chapter {number}\n\nIt rained.\n\n" for number in "I II III".split())
+    )
+    (tmp_path / "wide.txt").write_text((tmp_path / "book.txt").read_text(), encoding="utf-16")
+    (tmp_path / "articles.txt").write_text("Rain falls.\n\nIn chapter 3 it snows.\n\nChapter 3 says so.\n")
+    names = ("book", "chapters", "wide", "articles")
+    found = [own_text.dataset_of(tmp_path / f"{name}.txt") for name in names]
+    assert found == ["bookscorpus"] * 3 + ["custom"]
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(own_text.FEW):
+        assert own_text.dataset_of(notes) == ("bookscorpus" if number > 1 else "custom")
+        (notes / f"{number}.txt").write_text("A note.")
+    assert own_text.dataset_of(notes) == "custom"  # enough documents to hold some out
+    write_book(notes / "book.txt", 2)
+    assert own_text.dataset_of(notes) == "bookscorpus"
+
+
+def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
+    long = "  ".join(f"Paragraph {number} of it. It ends." for number in range(500))
+    sentences = " ".join(f"Sentence {number} stands here." for number in range(400))
+    formatted, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    formatted.write_text(f"{long}\n{sentences}\nShort.\n")
+    own_text.main(["", str(formatted), "--parts", str(output)])
+    parts = output.read_text().splitlines()
+    assert len(parts) == pytest.approx(90, abs=10) and parts[-1] == "Short."
+    assert "  ".join(parts).replace("  ", " ") == f"{long} {sentences} Short.".replace("  ", " ")
+    assert max(map(len, parts)) < 2 * len(long + sentences) / 100
+    written = output.stat().st_mtime_ns
+    own_text.main(["", str(formatted), "--parts", str(output)])
+    assert output.stat().st_mtime_ns == written
+    formatted.write_text("Short.\n" * 100)
+    output.unlink()
+    own_text.main(["", str(formatted), "--parts", str(output)])
+    assert not output.exists()
+
+
+def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
+    path = write_questions(tmp_path / "questions.json")
+    assert split_squad.main.__wrapped__(["", str(path), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == "2.0\n"
+    path.write_text(path.read_text().replace('"answer_start": 0', '"answer_start": 7'))
+    with pytest.raises(UserError, match="questions.json"):
+        split_squad.main.__wrapped__(["", str(path), str(tmp_path / "other")])
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("folder, scripts", [("", "scripts/"), ("tests", "../scripts/")])
+def test_scripts_can_be_typed_in_any_folder(tmp_path, folder, scripts):
+    questions = write_questions(tmp_path / "questions.json")
+    for arguments, printed in (
+        (["split_squad.py", questions, tmp_path], (0, "2.0\n", "")),
+        (["split_squad.py", questions], (2, "", "error: the following arguments are required: folder; see --help\n")),
+        (["own_text.py", questions], (0, "custom\n", "")),
+        (["own_text.py"], (2, "", "error: the following arguments are required: path; see --help\n")),
+        (["own_vocabulary.py"], (2, "", "error: the following arguments are required: vocab_file; see --help\n")),
+    ):
+        command = [sys.executable, scripts + arguments[0], *arguments[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / folder)
+        assert (done.returncode, done.stdout, done.stderr) == printed
+    assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()
+
+
+def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the"]) + "\n")
+    monkeypatch.setattr(own_vocabulary, "secs_of_all_ranks", lambda *_: 0.1)
+    typed = "16 8 8 0.0075 0.004 fp32 true 2 120 30 1800 200 1 1 tiny".split()
+    assert own_vocabulary.main.__wrapped__(["", str(tmp_path / "vocab.txt"), *typed]) == 0
+    said = capsys.readouterr()
+    assert said.out == "0 0\n" and said.err == "pre-training with 7 pieces will take about 4 minutes here\n"
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_timing_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    monkeypatch.setattr(own_vocabulary, "secs_per_update", die)
+    with pytest.raises(UserError, match="6 pieces, and one was killed: probably .* too little memory"):
+        own_vocabulary.main.__wrapped__(
+            ["", str(tmp_path / "vocab.txt"), *"1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()]
+        )
+
+
+@pytest.mark.slow
+def test_an_update_is_really_timed(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    typed = "1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()
+    command = [sys.executable, ROOT / "scripts/own_vocabulary.py", "vocab.txt", *typed]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
+    assert done.stdout == "1 1\n" and "pre-training with 6 pieces will take about " in done.stderr

@@ -1,0 +1,466 @@
+"""Fine-tuning on a handful of questions: order of rows, resuming, scores, and what is refused."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.model.heads import SpanModel
+from bert_tf.optimizer import keras_optimizers
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.tasks import finetuning
+from bert_tf.tasks.finetuning import training_rows
+from bert_tf.tasks.squad.decode import DecodeSettings
+from bert_tf.tasks.squad.features import FeatureSettings
+from bert_tf.tasks.squad.run import SquadJob, run_squad
+from tests import processes
+from tests.squad_data import GOLDEN, write_squad
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_WINDOWS = len(GOLDEN["features"])
+
+
+def settings(**changes):
+    return FinetuningConfig(
+        **{
+            **dict(
+                learning_rate=0.01,
+                num_train_epochs=0.6,
+                warmup_proportion=0.1,
+                train_batch_size=2,
+                num_accumulation_steps=2,
+                num_ranks=1,
+                save_checkpoint_steps=3,
+                display_loss_steps=2,
+            ),
+            **changes,
+        }
+    )
+
+
+def job(folder, model_dir, *, training=None, **changes):
+    return SquadJob(
+        **{
+            **dict(
+                model_dir=model_dir,
+                train_file=str(folder / "squad.json"),
+                predict_file=str(folder / "squad.json"),
+                init_checkpoint=None,
+                bert_config_file=str(folder / "bert_config.json"),
+                vocab_file=str(folder / "vocab.txt"),
+                training=training or settings(),
+                features=FeatureSettings(**GOLDEN["settings"]),
+                do_lower_case=None,
+                strip_accents=None,
+                decoding=DecodeSettings(version_2_with_negative=True),
+                predict_batch_size=16,
+                wants_scores=None,
+                dllog_path=None,
+                continue_with_changes=False,
+                allow_missing_weights=False,
+            ),
+            **changes,
+        }
+    )
+
+
+def events(model_dir, event):
+    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def weights(model_dir, update):
+    return (model_dir / "checkpoints" / f"ckpt-{update:08d}" / f"{PREFIX}.data-00000-of-00001").read_bytes()
+
+
+def test_updates_cover_the_epochs_and_no_more():
+    config = settings(train_batch_size=5, num_accumulation_steps=2, num_train_epochs=1.1)
+    assert config.global_batch_size == 10
+    assert config.num_updates(100) == 11  # 100 * 1.1 / 10 is a hair more than 11 in floating point
+    assert settings(train_batch_size=1, num_accumulation_steps=1, num_train_epochs=0.29).num_updates(100) == 29
+    assert config.num_updates(99) == 10  # the rest of the last epoch does not fill an update
+    with pytest.raises(UserError, match=r"9 rows x 1.1 epochs do not fill one update of 10 rows"):
+        config.num_updates(9)
+    assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (dict(train_batch_size=0), "train_batch_size=0"),
+        (dict(num_train_epochs=0), "num_train_epochs=0"),
+        (dict(learning_rate=-1.0), "learning_rate=-1.0"),
+        (dict(learning_rate=float("nan")), "learning_rate=nan"),
+        (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
+        (dict(precision="half"), "precision='half'"),
+        (dict(seed=-1), "seed=-1"),
+    ],
+)
+def test_settings_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        settings(**values)
+
+
+def all_rows(config, num_rows, num_updates):
+    """[updates, G]: the global batches that the ranks make together, rank-major."""
+    order = GlobalOrder([np.ones(num_rows, np.int64)], config.seed)
+    return np.array(
+        [
+            np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
+            for update in range(num_updates)
+        ]
+    )
+
+
+def test_order_of_rows_does_not_depend_on_the_split():
+    num_rows, num_updates = 30, 9  # 12 rows an update: 108 positions, more than 3 epochs
+    alone = all_rows(settings(train_batch_size=12, num_accumulation_steps=1), num_rows, num_updates)
+    for batch, accumulation, ranks in ((3, 4, 1), (2, 2, 3), (1, 1, 12)):
+        split = settings(train_batch_size=batch, num_accumulation_steps=accumulation, num_ranks=ranks)
+        np.testing.assert_array_equal(all_rows(split, num_rows, num_updates), alone)
+    epochs = alone.ravel()[:90].reshape(3, 30)
+    for epoch in epochs:  # every row once an epoch, though updates run across the borders
+        assert sorted(epoch) == list(range(num_rows))
+    assert not (epochs[0] == epochs[1]).all()
+    assert abs(np.diff(epochs[0])).min() >= 1 and (abs(np.diff(epochs[0])) > 1).mean() > 0.5  # neighbours are parted
+    other_seed = all_rows(settings(train_batch_size=12, num_accumulation_steps=1, seed=1), num_rows, 2)
+    assert not (other_seed == alone[:2]).all()
+
+
+def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch):
+    made = []
+
+    def make_optimizer(*arguments, **options):
+        made.append(keras_optimizers.make_optimizer(*arguments, **options))
+        raise UserError("far enough")
+
+    monkeypatch.setattr(finetuning, "make_optimizer", make_optimizer)
+    for number, asked in enumerate((False, True)):
+        with pytest.raises(UserError, match="far enough"):
+            config = settings(adam_bias_correction=asked)
+            run_squad(job(squad, tmp_path / str(number), training=config), Workers())
+        assert made[-1].bias_correction is asked
+        # A run that began before there was a choice goes on where it is not asked for.
+        assert (config.identity()["adam_bias_correction"] is None) is not asked
+
+
+@pytest.fixture(scope="module")
+def squad(tmp_path_factory):
+    return write_squad(tmp_path_factory.mktemp("squad"))
+
+
+@pytest.fixture(scope="module")
+def finished(squad, tmp_path_factory):
+    """A run nobody disturbed: 57 windows * 0.6 / 4 = 8 updates."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    assert run_squad(job(squad, model_dir), Workers())
+    return model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished, capsys):
+    for name in (
+        "config.json",
+        "report.html",
+        "training_summary.txt",
+        "predictions.json",
+        "nbest_predictions.json",
+        "null_odds.json",
+        "eval_results.txt",
+    ):
+        assert (finished / name).stat().st_size > 0
+    assert [path.name for path in sorted((finished / "checkpoints").iterdir())] == [
+        "ckpt-00000003",
+        "ckpt-00000006",
+        "ckpt-00000008",
+    ]
+    newest = finished / "checkpoints" / "ckpt-00000008"
+    for folder in (newest, finished):  # either can be named as --init_checkpoint
+        assert (folder / "vocab.txt").is_file() and (folder / "bert_config.json").is_file()
+    ids = [qa["id"] for qa in GOLDEN["squad"]["data"][0]["paragraphs"][0]["qas"]]
+    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+        assert list(json.loads((finished / name).read_text())) == ids
+    start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
+    assert (start["num_rows"], start["global_batch_size"]) == (NUM_WINDOWS, 4)
+    assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val", "latency_50_ms"} <= set(evaluation)
+    assert evaluation["update"] == 8
+    losses = [line["total_loss"] for line in events(finished, "train")]
+    assert losses[0] == pytest.approx(np.log(48), abs=0.3)  # nothing is known yet: any of 48 tokens
+    assert json.loads((finished / "config.json").read_text())["settings"]["learning_rate"] == 0.01
+
+
+def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
+    run_squad(
+        job(
+            squad,
+            tmp_path,
+            train_file=None,
+            init_checkpoint=str(finished),
+            wants_scores=True,
+            bert_config_file=None,
+            vocab_file=None,
+            predict_batch_size=7,
+        ),
+        Workers(),
+    )
+    for name in ("predictions.json", "null_odds.json"):
+        expected = json.loads((finished / name).read_text())
+        assert json.loads((tmp_path / name).read_text()) == (
+            expected if name == "predictions.json" else pytest.approx(expected, abs=1e-4)
+        )
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
+    assert events(tmp_path, "evaluation")[0]["update"] == 8
+
+
+def test_predicting_with_an_older_checkpoint_is_told(finished, squad, tmp_path, capsys):
+    shutil.copytree(finished / "checkpoints", tmp_path / "checkpoints")
+    *_, newest = sorted((tmp_path / "checkpoints").iterdir())
+    (newest / "state.json").write_text("{}")
+    run_squad(job(squad, tmp_path, train_file=None, bert_config_file=None, vocab_file=None), Workers())
+    assert f"warning: checkpoint {newest} is damaged" in capsys.readouterr().err
+
+
+def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, tmp_path, capsys):
+    bare = json.loads((squad / "squad.json").read_text())
+    for question in bare["data"][0]["paragraphs"][0]["qas"]:
+        del question["answers"], question["is_impossible"]
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+
+    def run(name, **changes):
+        return run_squad(
+            job(
+                squad,
+                tmp_path / name,
+                **{
+                    **dict(train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)),
+                    **changes,
+                },
+            ),
+            Workers(),
+        )
+
+    assert run("predicted")
+    assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
+    assert "not scored: the questions come without answers" in capsys.readouterr().out
+    unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
+    with pytest.raises(UserError, match=unscored):
+        run("scored", wants_scores=True)
+    with pytest.raises(UserError, match=unscored):  # before the training, not after it
+        run("both", train_file=str(squad / "squad.json"), wants_scores=True)
+    assert not (tmp_path / "both" / "checkpoints").exists()
+    with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
+        run("trained", train_file=str(tmp_path / "bare.json"))
+
+
+def test_an_answer_without_a_visible_character_is_named_with_its_file(squad, tmp_path):
+    content = json.loads((squad / "squad.json").read_text())
+    paragraph = content["data"][0]["paragraphs"][0]
+    paragraph["context"] += " \x01"
+    paragraph["qas"][0]["answers"] = [{"text": "\x01", "answer_start": len(paragraph["context"]) - 1}]
+    question_id = paragraph["qas"][0]["id"]
+    content["data"][0]["paragraphs"] = [{**paragraph, "qas": paragraph["qas"][:1]}]
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"^\S+bad.json: question '{question_id}': the tokenizer leaves nothing of"):
+        run_squad(job(squad, tmp_path / "run", train_file=str(tmp_path / "bad.json"), predict_file=None), Workers())
+
+
+def test_batches_may_be_read_by_several_threads():
+    """Ranks that wait for each other read the first batch in a thread of its own."""
+    task = finetuning.Task("x", None, None, 4, lambda rows: {"rows": rows}, 1.0, {})
+    batches = finetuning._batches(task, settings(train_batch_size=2, num_accumulation_steps=1), 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches).result()
+    assert sorted(np.ravel([batch.features["rows"] for batch in (first, next(batches))])) == [0, 1, 2, 3]
+
+
+def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
+    batches = finetuning._batches
+
+    def stopping(*args):
+        for number, features in enumerate(batches(*args)):
+            if number == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield features
+
+    other = BertConfig.from_json_file(squad / "bert_config.json")
+    other = SpanModel(dataclasses.replace(other, intermediate_size=2 * other.intermediate_size))
+    made = CheckpointFolder(tmp_path / "other", keep=1, vocab_size=other.config.vocab_size, companions={})
+    wrong = made.save(1, other.variables, {})
+    with pytest.raises(UserError, match="another model size"):
+        run_squad(job(squad, tmp_path, init_checkpoint=str(wrong)), Workers())
+    assert not (tmp_path / "config.json").exists(), "a refused start would bind the corrected one"
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_batches", stopping)
+        assert not run_squad(job(squad, tmp_path), Workers())
+    assert not (tmp_path / "predictions.json").exists()
+    assert run_squad(job(squad, tmp_path), Workers())
+    assert events(tmp_path, "start")[-1]["update"] == 4
+    assert weights(tmp_path, 8) == weights(finished, 8)
+    assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
+
+
+def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squad, tmp_path):
+    whole = settings(train_batch_size=4, num_accumulation_steps=1)
+    run_squad(job(squad, tmp_path, training=whole, predict_file=None), Workers())
+    mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
+    np.testing.assert_allclose(mine, theirs, atol=2e-4)
+    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
+        events(finished, "train")[-1]["total_loss"], rel=1e-4
+    )
+
+
+def test_other_settings_in_the_same_folder_are_refused(finished, squad):
+    with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
+        run_squad(job(squad, finished, training=settings(num_train_epochs=0.7)), Workers())
+    with pytest.raises(UserError, match="doc_stride: 12 there, 11 now"):
+        run_squad(job(squad, finished, features=FeatureSettings(48, 11, 10)), Workers())
+
+
+def test_what_does_not_fit_is_refused(squad, tmp_path):
+    def refused(message, **changes):
+        with pytest.raises(UserError, match=message):
+            run_squad(job(squad, tmp_path / "run", **changes), Workers())
+
+    longer = tmp_path / "vocab.txt"
+    longer.write_text((squad / "vocab.txt").read_text() + "more\n")
+    num = len(GOLDEN["vocab"])
+    refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
+    refused("--vocab_file is required where no --init_checkpoint", vocab_file=None)
+    refused(
+        "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
+    )
+    refused("absent.json does not exist", train_file=str(tmp_path / "absent.json"))
+    refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
+    refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
+    refused("do not fill one update", training=settings(train_batch_size=100))
+    refused("pass --do_lower_case=1 with an uncased model", do_lower_case=False)
+    for size in (0, 10**8):
+        with pytest.raises(UserError, match=f"predict_batch_size={size}: must be at (least|most)"):
+            job(squad, tmp_path, predict_batch_size=size)
+
+
+def command(squad, model_dir, **changes):
+    flags = {
+        **dict(
+            mode="train_and_predict",
+            train_file=squad / "squad.json",
+            predict_file=squad / "squad.json",
+            bert_config_file=squad / "bert_config.json",
+            vocab_file=squad / "vocab.txt",
+            model_dir=model_dir,
+            max_seq_length=48,
+            doc_stride=12,
+            max_query_length=10,
+        ),
+        **changes,
+    }
+    return [
+        sys.executable,
+        str(ROOT / "run_squad.py"),
+        *(f"--{name}={value}" for name, value in flags.items() if value is not None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(model_dir=None), "--model_dir is required with --mode=train_and_predict"),
+        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
+        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+    ],
+)
+def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
+    done = processes.run(command(squad, **{"model_dir": tmp_path, **changes}))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag, is_refused", [("false", False), ("true", True)])
+def test_deterministic_reaches_tensorflow(squad, tmp_path, flag, is_refused):
+    """In the program's process TensorFlow then refuses an operation that differs from run to run."""
+    code = """if True:
+        import runpy, sys, tensorflow
+        from bert_tf.tasks.squad import run
+        run.run_squad = lambda job, workers: tensorflow.timestamp() > 0
+        runpy.run_path(sys.argv[0], run_name="__main__")"""
+    _, program, *flags = command(squad, tmp_path, deterministic=flag)
+    start = [sys.executable, "-c", f"import sys; sys.argv[0] = {program!r}\n{code}", *flags]
+    done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, "determinism is enabled" in done.stderr) == (int(is_refused), is_refused), done.stderr
+
+
+@pytest.mark.slow
+def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path):
+    """Learning, decoding and scoring together, as a program; then as after a kill before its last checkpoints."""
+    squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
+    changes = dict(
+        train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, save_checkpoint_steps=20, display_loss_steps=20
+    )
+    done = processes.run(command(squad, tmp_path / "whole", **changes))
+    assert done.returncode == 0, done.stdout + done.stderr
+    scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert set(scores) == {"exact_match", "f1"} and scores["exact_match"] > 80
+
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    _, *later = sorted((tmp_path / "killed" / "checkpoints").iterdir())
+    for folder in later:
+        shutil.rmtree(folder)
+    done = processes.run(command(squad, tmp_path / "killed", **changes, mode="train", predict_file=None))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "going on from" in done.stdout
+    update = int(later[-1].name.split("-")[1])
+    assert weights(tmp_path / "killed", update) == weights(tmp_path / "whole", update)
+
+
+def test_identity_holds_what_decides_the_result():
+    """What may differ between two starts of one run: the split, how often it shows and saves, XLA."""
+    base = settings(num_accumulation_steps=4, num_ranks=1)
+    same = dataclasses.replace(
+        base,
+        num_accumulation_steps=2,
+        train_batch_size=4,
+        save_checkpoint_steps=7,
+        display_loss_steps=9,
+        xla_scope="step",
+    )
+    assert base.identity() == same.identity()
+    for change in (
+        dict(seed=1),
+        dict(num_train_epochs=2.0),
+        dict(train_batch_size=3),
+        dict(precision="bf16"),
+        dict(learning_rate=0.02),
+        dict(warmup_proportion=0.2),
+    ):
+        assert dataclasses.replace(base, **change).identity() != base.identity()
+
+
+def test_rows_are_on_the_host_which_adds_up_their_weights(monkeypatch):
+    """Wherever the program computes: here on a device that does not exist, as if it were a GPU."""
+    places, constant = [], tf.constant
+
+    def make(value):
+        places.append(context.context().device_name)
+        return constant(value)
+
+    monkeypatch.setattr(tf, "constant", make)
+    task = finetuning.Task("t", None, None, 8, lambda rows: {"input_ids": rows}, 1.0, {})
+    with tf.device("/CPU:7"):
+        batch = next(finetuning._batches(task, settings(), 0, 0))
+    assert batch.features["example_weights"].shape == [2, 2]
+    assert len(places) == 2 and all(place.endswith("CPU:0") for place in places)

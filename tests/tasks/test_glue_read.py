@@ -1,0 +1,438 @@
+"""Files of the nine tasks as they are distributed, and of one's own: what is read, what is refused."""
+
+import csv
+import dataclasses
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
+from bert_tf.tasks.glue.tasks import custom_task, find_task
+from tests.glue_data import write_cola, write_lines
+
+MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
+MNLI_HEADER = (
+    "index | promptID | pairID | genre | sentence1_binary_parse | sentence2_binary_parse | sentence1_parse | "
+    "sentence2_parse | sentence1 | sentence2 | "
+)
+MNLI_LINE = "7 | 1 | 1e | tv | ( a ) | ( b ) | (S a) | (S b) | a | b | "
+STS_HEADER = "index | genre | filename | year | old_index | source1 | source2 | sentence1 | sentence2"
+PAIR = (["a"], ["b"])
+
+
+def read(tmp_path, task, *lines, labels=True, name="train.tsv", **options):
+    task = find_task(task) if isinstance(task, str) else task
+    path = write_lines(tmp_path / name, *lines, **{key: options.pop(key) for key in ("end", "begin") if key in options})
+    return task, read_examples(path, task, wants_labels=labels, **options)
+
+
+# form: (task, lines, texts, labels)
+FORMS = {
+    "CoLA": ("CoLA", ["gj04 | 1 |  | Sam left.", "gj04 | 0 | * | Left Sam."], (["Sam left.", "Left Sam."],), [1, 0]),
+    "CoLA, two columns": ("CoLA", ["it is 1 o'clock | 1", "0 | 0"], (["it is 1 o'clock", "0"],), [1, 0]),
+    "CoLA, label first": ("CoLA", ["1 | left", "0 | right it"], (["left", "right it"],), [1, 0]),
+    "CoLA, two columns with a header": ("CoLA", ["Sentence | Label", "left | 1"], (["left"],), [1]),
+    "CoLA, header the other way": ("CoLA", ["label | sentence", "1 | left"], (["left"],), [1]),
+    "SST-2": ("SST-2", ["sentence | label", '"great " film  | 1'], (['"great " film '],), [1]),
+    "MRPC": ("MRPC", [f"Quality | {MRPC_HEADER}", '0 | 12 | 13 | "a" said | b'], (['"a" said'], ["b"]), [0]),
+    "STS-B": ("STS-B", [f"{STS_HEADER} | score", "3 | g | f | 2012 | 1 | n | n | a | b | 3.800"], PAIR, [3.8]),
+    "QQP": ("QQP", ["id | qid1 | qid2 | question1 | question2 | is_duplicate", "8 | 1 | 2 | a | b | 1"], PAIR, [1]),
+    "MNLI, train": ("MNLI", [f"{MNLI_HEADER}label1 | gold_label", f"{MNLI_LINE}neutral | neutral"], PAIR, [2]),
+    "MNLI, dev": (
+        "MNLI",
+        [
+            f"{MNLI_HEADER}label1 | label2 | label3 | label4 | label5 | gold_label",
+            f"{MNLI_LINE}neutral | neutral | entailment | entailment | entailment | entailment",
+            f"{MNLI_LINE}neutral | neutral | entailment | entailment | contradiction | -",
+        ],
+        PAIR,
+        [1],
+    ),
+    "QNLI": ("QNLI", ["index | question | sentence | label", "0 | a | b | not_entailment"], PAIR, [1]),
+    "RTE": ("RTE", ["index | sentence1 | sentence2 | label", "0 | a | b | entailment"], PAIR, [0]),
+    "WNLI": ("WNLI", ["index | sentence1 | sentence2 | label", "0 | a | b | 1"], PAIR, [1]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("end, begin", [("\n", ""), ("\r\n", "\ufeff")])
+def test_files_as_they_are_distributed(tmp_path, form, end, begin):
+    name, lines, texts, labels = FORMS[form]
+    task, examples = read(tmp_path, name, *lines, end=end, begin=begin)
+    assert examples.texts == texts
+    np.testing.assert_array_equal(targets(examples, task), np.array(labels, targets(examples, task).dtype))
+
+
+@pytest.mark.parametrize(
+    "name, lines, texts, indices",
+    [
+        ("CoLA", ["index | sentence", "5 | it left"], (["it left"],), ["5"]),
+        ("CoLA", ["0 | it left", "1 | he left"], (["it left", "he left"],), ["0", "1"]),
+        ("SST-2", ["it left", "he left"], (["it left", "he left"],), ["0", "1"]),
+        ("MRPC", [f"index | {MRPC_HEADER}", "0 | 12 | 13 | a | b"], PAIR, ["0"]),
+        ("MRPC", [f"Quality | {MRPC_HEADER}", "1 | 12 | 13 | a | b"], PAIR, ["0"]),
+        ("QQP", ["id | question1 | question2", "9 | a | b"], PAIR, ["9"]),
+        ("MNLI", [MNLI_HEADER[:-3], MNLI_LINE[:-3]], PAIR, ["7"]),
+        ("STS-B", [STS_HEADER, "3 | g | f | 2012 | 1 | n | n | a | b"], PAIR, ["3"]),
+    ],
+)
+def test_files_to_predict(tmp_path, name, lines, texts, indices):
+    _, examples = read(tmp_path, name, *lines, labels=False)
+    assert (examples.texts, examples.indices, examples.labels) == (texts, indices, None)
+
+
+RTE_HEADER = "index | sentence1 | sentence2 | label"
+WRONG = {
+    "is empty": ("RTE", []),
+    "holds no record": ("RTE", [RTE_HEADER]),
+    "holds only 2 record.s. labelled '-', left out; it must hold at least one": (
+        "MNLI",
+        [f"{MNLI_HEADER}gold_label", f"{MNLI_LINE}-", f"{MNLI_LINE}-"],
+    ),
+    "line 1: no column 'sentence2' or 'label' in the header": ("RTE", ["index | sentence1", "1 | a"]),
+    "line 1: no column 'label' .* is it a file of that task": ("CoLA", ["index | sentence", "1 | a"]),
+    "line 3: 3 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"]),
+    "line 2: 5 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | c | entailment"]),
+    "line 2: the label is 'yes': must be one of entailment, not_entailment": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),
+    "line 3: the label is '2': must be one of 0, 1": ("CoLA", ["a | 1", "b | 0", "c | 2"]),
+    "has no header, and no column holds 0 or 1": ("CoLA", ["a | b", "c | d"]),
+    "has no header, and column.s. 2, 3 hold 0 or 1": ("CoLA", ["a | 1 | 0", "c | 1 | 1"]),
+    "has no header, and column.s. 1 hold 0 or 1": ("CoLA", ["1", "0"]),
+    "line 2: the label is '5.5': must be a number from 0 to 5": (
+        "STS-B",
+        ["sentence1 | sentence2 | score", "a | b | 5.5"],
+    ),
+    "line 2: the label is 'nan': must be a number from 0": ("STS-B", ["sentence1 | sentence2 | score", "a | b | nan"]),
+    "the column 'label' occurs twice": ("RTE", ["sentence1 | sentence2 | label | label", "a | b | 0 | 0"]),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_no_file_of_the_task(tmp_path, message):
+    name, lines = WRONG[message]
+    with pytest.raises(UserError, match=f"train.tsv.*{message}"):
+        task, examples = read(tmp_path, name, *lines)
+        targets(examples, task)
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    path = write_cola(tmp_path) / "dev.tsv"
+    path.write_bytes(path.read_bytes() + b"x\t1\t\tcaf\xe9\n")
+    with pytest.raises(UserError, match=r"dev.tsv, line 9: byte 8 is not UTF-8"):
+        read_examples(path, find_task("CoLA"), wants_labels=True)
+
+
+def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
+    lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
+    with pytest.raises(
+        UserError, match="line 4: 2 columns instead of 4, after 1 other such records; .*--max_bad_records"
+    ):
+        read(tmp_path, "RTE", *lines, max_bad_records=1)
+    _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
+    assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
+    assert examples.notes == [
+        f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns or wrong quoting, left out"
+    ]
+    with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
+        read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
+    # The published file of QQP has some.
+    header = "id | qid1 | qid2 | question1 | question2 | is_duplicate"
+    _, examples = read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1")
+    assert examples.texts == PAIR
+
+
+# --- Files of one's own --------------------------------------------------------------------------
+
+OWN = custom_task("text", "kind", False)
+OWN_PAIR = custom_task("question,answer", "kind", False)
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode("utf-8"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("own.csv", 'kind,n,text\r\nbad,1,"so ""so"", he said"\r\ngood,2,"two\r\nlines"\r\n'),
+        ("own.tsv", '\ufeffn\tText\tKind\n1\t"so ""so"", he said"\tbad\n\n2\t"two\nlines"\tgood\n'),
+        (
+            "own.jsonl",
+            '{"text": "so \\"so\\", he said", "kind": "bad"}\n\n{"kind": "good", "text": "two\\nlines", "x": []}\n',
+        ),
+    ],
+)
+def test_own_files(tmp_path, name, content):
+    examples = read_examples(write(tmp_path, name, content), OWN, wants_labels=True)
+    assert examples.labels == ["bad", "good"] and examples.indices == ["0", "1"]
+    assert [text.replace("\r", "") for text in examples.texts[0]] == ['so "so", he said', "two\nlines"]
+    assert find_labels(examples) == ("bad", "good")
+
+
+def test_numbers_of_any_length(tmp_path):
+    """As classes all are sorted; as targets those that no float holds are refused."""
+    long = "9" * 5000
+    content = f'{{"text": "a", "kind": "{long}"}}\n{{"text": "b", "kind": 7}}\n{{"text": "c", "kind": "1e39"}}'
+    examples = read_examples(write(tmp_path, "own.jsonl", content), OWN, wants_labels=True)
+    assert find_labels(examples) == ("7", "1e39", long)
+    for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
+        with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
+            targets(examples._replace(labels=labels), custom_task("text", "kind", True))
+    with pytest.raises(
+        UserError, match=r"line 3: the label is '1e39': must be a number from -3.40282e\+38 to 3.40282e\+38"
+    ):
+        targets(examples._replace(labels=["7", "7", "1e39"]), custom_task("text", "kind", True))
+
+
+def test_pairs_and_numbers_of_ones_own(tmp_path):
+    path = write(
+        tmp_path, "own.jsonl", '{"question": "a", "answer": "b", "kind": 10}\n{"question": "c", "answer": 2, "kind": 9}'
+    )
+    examples = read_examples(path, OWN_PAIR, wants_labels=True)
+    assert examples.texts == (["a", "c"], ["b", "2"]) and find_labels(examples) == ("9", "10")
+    numbers = targets(examples, custom_task("question,answer", "kind", True))
+    assert numbers.dtype == np.float32 and numbers.tolist() == [10.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
+        ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
+        (
+            "own.csv",
+            "\ufefftext;kind\r\na, b;c\r\n",
+            "line 1: .* separated by ';', but .csv .* ','; write it with commas",
+        ),
+        ("own.csv", '"text";"kind"\n"a";"c"\n', "line 1: .* separated by ';', but .csv"),
+        ("own.csv", "text\tkind\na\tc\n", r"line 1: .* separated by '\\t', but .*; let the name end in .tsv"),
+        ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
+        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
+        ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
+        ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
+        (
+            "own.csv",
+            "texts,kind\na,b\n",
+            "line 1: no column 'text' in the header 'texts | kind'; name .* --text_columns",
+        ),
+        ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
+        ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
+        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
+        ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
+        ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
+        ("own.jsonl", "[]\n", "line 1: no JSON object"),
+        ("own.jsonl", "", "holds no record"),
+        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN; it must be"),
+        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity; it must be"),
+        ("own.jsonl", '{"text": "a", "kind": "b", "kind": "c"}\n', "line 1: .*the field 'kind' occurs twice"),
+        (
+            "own.jsonl",
+            '{"text": "a", "kind": "\\ud83d"}\n',
+            r"line 1: the label is '\\ud83d', with half of a surrogate",
+        ),
+        ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .*; --quoting=csv takes off the quotation marks"),
+        ("own.csv", 'te"xt,"kind\na,b\n', "line 1: .*; the header must be right"),
+    ],
+)
+def test_own_files_that_are_refused(tmp_path, name, content, message):
+    with pytest.raises(UserError, match=f"{name}.*{message}"):
+        find_labels(read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
+
+
+@pytest.mark.parametrize("is_regression, same", [(False, ("b", "b")), (True, ("2", "2.0"))])
+def test_labels_that_are_all_the_same_teach_nothing(tmp_path, is_regression, same):
+    task = custom_task("text", "kind", is_regression)
+    for labels, is_refused in ((same, True), ((same[0], "3"), False)):
+        path = write(tmp_path, "own.csv", "text,kind\na,{}\nc,{}\n".format(*labels))
+        examples = read_examples(path, task, wants_labels=True)
+        labelled = task if is_regression else dataclasses.replace(task, labels=find_labels(examples))
+        with pytest.raises(UserError, match=f"own.csv: all labels are '{same[0]}'") if is_refused else nullcontext():
+            check_variety(examples, targets(examples, labelled))
+    examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,2\nc,2\n"), task, wants_labels=True)
+    assert bool(examples.notes) == is_regression  # said where the correlation with it is not defined
+
+
+# --- Quoting -------------------------------------------------------------------------------------
+
+# What stands in the lines 3 and 5 of a file with six records -> the texts there without quoting.
+PLAIN = {
+    "inside": ('" Ronaz " is old .', "b"),
+    "open": ('" Ronaz is old', "b"),
+    "closed two lines below": ('" Ronaz is old', 'Ronaz is old "'),
+    "around the whole": ('" Ronaz is old ."', "b"),
+    "doubled, but not alone": ('"He said ""so"""', 'and "so"'),
+}
+
+
+def table(texts, delimiter="\t", reverse=False):
+    columns = [("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))]
+    return "".join(delimiter.join(row[::-1] if reverse else row) + "\n" for row in columns)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("form", PLAIN)
+def test_plain_quotation_marks_swallow_no_record(tmp_path, form, reverse):
+    texts = ["a", PLAIN[form][0], "b", PLAIN[form][1], "c", "d"]
+    path = write(tmp_path, "own.tsv", table(texts, reverse=reverse))
+    for quoting in (None, "none"):
+        assert list(read_examples(path, OWN, wants_labels=True, quoting=quoting).texts[0]) == texts
+    doubtful = form in ("closed two lines below", "around the whole")
+    notes = read_examples(path, OWN, wants_labels=True).notes
+    assert notes == (
+        [f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"] * doubtful
+    )
+
+
+def test_one_column_of_plain_text(tmp_path):
+    task = custom_task("text", None, False)
+    path = write(tmp_path, "new.tsv", 'text\n" a\nb\nc "\n')
+    assert read_examples(path, task, wants_labels=False).texts == (['" a', "b", 'c "'],)
+    assert read_examples(path, task, wants_labels=False, quoting="csv").texts == ([" a\nb\nc "],)
+
+
+WRITTEN = (["a", 'he said "so"', "b"], ["a", "two\nlines", "b"], ["a", "a\ttab", "b"], ['"', '""', "a\n\n"])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("style", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("texts", WRITTEN)
+def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, texts, style, reverse):
+    with open(tmp_path / "own.tsv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", quoting=style, lineterminator="\n")
+        for row in (("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))):
+            writer.writerow(row[::-1] if reverse else row)
+    examples = read_examples(tmp_path / "own.tsv", OWN, wants_labels=True)
+    assert (examples.texts[0], examples.labels) == (texts, ["0", "1", "0"])
+    num_broken = sum("\n" in text for text in texts)
+    assert examples.notes == [
+        f"{tmp_path / 'own.tsv'}: its quotation marks follow CSV's rules; --quoting=none takes them as text",
+        *[f"{tmp_path / 'own.tsv'}: 1 record(s) with line breaks between quotation marks, kept"] * num_broken,
+    ]
+
+
+@pytest.mark.parametrize("name, delimiter, quoting", [("own.csv", ",", None), ("own.tsv", "\t", "csv")])
+def test_a_wrong_quotation_mark_costs_one_record(tmp_path, name, delimiter, quoting):
+    for wrong, number in (('"open', "2"), ('"closed" and more', "2"), ('"closed in the other column', '2"')):
+        rows = ["text n kind", "a 0 x", f"{wrong.replace(' ', '_')} 1 x", f"b {number} y", "c 3 x", "d 4 y", "e 5 x"]
+        path = write(tmp_path, name, "".join(row.replace(" ", delimiter) + "\n" for row in rows))
+        examples = read_examples(path, OWN, wants_labels=True, max_bad_records=1, quoting=quoting)
+        assert examples.texts[0] == ["a", "b", "c", "d", "e"] and examples.lines == [2, 4, 5, 6, 7]
+        assert examples.notes == [f"{path}: 1 record(s) with a wrong number of columns or wrong quoting, left out"]
+        with pytest.raises(UserError, match=f"{name}, line 3: .*quotation mark.*--quoting=none"):
+            read_examples(path, OWN, wants_labels=True, quoting=quoting)
+        assert len(read_examples(path, OWN, wants_labels=True, quoting="none").lines) == 6
+
+
+def test_quoting_of_glues_files_and_of_json(tmp_path):
+    lines = ("sentence | label", '"he said ""so""" | 1')
+    assert read(tmp_path, "SST-2", *lines)[1].texts == (['"he said ""so"""'],)
+    assert read(tmp_path, "SST-2", *lines, quoting="csv")[1].texts == (['he said "so"'],)
+    with pytest.raises(UserError, match="--quoting=csv: .*own.jsonl holds JSON"):
+        read_examples(write(tmp_path, "own.jsonl", "{}"), OWN, wants_labels=True, quoting="csv")
+
+
+LONG = 'so "long"\n' * 20_000  # more than the csv module's limit
+
+
+@pytest.mark.parametrize(
+    "content, texts",
+    [
+        ('text,kind\n"{}",0\nb,1\n'.format(LONG.replace('"', '""')), [LONG, "b"]),
+        ("text,kind\ra,0\rb,1\r", ["a", "b"]),
+        ("text,kind\r\na\rline,0\r\nb,1\r\n", ["a line", "b"]),
+        ("text,kind\na\0,0\nb,1\n", ["a", "b"]),
+        ('text,kind\r\n"a\r\nline",0\r\nb,1', ["a\nline", "b"]),
+    ],
+)
+def test_fields_of_any_length_and_carriage_returns(tmp_path, content, texts):
+    examples = read_examples(write(tmp_path, "own.csv", content), OWN, wants_labels=True)
+    assert (examples.texts, examples.labels) == ((texts,), ["0", "1"])
+
+
+def test_empty_texts_are_kept_and_counted(tmp_path):
+    path = write(tmp_path, "own.tsv", "text\tkind\na\t0\n\t1\n \t0\n\n")
+    for wants_labels in (True, False):
+        examples = read_examples(path, OWN, wants_labels=wants_labels)
+        assert examples.texts == (["a", "", " "],)
+        assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
+
+
+def test_labels_that_differ_in_spelling_only_are_told(tmp_path):
+    lines = "\n".join(f"a,{label}" for label in ("Good", "good ", "1", "1.0", "01", "2", "bad", "very bad"))
+    path = write(tmp_path, "own.csv", f"text,kind\n{lines}\n")
+    examples = read_examples(path, OWN, wants_labels=True)
+    assert examples.notes == [
+        f"{path}: the labels {alike} differ only in spelling, and are kept as they are"
+        for alike in ("'01', '1', '1.0'", "'Good', 'good'")
+    ]
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    task = custom_task("text", "kind", True)
+    examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
+    with pytest.raises(UserError, match="line 2: the label is '3,5': .* with a decimal point instead of the comma"):
+        targets(examples, task)
+
+
+def test_own_labels_that_training_did_not_have(tmp_path):
+    examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,x\nb,z\n"), OWN, wants_labels=True)
+    with pytest.raises(UserError, match="line 3: the label is 'z': must be one of x, y, the labels .* trained with"):
+        targets(examples, dataclasses.replace(OWN, labels=("x", "y")))
+
+
+# --- Anything else -------------------------------------------------------------------------------
+
+JUNK = (
+    b"",
+    b"\n",
+    b"\t",
+    b"\t\t\n",
+    b'"',
+    b"{",
+    b"[]",
+    b"null\n",
+    b"\xff\xfe",
+    b"\x00",
+    b"\xef\xbb\xbf",
+    b"1\t0\n" * 3,
+    b"\r",
+)
+
+
+def changed(chooser, good):
+    """The bytes with a piece of junk in place of a few of them."""
+    start = int(chooser.integers(len(good)))
+    return good[:start] + chooser.choice(np.array(JUNK, object)) + good[start + int(chooser.integers(9)) :]
+
+
+@pytest.mark.parametrize(
+    "task, name", [("CoLA", "x.tsv"), ("RTE", "x.tsv"), (OWN, "x.csv"), (OWN, "x.tsv"), (OWN, "x.jsonl")]
+)
+def test_damaged_files_are_refused_or_read(tmp_path, task, name):
+    good = {
+        "CoLA": "a\t1\tx\tthe cat\nb\t0\t*\tcat the\n",
+        "RTE": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
+        "x.csv": 'kind,text\ngood,"a ""b"", c"\nbad,d\n',
+        "x.tsv": 'kind\ttext\ngood\t"a ""b"", c"\nbad\td\n',
+        "x.jsonl": '{"text": "a", "kind": "good"}\n{"text": "b", "kind": "bad"}\n',
+    }[task if isinstance(task, str) else name].encode()
+    chooser, num_refused = np.random.default_rng(0), 0
+    task = find_task(task) if isinstance(task, str) else task
+    cases = [*JUNK, *(changed(chooser, good) for _ in range(200))]
+    for content in cases:
+        (tmp_path / name).write_bytes(content)
+        for wants_labels in (True, False):
+            try:
+                examples = read_examples(tmp_path / name, task, wants_labels=wants_labels)
+                if wants_labels:
+                    targets(examples, dataclasses.replace(task, labels=task.labels or find_labels(examples)))
+            except UserError as error:
+                assert str(tmp_path / name) in str(error) and "\n" not in str(error)
+                num_refused += 1
+    assert 0.1 < num_refused / len(cases) / 2 < 1

@@ -1,0 +1,348 @@
+"""Fine-tuning on sentences: files that come out, scores, predictions, resuming, own labels, what is refused."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.interchange.saved_model import load_exported
+from bert_tf.interchange.weights import Weights
+from bert_tf.model.heads import ClassifierModel
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.tasks import finetuning
+from bert_tf.tasks.glue.classes import as_trained
+from bert_tf.tasks.glue.features import make_features
+from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
+from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
+from bert_tf.text.wordpiece import FullTokenizer
+from tests import processes
+from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = (TRAIN, EVAL, PREDICT)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_model(folder / "model")
+    write_cola(folder / "CoLA")
+    return folder
+
+
+def settings(**changes):
+    common = dict(learning_rate=1e-3, num_train_epochs=1.5, train_batch_size=2, num_accumulation_steps=2, num_ranks=1)
+    return FinetuningConfig(**{**common, "save_checkpoint_steps": 2, "display_loss_steps": 2, **changes})
+
+
+def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
+    task = find_task(task) if isinstance(task, str) else task
+    folder = data / task.name if folder is None else folder
+    common = dict(
+        model_dir=model_dir,
+        init_checkpoint=None,
+        bert_config_file=str(data / "model/bert_config.json"),
+        vocab_file=str(data / "model/vocab.txt"),
+        do_lower_case=None,
+        strip_accents=None,
+        training=settings(),
+        predict_batch_size=3,
+        dllog_path=None,
+        continue_with_changes=False,
+        allow_missing_weights=False,
+        task=task,
+        files={use: find_files(task, use, str(folder), None) for use in uses},
+        max_seq_length=8,
+        max_bad_records=None,
+    )
+    return GlueJob(**{**common, **changes})
+
+
+def trained_job(data, model_dir, uses, **changes):
+    """One that takes the model's files from a checkpoint."""
+    return job(data, model_dir, uses, **{**dict(bert_config_file=None, vocab_file=None), **changes})
+
+
+def weights(model_dir, update):
+    return (model_dir / f"checkpoints/ckpt-{update:08d}/{PREFIX}.data-00000-of-00001").read_bytes()
+
+
+def results(model_dir):
+    lines = (model_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def predictions(model_dir, name="test_results.tsv"):
+    return [line.split("\t") for line in (model_dir / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """16 rows * 1.5 epochs / 4 = 6 updates."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    assert run_glue(job(data, model_dir), Workers())
+    return model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished):
+    assert set(results(finished)) == {"matthews_correlation", "accuracy", "eval_loss", "global_step"}
+    assert results(finished)["global_step"] == 6
+    header, *lines = predictions(finished)
+    assert header == ["index", "prediction"]
+    assert [index for index, _ in lines] == [str(number) for number in range(len(GOOD + BAD))]
+    assert {label for _, label in lines} <= {"0", "1"}
+    assert json.loads((finished / "task.json").read_text()) == {
+        "task_name": "CoLA", "labels": ["0", "1"], "is_regression": False
+    }  # fmt: skip
+    assert json.loads((finished / "config.json").read_text())["settings"]["train_file"].endswith("train.tsv")
+    assert "matthews correlation" in (finished / "report.html").read_text()
+
+
+def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, capsys):
+    later = trained_job(data, tmp_path, (EVAL, PREDICT), init_checkpoint=str(finished), predict_batch_size=8)
+    assert run_glue(later, Workers())
+    assert results(tmp_path) == pytest.approx(results(finished), abs=1e-6)
+    assert predictions(tmp_path) == predictions(finished)
+    said = capsys.readouterr().out
+    assert "dev.tsv: 8 rows (1: 4, 0: 4)" in said and "for the benchmark, name it CoLA.tsv" in said
+
+
+@pytest.mark.slow
+def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path, monkeypatch):
+    batches = finetuning._batches
+
+    def stopping(*args):
+        for number, features in enumerate(batches(*args)):
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield features
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_batches", stopping)
+        assert not run_glue(job(data, tmp_path), Workers())
+    assert not (tmp_path / "eval_results.txt").exists()
+    assert run_glue(job(data, tmp_path), Workers())
+    assert weights(tmp_path, 6) == weights(finished, 6) and results(tmp_path) == results(finished)
+
+
+def save_untrained(folder, data, task, task_file="task.json", seed=0):
+    """A run folder with a checkpoint of a model for the task, as new."""
+    config = BertConfig.from_json_file(data / "model/bert_config.json")
+    model = ClassifierModel(config, task.num_classes, seed=seed)
+    companions = {name: (data / "model" / name).read_text() for name in ("bert_config.json", "vocab.txt")}
+    about = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
+    checkpoints = CheckpointFolder(
+        folder / "checkpoints",
+        keep=1,
+        vocab_size=config.vocab_size,
+        companions={**companions, task_file: json.dumps(about)},
+    )
+    checkpoints.save(5, model.variables, {})
+    return folder
+
+
+def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
+    columns = "sentence1 | sentence2 | gold_label"
+    lines = [f"{a} | {b} | {label}" for a, b, label in zip(GOOD, BAD, ("neutral", "entailment", "contradiction", "-"))]
+    for part, num_lines in (("matched", 4), ("mismatched", 2)):
+        write_lines(tmp_path / f"MNLI/dev_{part}.tsv", columns, *lines[:num_lines])
+        write_lines(tmp_path / f"MNLI/test_{part}.tsv", columns, *lines[:num_lines])
+    model_dir = save_untrained(tmp_path / "run", data, find_task("MNLI"))
+    options = dict(task="MNLI", folder=tmp_path / "MNLI", predict_batch_size=2)
+    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), **options), Workers())
+    lines_of_run = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
+    (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
+    assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
+    names = [f"{part}_{name}" for part in ("matched", "mismatched") for name in ("accuracy", "eval_loss")]
+    assert list(results(model_dir)) == [*names, "global_step"]
+    labels = {"contradiction", "entailment", "neutral"}
+    for name, num_lines in (("test_results.tsv", 4), ("test_results_mismatched.tsv", 2)):
+        _, *lines = predictions(model_dir, name)
+        assert len(lines) == num_lines and {label for _, label in lines} <= labels
+
+
+def test_numbers_are_predicted_within_their_range(data, tmp_path):
+    columns = "index | sentence1 | sentence2 | score"
+    lines = [f"{10 + number} | {a} | {b} | {number}.5" for number, (a, b) in enumerate(zip(GOOD, BAD))]
+    for name in ("dev", "test"):
+        write_lines(tmp_path / f"STS-B/{name}.tsv", columns, *lines)
+    model_dir = save_untrained(tmp_path / "run", data, find_task("STS-B"))
+    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), task="STS-B", folder=tmp_path / "STS-B"), Workers())
+    assert set(results(model_dir)) == {"pearson", "spearman", "eval_loss", "global_step"}
+    _, *lines = predictions(model_dir)
+    assert [index for index, _ in lines] == ["10", "11", "12", "13"]
+    assert all(0 <= float(number) <= 5 for _, number in lines)
+    task, logits = find_task("STS-B"), np.array([[-1.0], [2.34567], [7.0]])
+    assert describe_predictions(task, list("abc"), logits).splitlines()[1:] == ["a\t0.000", "b\t2.346", "c\t5.000"]
+    own = custom_task("text", None, True)
+    assert describe_predictions(own, ["0"], logits[:1]) == "index\tprediction\n0\t-1\n"
+
+
+def test_export_computes_the_same_logits(data, tmp_path):
+    model_dir = save_untrained(tmp_path / "run", data, find_task("RTE"))
+    about = trained_job(data, model_dir, (), task="RTE")
+    export_glue(about, Workers(), tmp_path / "export", None)
+    exported = load_exported(tmp_path / "export", "classification")
+    assert exported.settings["labels"] == ["entailment", "not_entailment"] and exported.settings["max_seq_length"] == 8
+    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
+    inputs = make_features((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
+    model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
+    [logits] = exported({name: tf.constant(values) for name, values in inputs.items()})
+    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
+    with pytest.raises(UserError, match="already exists"):
+        export_glue(about, Workers(), tmp_path / "export", None)
+
+
+OWN = custom_task("text", "kind", False)
+
+
+def write_own(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text, "kind": kind}) + "\n" for text, kind in rows))
+    return path
+
+
+def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
+    rows = [(text, kind) for kind, texts in (("bad order", BAD), ("fine", GOOD), ("odd", GOOD[:1])) for text in texts]
+    write_own(tmp_path / "own/train.jsonl", *rows)
+    once = settings(num_train_epochs=1.0)
+    run_dir = tmp_path / "run"
+    assert run_glue(job(data, run_dir, (TRAIN,), task=OWN, folder=tmp_path / "own", training=once), Workers())
+    assert json.loads((run_dir / "task.json").read_text())["labels"] == ["bad order", "fine", "odd"]
+    files = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))}}
+    own = custom_task("text", None, False)
+    assert run_glue(trained_job(data, run_dir, (), task=own, files=files), Workers())
+    header, *lines = predictions(run_dir)
+    assert header == ["index", "prediction", "bad order", "fine", "odd"]
+    for line in lines:
+        values = [float(value) for value in line[2:]]
+        assert header[2 + int(np.argmax(values))] == line[1] and math.isclose(sum(values), 1, abs_tol=1e-5)
+    files = {PREDICT: {"": write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))}}
+    with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
+        run_glue(trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files), Workers())
+    files = {EVAL: {"": write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))}}
+    with pytest.raises(
+        UserError, match=r"dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
+    ):
+        run_glue(trained_job(data, run_dir, (), task=OWN, files=files), Workers())
+    with pytest.raises(UserError, match=r"was fine-tuned for custom \(bad order, fine, odd\), not for CoLA \(0, 1\)"):
+        run_glue(trained_job(data, run_dir, (EVAL,)), Workers())
+    model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
+    with pytest.raises(UserError, match="task.json does not exist, so the model's labels are not known"):
+        run_glue(trained_job(data, model_dir, (), task=OWN, files=files), Workers())
+
+
+@pytest.mark.parametrize("labels", [3, [1, 2], {"0": "fine"}])
+def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
+    (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
+    weights = Weights("", {"output_weights": [2, 8]}, None, tmp_path, None, tmp_path / "bert_config.json", None, None)
+    with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
+        as_trained(find_task("CoLA"), weights)
+
+
+def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
+    """From MNLI's three classes to RTE's two."""
+    source = save_untrained(tmp_path / "mnli", data, find_task("MNLI"), seed=9)
+    write_lines(
+        tmp_path / "RTE/train.tsv",
+        "sentence1 | sentence2 | label",
+        *["a | b | entailment", "b | a | not_entailment"] * 8,
+    )
+    once = settings(num_train_epochs=0.25, learning_rate=1e-9)
+    start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
+    assert run_glue(dataclasses.replace(start, init_checkpoint=str(source)), Workers())
+    assert "in the checkpoint, not used: output_bias" in capsys.readouterr().out
+    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.model_dir))
+    name = "bert/pooler/dense/kernel"
+    np.testing.assert_allclose(new.get_tensor(name), old.get_tensor(name), atol=1e-6)
+
+
+def newest(model_dir):
+    return max((model_dir / "checkpoints").glob("ckpt-*")) / PREFIX
+
+
+def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):
+    folder = write_cola(tmp_path / "CoLA")
+    write_lines(folder / "dev.tsv", "x01 |  1 |  | the cat sat", "x01 | 1 |  | a dog", "x01 | 3 |  | a cat")
+    with pytest.raises(UserError, match="dev.tsv, line 3: the label is '3'"):
+        run_glue(job(data, tmp_path / "run", folder=folder), Workers())
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_what_does_not_fit_is_refused(finished, data, tmp_path):
+    with pytest.raises(UserError, match="max_seq_length: 8 there, 9 now"):
+        run_glue(job(data, finished, max_seq_length=9), Workers())
+    with pytest.raises(UserError, match="max_seq_length=2: must be at least 3"):
+        job(data, tmp_path, max_seq_length=2)
+    with pytest.raises(UserError, match="max_bad_records=-1"):
+        job(data, tmp_path, max_bad_records=-1)
+    with pytest.raises(UserError, match="holds no checkpoint to predict with"):
+        run_glue(job(data, tmp_path / "empty", (PREDICT,)), Workers())
+
+
+def test_losses():
+    logits, labels = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32), np.array([1, 1], np.int32)
+    expected = np.mean([np.log(1 + np.exp(-1.0)), np.log(1 + np.exp(3.0))])
+    assert mean_loss(logits, labels) == pytest.approx(expected)
+    assert mean_loss(np.array([[1.0], [2.0]]), np.array([0.0, 4.0], np.float32)) == 2.5
+    assert mean_loss(np.array([[1000.0, 0.0]]), np.array([1], np.int32)) == pytest.approx(1000.0)
+
+
+# --- As a program --------------------------------------------------------------------------------
+
+
+def program(*flags, **values):
+    typed = [*flags, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
+    return processes.run([sys.executable, str(ROOT / "run_classifier.py"), *typed])
+
+
+MISTAKES = [
+    (dict(task_name="MRCP"), "--task_name=MRCP: must be one of CoLA, .* did you mean MRPC?"),
+    (dict(task_name=None), "--task_name is required"),
+    (dict(model_dir=None), "--model_dir is required"),
+    (dict(data_dir=None), "--data_dir, or --train_file, is required"),
+    (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
+    (dict(label_column="x"), "--label_column belongs to --task_name=custom; the columns of CoLA are known"),
+    (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
+    (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one column"),
+    (dict(mode="predit"), "flag --mode=predit: value should be one of"),
+]
+
+
+@pytest.mark.parametrize("changes, message", MISTAKES)
+def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
+    done = program(**{**dict(task_name="CoLA", data_dir=data / "CoLA", model_dir=tmp_path), **changes})
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert re.match(f"error: {message}", done.stderr)
+
+
+@pytest.mark.slow
+def test_the_program_learns_sentences_by_heart(data, tmp_path):
+    """A larger model learns which of the eight sentences are in order."""
+    write_model(tmp_path / "model", hidden_size=64, dropout=0.0)
+    done = program(
+        task_name="cola",
+        data_dir=data / "CoLA",
+        model_dir=tmp_path / "run",
+        bert_config_file=tmp_path / "model/bert_config.json",
+        vocab_file=tmp_path / "model/vocab.txt",
+        max_seq_length=8,
+        learning_rate=2e-3,
+        train_batch_size=8,
+        num_train_epochs=60,
+        display_loss_steps=30,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert results(tmp_path / "run")["matthews_correlation"] == 1.0

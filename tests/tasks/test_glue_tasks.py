@@ -1,0 +1,49 @@
+"""The registry: names, files, columns of one's own."""
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.glue.metrics import METRICS
+from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TASKS, TRAIN, custom_task, find_files, find_task
+from tests.glue_data import write_lines
+
+
+def test_names_in_any_case_and_the_nearest_for_others():
+    assert [find_task(name).name for name in ("cola", "MRPC", "Sst-2", "stsb", "mnli")] == [
+        "CoLA", "MRPC", "SST-2", "STS-B", "MNLI"
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?"):
+        find_task("MRCP")
+    with pytest.raises(UserError, match="WNLI, custom$"):
+        find_task("xyz")
+    for task in TASKS:
+        assert set(task.metrics) <= set(METRICS) and task.num_classes == (len(task.labels) or 1)
+
+
+def test_files_of_a_folder_or_as_given(tmp_path):
+    mrpc, mnli, cola = map(find_task, ("MRPC", "MNLI", "CoLA"))
+    raw = write_lines(tmp_path / "msr_paraphrase_train.txt", "x")
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {"": raw}
+    processed = write_lines(tmp_path / "train.tsv", "x")
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {"": processed}
+    assert find_files(cola, TRAIN, None, str(raw)) == {"": raw}
+    parts = {part: write_lines(tmp_path / f"dev_{part}.tsv", "x") for part in ("matched", "mismatched")}
+    assert find_files(mnli, EVAL, str(tmp_path), None) == parts
+    with pytest.raises(UserError, match="has no test_matched.tsv; name a file with --predict_file, .* --dataset MNLI"):
+        find_files(mnli, PREDICT, str(tmp_path), None)
+    with pytest.raises(UserError, match="--data_dir, or --eval_file, is required"):
+        find_files(cola, EVAL, None, None)
+    with pytest.raises(UserError, match="absent.tsv does not exist; name a file with --train_file"):
+        find_files(cola, TRAIN, None, str(tmp_path / "absent.tsv"))
+    with pytest.raises(UserError, match="is not a file"):
+        find_files(cola, TRAIN, None, str(tmp_path))
+    with pytest.raises(UserError, match="has no train.tsv or train.csv or train.jsonl; name a file .*another folder$"):
+        find_files(custom_task("a", "b", False), TRAIN, str(tmp_path / "sub"), None)
+
+
+@pytest.mark.parametrize(
+    "columns, label", [(None, "c"), ("", "c"), ("a,", "c"), ("a,b,d", "c"), ("a,a", "c"), ("a,c", "c")]
+)
+def test_columns_of_ones_own_must_be_named(columns, label):
+    with pytest.raises(UserError, match="needs the name of one column, or of two"):
+        custom_task(columns, label, False)

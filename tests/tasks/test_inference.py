@@ -1,0 +1,180 @@
+"""Predicting over rows: fixed shapes, fill rows, shares of ranks."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.tasks.job import find_trained_weights, load_trained_weights
+from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
+from bert_tf.tasks.squad.run import SPAN_HEAD
+from tests.squad_data import write_squad
+
+
+class OneOf(Workers):
+    """One of several ranks; notes what it would send."""
+
+    def __init__(self, rank, size, sent):
+        self.rank, self.size, self._sent = rank, size, sent
+
+    def gather(self, vector):
+        self._sent.append(vector)
+        return np.zeros([self.size, len(vector)], vector.dtype)
+
+
+MAX_LENGTH = 96
+NUM_TOKENS = np.random.default_rng(0).integers(3, MAX_LENGTH + 1, 500)
+
+
+def rows_of(num_rows, rows_per_compilation=8):
+    """Row r holds the ids r+1 and then padding."""
+
+    def batch(numbers):
+        is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[numbers, None]
+        ids = np.where(is_token, numbers[:, None] + 1, 0).astype(np.int32)
+        return {"input_ids": ids, "input_mask": is_token.astype(np.int32), "segment_ids": ids, "start_positions": ids}
+
+    return Rows(batch, NUM_TOKENS[:num_rows], MAX_LENGTH, rows_per_compilation)
+
+
+class Echo:
+    """Computes what tells which rows it saw, and notes the shapes."""
+
+    def __init__(self):
+        self.shapes = []
+
+    def __call__(self, features):
+        assert set(features) == {"input_ids", "input_mask", "segment_ids"}
+        self.shapes.append(tuple(features["input_ids"].shape))
+        ids = tf.cast(features["input_ids"], tf.float32)
+        return 2 * ids, 3 * ids
+
+
+@pytest.mark.parametrize("num_rows, batch_size", [(500, 7), (6, 3), (2, 8), (1, 1)])
+def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
+    compute = Echo()
+    predicted = predict_rows(compute, rows_of(num_rows), batch_size, Workers(), by_position=True)
+    for output, factor in zip(predicted.outputs, (2, 3)):
+        is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:num_rows, None]
+        expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
+        np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
+        assert (output[is_token] != NO_LOGIT).all()
+    lengths = [length for length, _ in make_batches(rows_of(num_rows), batch_size)]
+    assert set(compute.shapes) == {(batch_size, length) for length in lengths}
+    assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
+
+
+def test_outputs_that_have_no_positions_and_models_of_one_length():
+    compute = Echo()
+    (pooled,) = predict_rows(
+        lambda features: [compute(features)[0][:, 0]], rows_of(20), 4, Workers(), by_position=False
+    ).outputs
+    np.testing.assert_array_equal(pooled, 2.0 * (np.arange(20) + 1))
+    compute = Echo()
+    predict_rows(compute, rows_of(20, None), 4, Workers(), by_position=True)
+    assert set(compute.shapes) == {(4, MAX_LENGTH)}
+
+
+@pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
+def test_ranks_together_compute_every_row(num_rows, batch_size, size):
+    sent = [[] for _ in range(size)]
+    for rank in range(size):
+        first_ids = lambda features: [tf.cast(features["input_ids"][:, 0], tf.float32)]  # noqa: E731
+        predict_rows(first_ids, rows_of(num_rows), batch_size, OneOf(rank, size, sent[rank]), by_position=False)
+    for vectors in zip(*sent):
+        assert len({len(vector) for vector in vectors}) == 1  # all ranks alike, or gathering would hang
+    everyone = {row for vectors in sent for vector in vectors for row in vector}
+    assert everyone == set(range(1, num_rows + 1))
+
+
+def test_lengths_save_positions_and_are_few():
+    def lengths(num_tokens, rows_per_compilation, max_length=384, global_batch_size=8):
+        rows = Rows(None, np.array(num_tokens), max_length, rows_per_compilation)
+        return [length for length, _ in make_batches(rows, global_batch_size)]
+
+    assert lengths([30] * 900 + [380] * 100, 256) == [32, 384]
+    assert lengths([30] * 90 + [380] * 10, 256) == [384]  # not worth a compilation
+    assert lengths([30] * 7 + [380], 0) == [384]  # not worth another batch
+    assert lengths([30] * 5, 256) == [32]
+    assert lengths([47] * 5, 256, max_length=47) == [47]  # never more than the greatest length
+    assert lengths([30] * 900 + [380] * 100, None) == [384]
+    many = lengths(np.random.default_rng(0).integers(1, 385, 20000), 256)
+    assert many == sorted(many) and many[-1] == 384 and 3 < len(many) < 8
+
+
+def test_only_the_batch_of_the_shortest_rows_is_filled():
+    (_, filled), *others = make_batches(rows_of(499, 0), 8)
+    assert filled[0, :6].tolist() == [int(np.argmin(NUM_TOKENS[:499]))] * 6
+    numbers = np.concatenate([batches.ravel() for _, batches in [(0, filled), *others]])[5:]
+    np.testing.assert_array_equal(np.sort(numbers), np.arange(499))
+    for length, batches in [(0, filled), *others][1:]:
+        assert (NUM_TOKENS[batches[:, -1]] > length - 16).all()  # with compilations for nothing, no padding to speak of
+
+
+def test_speed_is_shown_in_words_that_scripts_know():
+    predicted = Predicted((), [0.01 * number for number in range(1, 101)], 6)
+    assert predicted.describe_speed() == [
+        "Latency Confidence Level 50 (ms) = 510.00",
+        "Latency Confidence Level 90 (ms) = 910.00",
+        "Latency Confidence Level 95 (ms) = 960.00",
+        "Latency Confidence Level 99 (ms) = 1000.00",
+        "Latency Confidence Level 100 (ms) = 1000.00",
+        "Latency Average (ms) = 505.00",
+        "Throughput Average (sequences/sec) = 11.88",
+    ]
+    assert Predicted((), [], 6).describe_speed() == [] and Predicted((), [], 6).speed() == {}
+
+
+def test_a_model_answers_alike_in_rows_of_any_length():
+    config = BertConfig(
+        vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    model = SpanModel(config, seed=1)
+    assert len(make_batches(rows_of(300), 8)) > 2
+    by_length, whole = (
+        predict_rows(compile_model(model), rows_of(300, cost), 8, Workers(), by_position=True) for cost in (8, None)
+    )
+    is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:300, None]
+    for mine, theirs in zip(by_length.outputs, whole.outputs):
+        np.testing.assert_allclose(mine[is_token], theirs[is_token], atol=1e-5)
+
+
+def save(folder, model, config):
+    (folder / "checkpoints").parent.mkdir(exist_ok=True)
+    checkpoints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=config.vocab_size, companions={})
+    return checkpoints.save(5, model.variables, {})
+
+
+def test_which_weights_predict(tmp_path):
+    config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
+    fine_tuned = save(tmp_path / "tuned", SpanModel(config, seed=1), config)
+    save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
+    empty = tmp_path / "empty"
+    # What was fine-tuned is used; what was only pre-trained is where a run started from.
+    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).folder == fine_tuned
+    with pytest.raises(UserError, match="has no question answering head"):
+        find_trained_weights(empty, str(tmp_path / "pretrained"), SPAN_HEAD)
+    with pytest.raises(UserError, match="holds no checkpoint to predict with"):
+        find_trained_weights(empty, None, SPAN_HEAD)
+
+
+def test_weights_must_be_complete(tmp_path):
+    config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
+    trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
+    path = save(tmp_path / "tuned", trained, config)
+    assert load_trained_weights(find_weights(path), model, SPAN_HEAD) == 5
+    for mine, theirs in zip(model.variables, trained.variables):
+        np.testing.assert_array_equal(mine, theirs)
+    path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
+    with pytest.raises(UserError, match="lacks cls/squad/output_"):
+        load_trained_weights(find_weights(path), model, SPAN_HEAD)
+    assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

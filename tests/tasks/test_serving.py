@@ -1,0 +1,206 @@
+"""A trained model in use: exported and predicting from its folder alone, and answering at a prompt."""
+
+import io
+import json
+import re
+import shutil
+import sys
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.interchange.saved_model import load_exported, triton_config
+from bert_tf.model.heads import SpanModel
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.tasks.squad.decode import DecodeSettings
+from bert_tf.tasks.squad.features import FeatureSettings
+from bert_tf.tasks.squad.run import SquadJob, run_squad
+from bert_tf.tasks.squad.serving import converse, export_squad, predict_with_export
+from tests.squad_data import GOLDEN, write_squad
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with questions, and a run folder (random weights answer just as well)."""
+    folder = write_squad(tmp_path_factory.mktemp("trained"), hidden_size=32)
+    config = BertConfig.from_json_file(folder / "bert_config.json")
+    companions = {name: (folder / name).read_text() for name in ("bert_config.json", "vocab.txt")}
+    checkpoints = CheckpointFolder(
+        folder / "run" / "checkpoints", keep=1, vocab_size=config.vocab_size, companions=companions
+    )
+    checkpoints.save(7, SpanModel(config, seed=3).variables, {})
+    return folder
+
+
+def job(folder, model_dir, **changes):
+    return SquadJob(
+        **{
+            **dict(
+                model_dir=model_dir,
+                train_file=None,
+                predict_file=str(folder / "squad.json"),
+                init_checkpoint=str(folder / "run"),
+                bert_config_file=None,
+                vocab_file=None,
+                do_lower_case=None,
+                strip_accents=None,
+                training=FinetuningConfig(1e-3, 4, 1, 1, num_train_epochs=1.0),
+                features=FeatureSettings(**GOLDEN["settings"]),
+                decoding=DecodeSettings(n_best_size=5, version_2_with_negative=True),
+                predict_batch_size=8,
+                wants_scores=None,
+                dllog_path=None,
+                continue_with_changes=False,
+                allow_missing_weights=False,
+            ),
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def predicted(trained, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("predicted")
+    assert run_squad(job(trained, model_dir), Workers())
+    return model_dir
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "bert"
+    export_squad(job(trained, folder.parent / "run"), Workers(), folder, batch_size=None)
+    return folder
+
+
+def answers(model_dir):
+    read = {name: json.loads((model_dir / f"{name}.json").read_text()) for name in ("predictions", "null_odds")}
+    scores = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
+    return read["predictions"], read["null_odds"], float(scores["f1"])
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size, caplog, capsys):
+    folder = exported
+    if batch_size:
+        folder = tmp_path / "fixed"
+        with caplog.at_level("INFO", "absl"):  # as in the programs
+            export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+        assert not caplog.text
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(folder, moved)
+    # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
+    other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
+    capsys.readouterr()
+    predict_with_export(other, Workers(), moved)
+    assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
+    (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
+    assert texts == expected_texts and f1 == expected_f1
+    assert odds == pytest.approx(expected_odds, abs=1e-5)
+
+
+def test_signature_and_settings_say_what_a_server_needs(exported):
+    model = load_exported(exported, "squad")
+    inputs = model.signature.structured_input_signature[1]
+    assert {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in inputs.items()} == {
+        name: ([None, 48], "int32") for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    outputs = model.signature.structured_outputs
+    assert {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in outputs.items()} == {
+        name: ([None, 48], "float32") for name in ("start_logits", "end_logits")
+    }
+    assert model.settings["doc_stride"] == 12 and model.settings["do_lower_case"] is True
+    assert model.settings["updates_applied"] == 7
+    assert BertConfig.from_json_file(exported / "bert_config.json").vocab_size == len(GOLDEN["vocab"])
+
+
+def test_triton_config_has_its_fields(exported):
+    """Fields and types as in ModelConfig of Triton's model_config.proto."""
+    text = (exported / "config.pbtxt").read_text()
+    assert text == triton_config(None, 48, {"start_logits": [None, 48], "end_logits": [None, 48]})
+    assert 'platform: "tensorflow_savedmodel"' in text and "max_batch_size: 64" in text
+    tensors = re.findall(r'^(input|output) { name: "(\w+)" data_type: (TYPE_\w+) dims: \[([\d, ]+)\] }$', text, re.M)
+    assert tensors == [
+        *(("input", name, "TYPE_INT32", "48") for name in ("input_ids", "input_mask", "segment_ids")),
+        *(("output", name, "TYPE_FP32", "48") for name in ("start_logits", "end_logits")),
+    ]
+    fixed = triton_config(5, 48, {"logits": [5, 3]})
+    assert "max_batch_size: 0" in fixed and "dynamic_batching" not in fixed
+    assert 'output { name: "logits" data_type: TYPE_FP32 dims: [5, 3] }' in fixed
+
+
+def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
+    def refused(message, call, *arguments):
+        with pytest.raises(UserError, match=message):
+            call(job(trained, tmp_path / "run"), Workers(), *arguments)
+
+    before = sorted(exported.rglob("*"))
+    refused("already exists; name another folder", export_squad, exported, None)
+    assert sorted(exported.rglob("*")) == before
+    refused("is no folder with an exported model", predict_with_export, tmp_path / "absent")
+    refused("settings.json cannot be read .*export_only", predict_with_export, trained)
+    other = tmp_path / "other"
+    shutil.copytree(exported, other)
+    (other / "settings.json").write_text(json.dumps({"task": "glue"}))
+    refused("holds a model for 'glue', not for 'squad'", predict_with_export, other)
+    whole = json.loads((exported / "settings.json").read_text())
+    bad = dict(max_query_length="16", n_best_size=1.5, do_lower_case=None, null_score_diff_threshold="0")
+    for name, value in bad.items():
+        (other / "settings.json").write_text(json.dumps({**whole, name: value}))
+        refused(f"settings.json lacks {name}, or has no such value", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps({**whole, "max_query_length": -1}))
+    refused("settings.json: max_query_length=-1: must be at least 1; export", predict_with_export, other)
+    for value in (["start_logits"], ["a", "b"], 3):
+        (other / "settings.json").write_text(json.dumps({**whole, "outputs": value}))
+        refused("settings.json: outputs is .*, the model has", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps({**whole, "max_seq_length": 10**30}))
+    refused("settings.json: max_seq_length is 1000.*, the model has", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps(whole))
+    vocabulary = (other / "vocab.txt").read_text(encoding="utf-8")
+    (other / "vocab.txt").write_text(vocabulary + "more\n", encoding="utf-8")
+    refused("vocab.txt has 101 pieces, but the model's configuration says vocab_size=100", predict_with_export, other)
+    (other / "vocab.txt").unlink()
+    refused("vocab.txt does not exist; export the model again", predict_with_export, other)
+    (other / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    data = other / "1/model.savedmodel/variables/variables.data-00000-of-00001"
+    content = data.read_bytes()
+    data.write_bytes(b"")
+    refused("model.savedmodel cannot be read", predict_with_export, other)
+    data.write_bytes(content)
+    (other / "1/model.savedmodel/saved_model.pb").write_bytes(b"rubbish")
+    refused("model.savedmodel cannot be read", predict_with_export, other)
+
+
+def ask(monkeypatch, capsys, typed, *arguments):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    converse(*arguments)
+    return capsys.readouterr().out
+
+
+def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):
+    paragraph = GOLDEN["squad"]["data"][0]["paragraphs"][0]
+    questions = [question["question"] for question in paragraph["qas"]]
+    (tmp_path / "text.txt").write_text(paragraph["context"], encoding="utf-8")
+    nbest = json.loads((predicted / "nbest_predictions.json").read_text())
+    chat = job(trained, tmp_path / "run", predict_file=None)
+    out = ask(monkeypatch, capsys, "\n".join(questions[:2]), chat, Workers(), str(tmp_path / "text.txt"))
+    for question in paragraph["qas"][:2]:
+        for entry in nbest[question["id"]][:4]:
+            assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}\n" in out
+    assert out.count("null odds") == 2
+    # The text can be typed first; an empty line ends.
+    typed = "Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read"
+    out = ask(monkeypatch, capsys, typed, chat, Workers(), None)
+    assert out.count("null odds") == 1
+    with pytest.raises(UserError, match="^what was typed: the text is empty"):
+        ask(monkeypatch, capsys, "", chat, Workers(), None)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
+    with pytest.raises(UserError, match="^what was typed is not UTF-8"):
+        converse(chat, Workers(), None)
+    (tmp_path / "text.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="is not UTF-8"):
+        ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))
+    (tmp_path / "text.txt").write_bytes(b"\n")
+    with pytest.raises(UserError, match="^--context_file=.*text.txt: the text is empty"):
+        ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))

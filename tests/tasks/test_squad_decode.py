@@ -1,0 +1,250 @@
+"""From logits to text: against an independent implementation and by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.decode import DecodeSettings, decode
+from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
+from bert_tf.tasks.squad.features import FeatureSettings, make_features
+from bert_tf.tasks.squad.metrics import score_version_2
+from bert_tf.text.wordpiece import FullTokenizer
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """(examples, features, tokenizer) of the golden file."""
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
+    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
+    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True)
+    examples = read_examples(tmp_path / "squad.json", version_2_with_negative=True)
+    return (
+        examples,
+        make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False),
+        tokenizer,
+    )
+
+
+def golden_logits(features):
+    """The numbers the golden file was made with: any that spread, and hold in float32."""
+    i = np.arange(features.num_windows)[:, None]
+    j = np.arange(features.input_ids.shape[1])
+    start = (i * 7919 + j * 104729 + 17) % 997 / 100
+    end = (i * 6101 + j * 15485863 + 5) % 991 / 100
+    return start.astype(np.float32), end.astype(np.float32)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_answers_agree_with_hugging_face(golden, version_2):
+    examples, features, tokenizer = golden
+    settings = DecodeSettings(**GOLDEN["decode_settings"], version_2_with_negative=version_2)
+    decoded = decode(examples, features, *golden_logits(features), settings)
+    expected = GOLDEN["version_2" if version_2 else "version_1"]
+    assert decoded.predictions == expected["predictions"]
+    assert decoded.null_odds == pytest.approx(expected.get("null_odds", {}))
+    assert list(decoded.nbest) == list(expected["nbest"])
+    for question_id, entries in expected["nbest"].items():
+        assert len(decoded.nbest[question_id]) == len(entries)
+        for found, entry in zip(decoded.nbest[question_id], entries):
+            assert found == pytest.approx(entry, abs=1e-8)  # the file holds 9 places
+
+
+def logits_for(features, window, start, end):
+    """Logits [F, S] that clearly prefer one span."""
+    start_logits = np.full(features.input_ids.shape, -10.0, np.float32)
+    end_logits = start_logits.copy()
+    start_logits[window, start], end_logits[window, end] = 5.0, 5.0
+    return start_logits, end_logits
+
+
+def test_the_trained_spans_give_back_the_marked_answers(golden):
+    examples, features, tokenizer = golden
+    training = make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=True)
+    for row in np.flatnonzero(training.start_positions):
+        start, end = int(training.start_positions[row]), int(training.end_positions[row])
+        if not features.is_max_context[row, start]:
+            continue
+        example = examples[training.example_index[row]]
+        decoded = decode(
+            examples, features, *logits_for(features, row, start, end), DecodeSettings(max_answer_length=30)
+        )
+        answer = decoded.predictions[example.question_id]
+        assert answer.split() == example.answers[0].text.split() and answer in example.paragraph.context
+
+
+def one_row(golden, context="her brother's workshop moved"):
+    examples = [Example("q", "who ?", Paragraph(context), None)]
+    return examples, make_features(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
+
+
+def test_spans_that_cannot_be_answers_are_left_out(golden):
+    examples, features, tokenizer = one_row(golden)
+    first = int(features.num_query_tokens[0])
+    settings = DecodeSettings(max_answer_length=2)
+
+    def answer(start, end):
+        decoded = decode(examples, features, *logits_for(features, 0, start, end), settings)
+        return decoded.nbest["q"][0]
+
+    assert answer(first, first + 1)["text"] == "her brother"
+    too_long, backwards, question = answer(first, first + 2), answer(first + 2, first), answer(1, 1)
+    # The preferred pair scores 10; whatever else was found can have at most one of its ends.
+    for entry in (too_long, backwards, question):
+        assert entry["start_logit"] + entry["end_logit"] < 0
+
+
+def test_a_span_may_begin_inside_a_word(golden):
+    examples, features, tokenizer = one_row(golden, context="made in (1851)")
+    place = tokenizer.convert_ids_to_tokens(features.input_ids[0].tolist()).index("##51")
+    decoded = decode(examples, features, *logits_for(features, 0, place, place), DecodeSettings())
+    assert decoded.predictions == {"q": "51"}
+
+
+def test_a_list_of_one_and_a_text_found_twice(golden):
+    examples, features, tokenizer = one_row(golden, context="brother moved brother")
+    first = int(features.num_query_tokens[0])
+    start_logits, end_logits = logits_for(features, 0, first, first)
+    start_logits[0, first + 2] = end_logits[0, first + 2] = 4.0
+    decoded = decode(examples, features, start_logits, end_logits, DecodeSettings(n_best_size=1))
+    assert [entry["text"] for entry in decoded.nbest["q"]] == ["brother"]
+    decoded = decode(examples, features, start_logits, end_logits, DecodeSettings())
+    texts = [entry["text"] for entry in decoded.nbest["q"]]
+    assert texts[:2] == ["brother", "brother moved brother"] and texts.count("brother") == 1
+
+
+def test_only_the_window_with_most_context_may_answer(golden):
+    examples, features, tokenizer = golden
+    row, start = next(
+        (row, column)
+        for row, column in np.argwhere(features.token_ends > 0)
+        if not features.is_max_context[row, column]
+    )
+    example = examples[features.example_index[row]]
+    decoded = decode(examples, features, *logits_for(features, row, start, start), DecodeSettings())
+    assert all(entry["start_logit"] < 0 for entry in decoded.nbest[example.question_id])
+
+
+def test_no_span_at_all_is_answered_like_google_does(golden):
+    examples, features, tokenizer = one_row(golden, context="\u200b")
+    logits = np.zeros(features.input_ids.shape, np.float32)
+    assert decode(examples, features, logits, logits, DecodeSettings()).predictions == {"q": "empty"}
+    decoded = decode(examples, features, logits + 1, logits, DecodeSettings(version_2_with_negative=True))
+    assert (decoded.predictions, decoded.null_odds) == ({"q": ""}, {"q": 1.0})
+
+
+@pytest.mark.parametrize("threshold, answer", [(3.0, "her"), (2.5, "her"), (2.4, "")])
+def test_no_answer_wins_over_the_threshold_only(golden, threshold, answer):
+    examples, features, tokenizer = one_row(golden)
+    first = int(features.num_query_tokens[0])
+    start_logits, end_logits = logits_for(features, 0, first, first)  # score 10
+    start_logits[0, 0], end_logits[0, 0] = 8.0, 4.5  # 2.5 more
+    settings = DecodeSettings(version_2_with_negative=True, null_score_diff_threshold=threshold)
+    decoded = decode(examples, features, start_logits, end_logits, settings)
+    assert decoded.null_odds == {"q": 2.5}
+    assert decoded.predictions == {"q": answer}
+    assert decoded.nbest["q"][0]["text"] == ""
+
+
+def test_the_weakest_window_decides_about_no_answer(golden):
+    examples, features, tokenizer = golden
+    rows = np.flatnonzero(features.example_index == 0)
+    start_logits = np.zeros(features.input_ids.shape, np.float32)
+    end_logits = start_logits.copy()
+    start_logits[:, 0] = 7.0
+    start_logits[rows[2], 0] = 3.0
+    decoded = decode(examples, features, start_logits, end_logits, DecodeSettings(version_2_with_negative=True))
+    assert decoded.null_odds[examples[0].question_id] == 3.0
+    assert decoded.null_odds[examples[1].question_id] == 7.0
+
+
+def test_probabilities_are_a_softmax_over_the_list(golden):
+    examples, features, tokenizer = golden
+    decoded = decode(examples, features, *golden_logits(features), DecodeSettings(n_best_size=4))
+    for entries in decoded.nbest.values():
+        assert len(entries) <= 4 and len({entry["text"] for entry in entries}) == len(entries)
+        scores = [entry["start_logit"] + entry["end_logit"] for entry in entries]
+        assert scores == sorted(scores, reverse=True)
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+        np.testing.assert_allclose(
+            np.log([entry["probability"] for entry in entries]) - np.log(entries[0]["probability"]),
+            np.array(scores) - scores[0],
+            atol=1e-9,
+        )
+
+
+CHINESE = "北京是中国的首都。北京大学位于北京海\u200b淀区，成立于1898年。"
+
+
+def test_an_answer_is_the_text_of_its_tokens_and_nothing_else(tmp_path):
+    """In text without spaces; finding the text again gave whole sentences."""
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *dict.fromkeys("北京是中国的首都大学位于海淀区成立"),
+        "1898",
+    ]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    examples = [Example("q", "哪里", Paragraph(CHINESE), None)]
+    features = make_features(examples, tokenizer, FeatureSettings(64, 16, 8), is_training=False)
+    first, num = int(features.num_query_tokens[0]), int(features.num_tokens[0])
+    for start in range(first, num - 1):
+        for end in range(start, min(start + 4, num - 1)):
+            decoded = decode(examples, features, *logits_for(features, 0, start, end), DecodeSettings())
+            begin, stop = features.token_starts[0, start], features.token_ends[0, end]
+            assert decoded.predictions["q"] == CHINESE[begin:stop]
+            assert 0 < len(CHINESE[begin:stop].replace("\u200b", "").replace("1898", "1")) <= 4
+
+
+@pytest.mark.parametrize(
+    "context, span_text, answer",
+    [
+        ("Her Brother's workshop", "her brother", "Her Brother"),
+        ("in (1851) made", "1851", "1851"),
+        ("bröther s", "brother", "bröther"),
+        ("bro\u0308ther s", "brother", "bro\u0308ther"),
+        ("her  brother\nmoved", "her brother moved", "her  brother\nmoved"),
+        ("her ☃-brother", "brother", "brother"),
+    ],
+)
+def test_answers_keep_their_capitals_accents_and_white_space(golden, context, span_text, answer):
+    examples, features, tokenizer = one_row(golden, context)
+    ids, wanted = features.input_ids[0].tolist(), tokenizer.tokenize_to_ids(span_text)
+    start = next(place for place in range(len(ids)) if ids[place : place + len(wanted)] == wanted)
+    logits = logits_for(features, 0, start, start + len(wanted) - 1)
+    assert decode(examples, features, *logits, DecodeSettings()).predictions == {"q": answer}
+
+
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_settings_are_checked(name):
+    with pytest.raises(UserError, match=f"{name}=0"):
+        DecodeSettings(**{name: 0})
+
+
+@pytest.mark.skipif("BERT_TF_REAL_DATA" not in os.environ, reason="needs real SQuAD articles")
+def test_marked_answers_of_real_articles_survive_the_way_there_and_back():
+    """532 questions of SQuAD 2.0's development set; Hugging Face cuts them into as many windows."""
+    folder = Path(os.environ["BERT_TF_REAL_DATA"])
+    examples = read_examples(folder / "squad-v2.0-two-articles.json", version_2_with_negative=True)
+    tokenizer = FullTokenizer(str(folder / "uncased_vocab.txt"), do_lower_case=True)
+    training = make_features(examples, tokenizer, FeatureSettings(), is_training=True)
+    features = make_features(examples, tokenizer, FeatureSettings(), is_training=False)
+    assert training.num_windows == features.num_windows == 539
+    rows = np.arange(features.num_windows)
+    start_logits = np.zeros(features.input_ids.shape, np.float32)
+    end_logits = start_logits.copy()
+    start_logits[rows, training.start_positions] = end_logits[rows, training.end_positions] = 9.0
+    decoded = decode(examples, features, start_logits, end_logits, DecodeSettings(version_2_with_negative=True))
+    scores = score_version_2(examples, decoded.predictions, decoded.null_odds)
+    assert (scores["exact_match"], scores["f1"], scores["total"]) == (100.0, 100.0, 532)

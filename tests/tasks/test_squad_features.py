@@ -1,0 +1,209 @@
+"""Windows over contexts: against an independent implementation, by hand, and by brute force."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
+from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_features, window_spans
+from bert_tf.text.wordpiece import FullTokenizer
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """(examples, tokenizer) of the golden file."""
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
+    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
+    return (
+        read_examples(tmp_path / "squad.json", version_2_with_negative=True),
+        FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True),
+    )
+
+
+def test_features_agree_with_hugging_face(golden):
+    examples, tokenizer = golden
+    settings = FeatureSettings(**GOLDEN["settings"])
+    features = make_features(examples, tokenizer, settings, is_training=False)
+    training = make_features(examples, tokenizer, settings, is_training=True)
+    batch = features.batch(np.arange(features.num_windows))
+    assert features.num_windows == training.num_windows == len(GOLDEN["features"])
+    for row, expected in enumerate(GOLDEN["features"]):
+        tokens = expected["tokens"].split()
+        ids = tokenizer.convert_tokens_to_ids(tokens)
+        assert features.input_ids[row].tolist() == ids + [0] * (settings.max_seq_length - len(ids))
+        assert batch["input_mask"][row].tolist() == [int(token != "[PAD]") for token in tokens] + [0] * (
+            settings.max_seq_length - len(ids)
+        )
+        assert batch["segment_ids"][row].sum() == expected["segment_sum"]
+        assert features.example_index[row] == expected["example_index"]
+        assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
+        is_context = features.token_ends[row] > 0
+        words = examples[features.example_index[row]].paragraph.word_starts
+        word_of = np.searchsorted(words, features.token_starts[row], side="right") - 1
+        assert np.where(is_context, word_of, -1).tolist() == expected["token_to_word"]
+        assert "".join("01"[int(best)] for best in features.is_max_context[row]) == expected["max_context"]
+    np.testing.assert_array_equal(training.input_ids, features.input_ids)
+
+
+def test_segments_of_a_row(golden):
+    examples, tokenizer = golden
+    row = make_features(examples[1:2], tokenizer, FeatureSettings(128, 12, 10), is_training=True).batch(np.array([0]))
+    query = len(tokenizer.tokenize(examples[1].question)) + 2
+    used = int(row["input_mask"].sum())
+    assert row["segment_ids"][0].tolist() == [0] * query + [1] * (used - query) + [0] * (128 - used)
+    assert row["input_mask"][0].tolist() == [1] * used + [0] * (128 - used)
+    assert tokenizer.convert_ids_to_tokens([row["input_ids"][0, i] for i in (0, query - 1, used - 1)]) == [
+        "[CLS]",
+        "[SEP]",
+        "[SEP]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "num_tokens, room, stride, spans",
+    [
+        (10, 10, 4, [(0, 10)]),
+        (11, 10, 4, [(0, 10), (4, 7)]),
+        (20, 10, 4, [(0, 10), (4, 10), (8, 10), (12, 8)]),
+        (20, 8, 100, [(0, 8), (8, 8), (16, 4)]),  # a stride over the window's length loses no token
+        (0, 8, 4, [(0, 0)]),
+    ],
+)
+def test_window_spans(num_tokens, room, stride, spans):
+    assert window_spans(num_tokens, room, stride) == spans
+
+
+@pytest.mark.parametrize(
+    "num_tokens, room, stride", [(30, 10, 4), (50, 16, 3), (7, 10, 4), (33, 8, 8), (450, 320, 128)]
+)  # here the last window is so much shorter that its length decides
+def test_every_token_is_best_in_the_window_that_shows_most_around_it(num_tokens, room, stride):
+    spans = window_spans(num_tokens, room, stride)
+    found = best_windows(spans, num_tokens)
+    for token in range(num_tokens):
+        contexts = [
+            (min(token - start, start + length - 1 - token) + 0.01 * length, -number)
+            for number, (start, length) in enumerate(spans)
+            if start <= token < start + length
+        ]
+        assert found[token] == -max(contexts)[1]
+
+
+def test_a_contract_of_many_pages_takes_little_memory():
+    """Its tokens times its windows would be 155 MB for each question."""
+    spans = window_spans(50_000, 368, 128)
+    tracemalloc.start()
+    found = best_windows(spans, 50_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000 and (np.diff(found) >= 0).all() and found[-1] == len(spans) - 1
+
+
+def example(context, answer, start, tokenized_question="who ?"):
+    return Example("q", tokenized_question, Paragraph(context), (Answer(answer, start),))
+
+
+@pytest.mark.parametrize(
+    "context, answer, start, tokens",
+    [
+        ("in (1851) made", "1851", 4, ["18", "##51"]),  # narrowed to less than the word
+        ("made (1851", "1851", 6, ["18", "##51"]),
+        ("in 1851", "51", 5, ["##51"]),
+        ("in 1851", "85", 4, ["18", "##51"]),  # parts of tokens: the whole tokens
+        ("in brother-brother", "brother", 11, ["brother"]),
+        ("her brother's workshop", "brother", 4, ["brother"]),
+        ("her brother's workshop", "brother's", 4, ["brother", "'", "s"]),
+    ],
+)
+def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start, tokens):
+    tokenizer = golden[1]
+    settings = FeatureSettings(32, 8, 8)
+    features = make_features([example(context, answer, start)], tokenizer, settings, is_training=True)
+    first, last = features.start_positions[0], features.end_positions[0]
+    assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first : last + 1].tolist()) == tokens
+
+
+@pytest.mark.parametrize(
+    "context, answer, start, place",
+    [
+        ("北京是中国的首都。北京大学位于北京海淀区", "北京", 15, 15),
+        ("北京是中国的首都。北京大学位于北京海\u200b淀区", "淀区", 19, 18),
+        ("12-34-12-56 in 1900-1901-1900.", "12", 6, 4),
+        ("12-34-12-56 in 1900-1901-1900.", "1900", 25, 12),
+    ],
+)
+def test_an_answer_that_occurs_twice_in_a_word_is_the_one_at_its_place(tmp_path, context, answer, start, place):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(context), "12", "1900", "who"]
+    (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)), encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    one = example(context, answer, start, "who")
+    features = make_features([one], tokenizer, FeatureSettings(64, 16, 8), is_training=True)
+    assert features.start_positions[0] == 3 + place
+    assert features.end_positions[0] == 3 + place + len(tokenizer.tokenize(answer)) - 1
+
+
+def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
+    tokenizer = golden[1]
+    words = [
+        "in",
+        "the",
+        "clock",
+        "moved",
+        "to",
+        "a",
+        "harbour",
+        "town",
+        "of",
+        "people",
+        "her",
+        "brother",
+        "s",
+        "work",
+        "made",
+        "ships",
+        "first",
+        "design",
+    ]
+    starts = np.cumsum([0] + [len(word) + 1 for word in words])
+    settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
+    for first in range(len(words)):
+        for last in range(first, min(first + 3, len(words))):
+            text = " ".join(words[first : last + 1])
+            made = make_features(
+                [example(" ".join(words), text, int(starts[first]))], tokenizer, settings, is_training=True
+            )
+            for row in range(made.num_windows):
+                in_row = tokenizer.convert_ids_to_tokens(made.input_ids[row].tolist())[4 : made.num_tokens[row] - 1]
+                expected = (0, 0)
+                if words[first] in in_row and words[last] in in_row:
+                    expected = (4 + in_row.index(words[first]), 4 + in_row.index(words[last]))
+                assert (made.start_positions[row], made.end_positions[row]) == expected
+
+
+def test_an_invisible_answer_is_refused_when_training(golden):
+    invisible = example("who \u200b\u200b moved", "\u200b\u200b", 4)
+    with pytest.raises(UserError, match="leaves nothing of the answer"):
+        make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
+    made = make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
+    assert made.token_starts[0][made.token_ends[0] > 0].tolist() == [0, 7]
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ((67, 128, 64), "max_seq_length=67 leaves no room"),
+        ((384, 0, 64), "doc_stride=0"),
+        ((384, 381, 64), "doc_stride=381 is as long as a window of max_seq_length=384"),
+        ((384, 128, 0), "max_query_length=0"),
+    ],
+)
+def test_lengths_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        FeatureSettings(*values)

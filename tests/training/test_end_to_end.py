@@ -1,0 +1,114 @@
+"""From nothing to answers with the programs and launchers that people type, on the sample."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCAB_SIZE = 1500
+
+
+def run(*command, **environment):
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=540,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **environment},
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_sample_from_raw_text_to_scores(tmp_path):
+    data, results = tmp_path / "data", tmp_path / "results"
+
+    def prep(action, *arguments):
+        run(
+            sys.executable,
+            ROOT / "data" / "bertPrep.py",
+            "--action",
+            action,
+            "--dataset",
+            "sample",
+            "--n_processes",
+            2,
+            *arguments,
+            BERT_PREP_WORKING_DIR=str(data),
+        )
+
+    prep("download")
+    prep("text_formatting")
+    prep("sharding", "--n_training_shards", 8, "--n_test_shards", 2, "--fraction_test_set", 0.02)
+    prep("create_vocab", "--vocab_size", VOCAB_SIZE, "--vocab_file", data / "vocab.txt")
+    for length, predictions in ((128, 20), (512, 80)):
+        prep(
+            "create_tfrecord_files",
+            "--max_seq_length",
+            length,
+            "--max_predictions_per_seq",
+            predictions,
+            "--vocab_file",
+            data / "vocab.txt",
+            "--dupe_factor",
+            1,
+        )
+
+    run(
+        "bash",
+        "scripts/run_pretraining_lamb.sh",
+        32,
+        8,
+        8,
+        "1e-2",
+        "5e-3",
+        "fp32",
+        "false",
+        1,
+        3,
+        1,
+        30,
+        10,
+        1,
+        1,
+        "tiny",
+        BERT_PREP_WORKING_DIR=str(data),
+        RESULTS_DIR=str(results / "pretraining"),
+    )
+    phase_1, phase_2 = (results / "pretraining" / name for name in ("phase_1", "phase_2"))
+    records = [json.loads(line) for line in (phase_1 / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["mlm_loss"] for record in records if record["event"] == "train"]
+    assert losses[0] == pytest.approx(math.log(VOCAB_SIZE), rel=0.1) and losses[-1] < losses[0] - 0.3
+    assert "global_step = 27" in (phase_1 / "eval_results.txt").read_text()
+    assert "global_step = 12" in (phase_2 / "eval_results.txt").read_text()
+
+    questions = data / "download" / "sample"
+    output = run(
+        "bash",
+        "scripts/run_squad.sh",
+        16,
+        "3e-4",
+        "fp32",
+        "true",
+        1,
+        128,
+        64,
+        "tiny",
+        "1.1",
+        phase_2,
+        0.2,
+        SQUAD_DIR=str(questions),
+        RESULTS_DIR=str(results / "squad"),
+    )
+    assert '"exact_match"' in output and '"f1"' in output
+    (predictions,) = results.glob("squad/**/predictions.json")
+    asked = json.loads((questions / "dev-v1.1.json").read_text())["data"]
+    identities = {question["id"] for entry in asked for part in entry["paragraphs"] for question in part["qas"]}
+    assert set(json.loads(predictions.read_text())) == identities

@@ -1,0 +1,217 @@
+"""Between the start and the end of an update the host waits for no device, and nothing is compiled a second time.
+
+There is no GPU here, so this is counted: what the host reads and makes while an update runs, what its functions call
+back, what XLA compiles, and whether its program knows over how many micro-batches it loops.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import TrainingConfig
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import Snapshot
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics
+from bert_tf.training.loop import LoopSettings, Run, Training, run_updates
+from tests import processes
+from tests.training.test_packed_update import pack, short_batch
+from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply, traced_sums
+
+CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+
+
+class Unread:
+    """A result that must stay where it is."""
+
+    def _complain(self, *_):
+        raise AssertionError("the host has read a result")
+
+    numpy = __bool__ = __float__ = __array__ = _complain
+
+
+def packed_rows(number):
+    """Features [8, 1, ...] of an update, and how many of its micro-batches count."""
+    batch, num_micro_batches = pack(short_batch(number), 1)
+    return rows_of(batch, 0, 8, 1), num_micro_batches
+
+
+@pytest.mark.parametrize("num_micro_batches", [None, 1])
+def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num_micro_batches):
+    """And nothing is made for a device after its work has begun: what goes there waits for that work."""
+    step, *_ = make_step(Workers(), precision="fp16")
+    rows, events, constant = rows_of(global_batch(), 0, 2, 4), [], tf.constant
+    gradients, metric_sums = [Unread() for _ in step.variables], Unread()
+
+    def accumulate(features, *arguments):
+        assert all(tf.is_tensor(value) for value in arguments[:4])
+        events.append("accumulated")
+        return gradients, metric_sums
+
+    def apply(applied, *rest):
+        assert applied is gradients and rest[0] is metric_sums and tf.is_tensor(rest[1])
+        events.append("applied")
+        return [Unread() for _ in range(len(UpdateResult._fields) - 2)]
+
+    def make(*arguments, **options):
+        events.append("made")
+        return constant(*arguments, **options)
+
+    monkeypatch.setattr(step, "_accumulate", accumulate)
+    monkeypatch.setattr(step, "_apply", apply)
+    monkeypatch.setattr(tf, "constant", make)
+    result = step(rows, 0, num_micro_batches=num_micro_batches)
+    assert isinstance(result.is_finite, Unread)
+    made = len(events) - 2
+    assert events == ["made"] * made + ["accumulated", "applied"] and made >= 4
+
+
+def operations(concrete):
+    """Kinds of all operations of a traced function, and of the functions that it calls."""
+    definition = concrete.graph.as_graph_def()
+    called = [node for function in definition.library.function for node in function.node_def]
+    return {node.op for node in [*definition.node, *called]}
+
+
+def test_one_rank_calls_nothing_back_to_the_host():
+    step, *_ = make_step(Workers())
+    for concrete in traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
+        found = operations(concrete)
+        assert len(found) > 20 and not found & CALLBACKS
+    assert operations(traced_apply(make_step(TwoRanks())[0])) & CALLBACKS, "the clock of the all-reduce"
+
+
+class TwoRanks(Rank):
+    """Both ranks send the same."""
+
+    def __init__(self):
+        super().__init__(0, 2, {})
+
+    def mean(self, tensors):
+        return list(tensors)
+
+
+def test_the_host_computes_nothing_with_results():
+    """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
+    concrete = traced_apply(make_step(Workers(), precision="fp16")[0])
+    results = {tensor.ref() for tensor in concrete.graph.inputs if tensor.dtype == tf.float32}
+    for operation in concrete.graph.get_operations():
+        if results.intersection(tensor.ref() for tensor in operation.inputs):
+            assert not {tf.int32, tf.string} & {output.dtype for output in operation.outputs}, operation
+            results.update(tensor.ref() for tensor in operation.outputs)
+    assert len(results) > 100
+
+
+UPDATES = """
+import sys
+sys.path[:0] = [{tests!r}, {checkout!r}]
+from tests.training.test_host_and_device import num_compiled, packed_rows
+from tests.training.test_train_step import Workers, make_step, tf
+step, *_ = make_step(Workers(), scope="step", precision="fp16", dtype="float16")
+step_of_variable_rows = [packed_rows(number) for number in range(6)]
+assert len({{count for _, count in step_of_variable_rows}}) > 1
+for number, (rows, count) in enumerate(step_of_variable_rows):
+    step(rows, number, num_micro_batches=count).metrics.numpy()
+    print(num_compiled({dump!r}))
+assert step._accumulate.experimental_get_tracing_count() == step._apply.experimental_get_tracing_count() == 1
+"""
+
+
+def num_compiled(folder):
+    """Programs that XLA was given; it is told to write down each of them."""
+    return len(list(Path(folder).glob("*before_optimizations.txt")))
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_after_the_first_update(tmp_path):
+    """In a process of its own, because XLA reads its flags once."""
+    tests, dump = Path(__file__).parents[1], str(tmp_path / "dump")
+    program = tmp_path / "program.py"
+    program.write_text(UPDATES.format(tests=str(tests), checkout=str(tests.parent), dump=dump))
+    # What is compiled is not looked at, so it need not be good.
+    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_backend_optimization_level=0"
+    done = processes.run([sys.executable, str(program)], XLA_FLAGS=flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = [int(line) for line in done.stdout.split()]
+    assert len(counts) == 6 and counts[0] >= 10 and set(counts) == {counts[0]}, counts
+
+
+def test_the_compiled_loop_knows_how_often_it_runs():
+    """So that on a GPU the host need not ask after each micro-batch whether there is another one."""
+    step, *_ = make_step(Workers(), scope="step")
+    program = step._accumulate.experimental_get_compiler_ir(
+        rows_of(global_batch(), 0, 8, 1),
+        tf.zeros([2]),
+        tf.constant(1.0),
+        tf.constant(1, tf.uint64),
+        tf.constant(0, tf.int64),
+        None,
+    )(stage="optimized_hlo")
+    conditions = re.findall(r"constant\((\d+)\)[^\n]*\n\s*ROOT [^\n]*pred\[\] compare\([^\n]*op_name=\"while/", program)
+    assert conditions == ["8"]
+
+
+def test_the_optimizer_launches_five_operations_a_variable():
+    """Two compiled functions and three norms; its scalars are computed inside."""
+    step, *_ = make_step(Workers(), scope="blocks", precision="fp16")
+    concrete = traced_apply(step)
+    nothing = {"Const", "Placeholder", "Identity", "ReadVariableOp", "NoOp"}
+    launched = [operation for operation in concrete.graph.get_operations() if operation.type not in nothing]
+    assert len(launched) < 5 * len(step.variables) + 100
+
+
+def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
+    reads = []
+
+    class State:
+        """Applied updates are a variable on the device."""
+
+        loss_scale, batches_consumed = LossScale(enabled=False), 0
+
+        @property
+        def updates_applied(self):
+            reads.append(self.batches_consumed)
+            return self.batches_consumed
+
+        def copy(self, *_):
+            return Snapshot(10, {}, {})
+
+    class Checkpoints:
+        folder = Path("a folder that is not there/checkpoints")
+
+        def write(self, _):
+            return self.folder
+
+    class Telemetry:
+        train = checkpoint = by_variable = staticmethod(lambda *_, **__: None)
+
+    def read(interval, _):
+        reads.append(len(interval._results))
+        interval._clear()
+        return {
+            "means": np.zeros(4),
+            "skipped": 0,
+            "own_secs": 1.0,
+            "norm_by_variable": None,
+            "change_by_variable": None,
+        }
+
+    def step(features, number, **_):
+        return UpdateResult(False, 0.0, *[Unread()] * (len(UpdateResult._fields) - 2))
+
+    class Batch:
+        features, num_micro_batches, num_rows = {}, None, 0
+
+    monkeypatch.setattr(UpdateStatistics, "read", read)
+    config = TrainingConfig(1e-3, 8, 1, 1, save_checkpoint_steps=10, display_loss_steps=5)
+    settings = LoopSettings(config, 10, identity={})
+    training = Training(
+        step, State(), batches_from=lambda _: iter([Batch()] * 10), name_metrics=lambda _: {"total_loss": 1.0}
+    )
+    assert run_updates(training, Run(Workers(), Checkpoints(), Telemetry()), settings) is None
+    # Where the run stands at its start, and then each log line: five results, and where it stands.
+    assert reads == [0, 5, 5, 5, 10]

@@ -1,0 +1,144 @@
+"""A packed update is the update of the same instances, whatever its split and whatever is compiled."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.batches.packing import Places, best_fit, lay_out
+from tests.training.test_train_step import (
+    CONFIG,
+    Rank,
+    _state,
+    assert_same_weights,
+    begin,
+    global_batch,
+    make_step,
+    num_traces,
+    rows_of,
+)
+
+LENGTH, PREDICTIONS = 16, 8
+WITHOUT_DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def short_batch(seed, size=8):
+    """Instances of 4 to 16 tokens; some have no masked token."""
+    batch = global_batch(size, LENGTH, seed=seed)
+    rng = np.random.default_rng(100 + seed)
+    lengths = rng.integers(4, LENGTH + 1, [size, 1])
+    batch["input_mask"] = (np.arange(LENGTH) < lengths).astype(np.int32)
+    for name in ("input_ids", "segment_ids"):
+        batch[name] = batch[name] * batch["input_mask"]
+    batch["masked_lm_positions"] = np.minimum(batch["masked_lm_positions"], lengths - 1).astype(np.int32)
+    batch["masked_lm_weights"] = (np.arange(4) < rng.integers(0, 3, [size, 1])).astype(np.float32)
+    return batch
+
+
+def pack(batch, micro_batch_size, num_ranks=1):
+    """The batch in packed rows [G, ...], by ranks as the input pipeline deals them out; micro-batches of a rank."""
+    rows = best_fit(batch["input_mask"].sum(axis=1), LENGTH)
+    num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
+    own, per_rank = num_micro_batches * micro_batch_size, len(batch["input_ids"]) // num_ranks
+    parts = []
+    for rank in range(num_ranks):
+        mine = rows[rank * own : (rank + 1) * own]
+        places = Places.of(mine)
+        parts.append(
+            lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank, PREDICTIONS)
+        )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, num_micro_batches
+
+
+@functools.cache
+def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **options):
+    step, model, optimizer, _ = begin(**options)
+    results, before = [], num_traces(step)
+    for number in range(num_updates):
+        batch, num_micro_batches = short_batch(number), None
+        if packed:
+            batch, num_micro_batches = pack(batch, micro_batch_size)
+        results.append(
+            step(
+                rows_of(batch, 0, num_accumulation_steps, micro_batch_size), number, num_micro_batches=num_micro_batches
+            )
+        )
+    assert max(num_traces(step) - before) <= 1, "of one shape a function is traced once"
+    return results, [variable.numpy() for variable in _state(model, optimizer)]
+
+
+def gradients(num_accumulation_steps, micro_batch_size, packed, **options):
+    """Of the mean losses, by variable."""
+    step, model, _, _ = begin(**options)
+    batch, num_micro_batches = short_batch(0), None
+    totals = np.array([batch["masked_lm_weights"].sum(), 8], np.float32)
+    if packed:
+        batch, num_micro_batches = pack(batch, micro_batch_size)
+        num_micro_batches = tf.constant(num_micro_batches)
+    sums, _ = step._accumulate(
+        rows_of(batch, 0, num_accumulation_steps, micro_batch_size),
+        tf.constant(1 / totals),
+        tf.constant(1.0),
+        tf.constant(1, tf.uint64),
+        tf.constant(0, tf.int64),
+        num_micro_batches,
+    )
+    return {variable.name: value.numpy() for variable, value in zip(model.trainable_variables, sums)}
+
+
+def assert_same_training(mine, theirs):
+    for result, other in zip(mine[0], theirs[0]):
+        np.testing.assert_allclose(result.metrics, other.metrics, rtol=1e-5)
+        np.testing.assert_allclose(result.gradient_norm, other.gradient_norm, rtol=1e-5)
+    assert_same_weights(mine[1], theirs[1], 3e-6)
+
+
+def test_the_batches_really_are_packed_and_differ_in_their_micro_batches():
+    assert {pack(short_batch(seed), 1)[1] for seed in range(2)} == {5, 6}
+    assert pack(short_batch(0), 4)[1] == 2 and pack(short_batch(0), 8)[1] == 1
+
+
+def test_the_gradient_is_that_of_the_instances_unpacked():
+    """Compiled as a whole; in blocks: test_dropout_does_not_know_the_split."""
+    expected = gradients(1, 8, False, config=WITHOUT_DROPOUT)
+    found = gradients(2, 4, True, config=WITHOUT_DROPOUT, scope="step")
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("split", [(8, 1), (1, 8)])
+def test_the_updates_are_those_of_the_instances_unpacked(split):
+    assert_same_training(train(*split, True, config=WITHOUT_DROPOUT), train(1, 8, False, config=WITHOUT_DROPOUT))
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("split, scope", [((8, 1), "off"), ((2, 4), "blocks")])
+def test_dropout_does_not_know_the_split(split, scope):
+    assert_same_training(train(*split, True, scope=scope), train(1, 8, True))
+
+
+def test_the_number_of_ranks_does_not_matter_with_dropout_on():
+    """Eagerly, so that ranks can take turns. One update; real ranks make more in test_training."""
+    num_ranks, num_accumulation_steps, micro_batch_size = 2, 4, 1
+    tf.config.run_functions_eagerly(True)
+    try:
+        mail = {}
+        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
+        batch, num_micro_batches = pack(short_batch(0), micro_batch_size, num_ranks)
+        begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
+        for _ in range(3):  # denominators, then gradients, then the real thing
+            for rank, (step, model, optimizer, _) in enumerate(ranks):
+                for variable, value in zip(_state(model, optimizer), begun[rank]):
+                    variable.assign(value)
+                step(
+                    rows_of(batch, rank, num_accumulation_steps, micro_batch_size),
+                    0,
+                    num_micro_batches=num_micro_batches,
+                )
+        found = [variable.numpy() for variable in _state(ranks[-1][1], ranks[-1][2])]
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert_same_weights(found, train(1, 8, True, num_updates=1)[1])

@@ -1,0 +1,182 @@
+"""One update made again from a run folder: what the run logged, and why it failed."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import PretrainingConfig
+from bert_tf.ranks.workers import Workers
+from bert_tf.records.schema import RecordSchema
+from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from bert_tf.training.replay import Replay
+from tests.pretraining_data import (
+    ROOMY,
+    TINY,
+    instances,
+    make_instance_arrays,
+    open_dataset,
+    write_dataset,
+    write_records,
+)
+
+
+def train(dataset, model_dir, bert_config=TINY, **changes):
+    config = PretrainingConfig(
+        **{
+            **dict(
+                num_train_steps=8,
+                warmup_steps=2,
+                learning_rate=0.01,
+                train_batch_size=4,
+                num_accumulation_steps=2,
+                num_ranks=1,
+                max_seq_length=16,
+                max_predictions_per_seq=3,
+                save_checkpoint_steps=3,
+                display_loss_steps=2,
+                keep_checkpoints=2,
+            ),
+            **changes,
+        }
+    )
+    inputs = PretrainingInputs(
+        bert_config, {}, open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3)), None, None
+    )
+    pretrain(config, inputs, model_dir, Workers())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Eight updates on token files (of records: below); lines at 2, 3, 4, 6, 8; the checkpoints 6 and 8 are left."""
+    dataset = write_dataset(tmp_path_factory.mktemp("dataset"), data_format="tokens")
+    model_dir = tmp_path_factory.mktemp("run")
+    train(dataset, model_dir)
+    return model_dir
+
+
+def files(folder):
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_gives_the_bits_that_were_logged_and_changes_nothing(run):
+    before = files(run)
+    again = Replay(run, 8)
+    assert files(run) == before
+    assert again.started_from.endswith("ckpt-00000006") and again.logged == "the mean over the updates 7 to 8"
+    assert set(again.compared) == {"total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate"}
+    for name, (replayed, logged) in again.compared.items():
+        assert replayed == logged, name
+
+
+def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
+    """Its micro-batches are the same ones, so that here even the bits are."""
+    for name in ("metrics.jsonl", "config.json"):
+        (tmp_path / name).write_text((run / name).read_text())
+    record = json.loads((tmp_path / "config.json").read_text())
+    record["settings"].update(num_ranks=2, num_accumulation_steps=1, learning_rate=0.005)
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    again = Replay(tmp_path, 3)
+    assert "start of the run" in again.started_from and again.logged == "update 3"
+    assert all(replayed == logged for replayed, logged in again.compared.values())
+    (attempt,) = again.attempts
+    assert sum(map(num_records, attempt.records)) == 8
+    shown = "\n".join(again.describe())
+    assert "first tensor that is not finite: none" in shown and "equal to the last bit" in shown
+    rate = float(attempt.result.learning_rate)
+    for name, gradient, weight, change, trust_ratio in attempt.norms:
+        assert gradient > 0 and trust_ratio > 0, name
+        if weight:  # LAMB changes a variable by the rate times its norm
+            assert change == pytest.approx(rate * weight, rel=1e-4), name
+
+
+def test_what_is_no_number_in_a_damaged_line_is_not_compared(run, tmp_path):
+    (tmp_path / "config.json").write_text((run / "config.json").read_text())
+    lines = (run / "metrics.jsonl").read_text().replace('"mlm_loss": ', '"mlm_loss": null, "damaged": ')
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    assert set(Replay(tmp_path, 2).compared) == {"total_loss", "nsp_loss", "gradient_norm", "learning_rate"}
+
+
+def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
+    """In fewer micro-batches than an unpacked one, whose number varies."""
+    records = write_dataset(tmp_path / "records", schema=ROOMY)
+    train(
+        records,
+        tmp_path / "run",
+        dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length),
+        packing=True,
+        max_seq_length=ROOMY.max_seq_length,
+        train_batch_size=2,
+        num_accumulation_steps=8,
+    )
+    again = Replay(tmp_path / "run", 8)
+    assert again.logged == "the mean over the updates 7 to 8"
+    assert all(replayed == logged for replayed, logged in again.compared.values())
+    (attempt,) = again.attempts
+    assert sum(map(num_records, attempt.records)) == 16
+
+
+def num_records(name):
+    first, last = re.search(r" (\d+)(?: to (\d+))?( of copy [01])?$", name).groups()[:2]
+    return int(last or first) - int(first) + 1
+
+
+def test_an_update_without_a_line(run, monkeypatch):
+    """It need not be made for that."""
+    monkeypatch.setattr(Replay, "_attempt", lambda _: None)
+    assert Replay(run, 7).logged == "no line for update 7"
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """Records of which those from number 64 on give a loss that is no number."""
+    folder = write_dataset(tmp_path_factory.mktemp("poisoned"), shards=(1,))
+    rows = instances(192)
+    rows["masked_lm_weights"][64:] = np.nan
+    write_records(folder / "training" / "x_training_0.tfrecord", make_instance_arrays(rows))
+    return folder
+
+
+def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path, monkeypatch):
+    with pytest.raises(UserError) as error:
+        train(poisoned, tmp_path, num_train_steps=100, seed=3)
+    message = str(error.value)
+    assert "3 updates in a row had a non-finite gradient" in message
+    assert "there is no checkpoint of finite weights" in message
+    assert "first in bert/embeddings/word_embeddings (" in message
+    assert f"{poisoned / 'training' / 'x_training_0.tfrecord'} " in message
+    update = int(message.split("--replay_update=")[1].split()[0])
+    again = Replay(tmp_path, update)
+    assert [attempt.batch_number for attempt in again.attempts] == list(range(update - 1, update + 2))
+    for attempt in again.attempts:
+        assert attempt.non_finite.startswith("gradient of bert/embeddings/word_embeddings")
+        assert all(int(name.split()[1]) >= 64 for name in attempt.records)
+    assert "this batch was skipped" in "\n".join(again.describe())
+
+    def attempt(replay, attempt=Replay._attempt):
+        if not replay.attempts:  # as a checkpoint written between skipped batches has it
+            replay._state.loss_scale.consecutive_skips.assign(2)
+        return attempt(replay)
+
+    monkeypatch.setattr(Replay, "_attempt", attempt)
+    assert len(Replay(tmp_path, update).attempts) == 3, "no error that recommends this very replay"
+
+
+@pytest.mark.parametrize("update, words", [(0, "has the updates 1 to 8"), (9, "has the updates 1 to 8")])
+def test_updates_that_are_none(run, update, words):
+    with pytest.raises(UserError, match=words):
+        Replay(run, update)
+
+
+def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        Replay(tmp_path, 1)
+    other = write_dataset(tmp_path / "other", shards=(5, 6), data_format="tokens")
+    with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
+        Replay(run, 1, str(other / "training"))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is not what this version writes"):
+        Replay(tmp_path, 1)

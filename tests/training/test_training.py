@@ -1,0 +1,578 @@
+"""run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bert_tf.base.machine import rank_number
+from bert_tf.config import PretrainingConfig
+from bert_tf.memory.plan import PROGRAM, Workload, predict
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX
+from bert_tf.training import pretraining
+from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from bert_tf.training.replay import Replay
+from bert_tf.training.step import TrainStep
+from tests import processes
+from tests.fuzz_program import answers
+from tests.pretraining_data import ROOMY, TINY, open_dataset, write_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = write_dataset(tmp_path_factory.mktemp("records"))
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    return folder
+
+
+def command(dataset, model_dir, **changes):
+    settings = dict(
+        bert_config_file=dataset / "bert_config.json",
+        input_files=dataset / "training",
+        eval_files=dataset / "test",
+        model_dir=model_dir,
+        num_train_steps=20,
+        warmup_steps=2,
+        learning_rate=0.01,
+        train_batch_size=4,
+        num_accumulation_steps=2,
+        eval_batch_size=4,
+        max_seq_length=16,
+        max_predictions_per_seq=3,
+        save_checkpoint_steps=5,
+        display_loss_steps=2,
+    )
+    settings.update(changes)
+    flags = [f"--{name}={value}" for name, value in settings.items() if value is not None]
+    return [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
+
+
+def start(dataset, model_dir, **changes):
+    return processes.Program(command(dataset, model_dir, **changes))
+
+
+def run(dataset, model_dir, expect=0, **changes):
+    done = processes.run(command(dataset, model_dir, **changes))
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def lines(model_dir, event):
+    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def losses_by_update(model_dir):
+    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+
+
+def weights(model_dir, update=20):
+    folder = model_dir / "checkpoints" / f"ckpt-{update:08d}"
+    return [(folder / f"{PREFIX}.{end}").read_bytes() for end in ("data-00000-of-00001", "index")]
+
+
+@pytest.fixture(scope="module")
+def finished(dataset, tmp_path_factory):
+    """A run of 20 updates that nobody disturbed, of a program that is no fork."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    done = subprocess.run(command(dataset, model_dir), capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished, dataset):
+    done, model_dir = finished
+    for name in (
+        "config.json",
+        "metrics.jsonl",
+        "report.html",
+        "eval_results.txt",
+        "training_summary.txt",
+        "bert_config.json",
+        "vocab.txt",
+        "pretrained/bert_model.ckpt-1.index",
+        "pretrained/bert_config.json",
+        "pretrained/vocab.txt",
+    ):
+        assert (model_dir / name).stat().st_size > 0
+    checkpoints = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    assert checkpoints == ["ckpt-00000010", "ckpt-00000015", "ckpt-00000020"]
+    newest = model_dir / "checkpoints" / checkpoints[-1]
+    assert (newest / "vocab.txt").read_text() == (dataset / "vocab.txt").read_text()
+    assert "Throughput Average (sequences/sec) = " in done.stdout
+    assert "evaluation: 4 of 4 batches" in done.stderr
+    evaluation = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
+    assert set(evaluation) == {
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "next_sentence_accuracy",
+        "next_sentence_loss",
+        "loss",
+        "global_step",
+    }
+    for record in lines(model_dir, "train"):
+        shares = [record[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]
+        assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
+    settings = json.loads((model_dir / "config.json").read_text())
+    assert settings["settings"]["learning_rate"] == 0.01 and settings["data"]["instances"] == 137
+    work = Workload(TINY, 16, 3, settings["settings"]["xla_scope"], micro_batch_size=4)
+    mebibytes = round((predict(work).total + PROGRAM) / 2**20)  # the peak of a CPU's run has the program in it
+    assert settings["planned"] == {"num_parameters": work.num_parameters, "memory_mib": mebibytes}
+
+
+def test_started_again_when_done_it_only_evaluates(finished, dataset):
+    """What a kill in the last save's clean-up has left behind goes then."""
+    _, model_dir = finished
+    before, leftover = weights(model_dir), model_dir / "checkpoints" / ".unfinished-ckpt-00000005"
+    leftover.mkdir()
+    run(dataset, model_dir)
+    assert weights(model_dir) == before and not leftover.exists()
+
+
+# Is killed where it has written the files of its third checkpoint, and not yet their hashes.
+KILLED = """
+import os, runpy, signal, sys
+from bert_tf.run import checkpoint
+hash_file, known = checkpoint.sha256_of_file, set()
+
+def hash_or_die(path):
+    known.add(path.parent)
+    if len(known) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return hash_file(path)
+
+checkpoint.sha256_of_file = hash_or_die
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
+    """The kill comes while a checkpoint is written, so that updates are really repeated; of many: test_long_runs."""
+    program, model_dir = tmp_path / "killed.py", tmp_path / "run"
+    program.write_text(KILLED)
+    python, *arguments = command(dataset, model_dir)
+    assert processes.run([python, str(program), *arguments]).returncode == -signal.SIGKILL
+    left = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    assert left == [".unfinished-ckpt-00000015", "ckpt-00000005", "ckpt-00000010"]
+    done = run(dataset, model_dir)
+    assert "going on from" in done.stdout
+    assert weights(model_dir) == weights(finished[1])
+
+
+@pytest.fixture(scope="module")
+def roomy_dataset(tmp_path_factory):
+    """Token files, which the packed runs read."""
+    folder = write_dataset(tmp_path_factory.mktemp("roomy"), data_format="tokens", schema=ROOMY)
+    (folder / "bert_config.json").write_text(dataclasses.replace(TINY, max_position_embeddings=40).to_json())
+    return folder
+
+
+PACKED = dict(packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8)
+
+
+@pytest.fixture(scope="module")
+def packed(roomy_dataset, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("packed")
+    run(roomy_dataset, model_dir, **PACKED)
+    return model_dir
+
+
+def test_a_packed_run_goes_on_with_the_same_bits(packed, roomy_dataset, tmp_path):
+    """As after a kill that came when update 10 was saved and the ones after it were not."""
+    shutil.copytree(packed, tmp_path / "run")
+    for update in (15, 20):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"ckpt-{update:08d}")
+    refused = run(roomy_dataset, tmp_path / "run", expect=2, **{**PACKED, "packing": False})
+    assert "packing: True there, False now" in refused.stderr
+    assert "going on from" in run(roomy_dataset, tmp_path / "run", **PACKED, eval_files=None).stdout
+    assert weights(tmp_path / "run") == weights(packed)
+    for record in lines(packed, "train"):
+        assert 1.0 < record["instances_per_row"] < 3.0 and 0.0 < record["padding_share"] < 0.5
+        assert record["tokens_per_sec"] > record["throughput_train"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_pack_the_same_updates(packed, roomy_dataset, tmp_path):
+    """Dropout is on; the ranks agree about the number of micro-batches without a word."""
+    changes = {**PACKED, "learning_rate": 0.005, "train_batch_size": 1, "use_horovod": True, "eval_files": None}
+    done = processes.run_two_ranks(command(roomy_dataset, tmp_path, **changes))
+    assert done.returncode == 0, done.stdout + done.stderr
+    alone = [record["total_loss"] for record in lines(packed, "train")]
+    assert [record["total_loss"] for record in lines(tmp_path, "train")] == pytest.approx(alone, rel=1e-4)
+
+
+def make_config(**changes):
+    settings = dict(
+        num_train_steps=20, warmup_steps=2, learning_rate=0.01, train_batch_size=4, num_accumulation_steps=1
+    )
+    lengths = dict(num_ranks=1, max_seq_length=16, max_predictions_per_seq=3)
+    return PretrainingConfig(**{**settings, **lengths, **changes})
+
+
+def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path, monkeypatch, capsys):
+    """Before the first update, which need not be made."""
+    monkeypatch.setattr(pretraining, "run_updates", lambda *_: "signal")
+    bert_config = dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length)
+    inputs = PretrainingInputs(bert_config, {}, open_dataset(roomy_dataset, schema=ROOMY), None, None)
+    for num_accumulation_steps in (2, 1):
+        assert "saves whole micro-batches" not in capsys.readouterr().err
+        config = make_config(
+            packing=True, max_seq_length=ROOMY.max_seq_length, num_accumulation_steps=num_accumulation_steps
+        )
+        pretrain(config, inputs, tmp_path / str(num_accumulation_steps), Workers())
+    assert "saves whole micro-batches" in capsys.readouterr().err
+
+
+def wait_for(path, process, seconds=400):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_another_split_of_the_global_batch_goes_on_with_the_same_examples(finished, dataset, tmp_path):
+    run(dataset, tmp_path, train_batch_size=8, num_accumulation_steps=1, enable_xla=True, eval_files=None)
+    losses = [record["total_loss"] for record in lines(tmp_path, "train")]
+    expected = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert losses == pytest.approx(expected[: len(losses)], rel=1e-3)
+
+
+def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dataset, tmp_path, monkeypatch):
+    update, num_updates = TrainStep.__call__, []
+
+    def signalled_in_the_third(step, *arguments, **options):
+        num_updates.append(1)
+        if len(num_updates) == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return update(step, *arguments, **options)
+
+    monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
+    inputs = PretrainingInputs(TINY, {}, open_dataset(dataset), None, None)
+    assert pretrain(make_config(), inputs, tmp_path, Workers()) is False
+    assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
+
+
+def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path):
+    mistakes = [
+        (dict(input_files="nowhere"), "names no record or token file"),
+        (dict(max_seq_length=128), "use --max_seq_length=16"),
+        (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
+        (dict(bert_config_file="none.json"), "No such file"),
+        (dict(num_train_steps=None), "--num_train_steps is required"),
+        (dict(warmup_steps=21), "warmup_steps=21"),
+        (dict(train_batch_size=0), "train_batch_size=0"),
+        (dict(init_checkpoint="nowhere"), "--init_checkpoint=nowhere"),
+    ]
+    given = answers("run_pretraining", [command(dataset, tmp_path, **changes)[2:] for changes, _ in mistakes])
+    for (changes, words), (code, message) in zip(mistakes, given):
+        assert code == 2 and words in message and "\n" not in message, changes
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):
+    """And evaluates, as where there are many, a part of the held-out instances. Refused starts do not block it, neither
+    what is refused late: weights of another size are noticed when they are loaded.
+    """
+    _, model_dir = finished
+    other = tmp_path / "bert_config.json"
+    other.write_text(dataclasses.replace(TINY, intermediate_size=16).to_json())
+    flags = dict(num_train_steps=2, learning_rate=1e-9, warmup_steps=0, max_eval_steps=2, init_checkpoint=model_dir)
+    run(dataset, tmp_path / "run", expect=2, **{**flags, "init_checkpoint": "nowhere"})
+    refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=other, **flags)
+    assert "another model size" in refused.stderr and not (tmp_path / "run" / "config.json").exists()
+    done = run(dataset, tmp_path / "run", **flags)
+    assert "2 updates of 8 sequences on 1 rank (CPU)" in done.stdout
+    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
+    assert "evaluation: 2 of 2 batches" in done.stderr
+    assert "variables loaded" in done.stdout and "left as initialised" not in done.stdout
+    first, last = lines(tmp_path / "run", "train")[0], lines(model_dir, "train")[-1]
+    assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
+
+
+@pytest.mark.slow
+def test_a_model_of_more_layers_than_the_weights_starts_only_with_a_flag(finished, dataset, tmp_path):
+    num_layers = TINY.num_hidden_layers
+    deeper = tmp_path / "bert_config.json"
+    deeper.write_text(dataclasses.replace(TINY, num_hidden_layers=num_layers + 1).to_json())
+    flags = dict(num_train_steps=2, warmup_steps=0, eval_files=None, init_checkpoint=finished[1])
+    refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=deeper, **flags)
+    assert f"has {num_layers} layers, the model {num_layers + 1}" in refused.stderr
+    assert "--allow_missing_weights" in refused.stderr
+    done = run(dataset, tmp_path / "run", bert_config_file=deeper, allow_missing_weights="true", **flags)
+    assert f"left as initialised: bert/encoder/layer_{num_layers}/" in done.stdout
+
+
+def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
+    _, model_dir = finished
+    before = weights(model_dir), (model_dir / "config.json").read_bytes()
+    done = run(dataset, model_dir, expect=2, seed=1)
+    assert "seed: 12345 there, 1 now" in done.stderr
+    assert (weights(model_dir), (model_dir / "config.json").read_bytes()) == before
+
+
+def damage(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
+    folder = write_dataset(tmp_path / "data")
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    damage(folder / "training" / "x_training_0.tfrecord")
+    done = run(folder, tmp_path / "run", expect=2)
+    assert "x_training_0.tfrecord: record " in done.stderr and " at byte " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
+    """What was saved stays, and with more room the run ends with the same bits."""
+    _, model_dir = finished
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (tmp_path / "config.json").write_bytes((model_dir / "config.json").read_bytes())
+    one = sum(path.stat().st_size + 4096 for path in (model_dir / "checkpoints" / "ckpt-00000010").iterdir())
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={int(2.5 * one)}", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here, so this is not tested: {mounted.stderr.strip()}")
+    try:
+        done = run(dataset, tmp_path, expect=2)
+        assert "ckpt-00000015 could not be written" in done.stderr and "ckpt-00000020 could not be" in done.stderr
+        assert done.stderr.count("warning: checkpoint") == 1 and "make room" in done.stderr.splitlines()[-1]
+        assert sorted(path.name for path in folder.iterdir()) == ["ckpt-00000005", "ckpt-00000010"]
+        subprocess.run(["mount", "-o", f"remount,size={5 * one}", str(folder)], check=True)
+        assert "going on from" in run(dataset, tmp_path, eval_files=None).stdout
+        assert weights(tmp_path) == weights(model_dir)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+LAUNCH = """
+import os, pathlib, sys
+from bert_tf.launch import launchers
+launcher = launchers.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+"""
+
+
+TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # ranks; the same global batch and rate
+
+
+def launched(dataset, model_dir):
+    """Two ranks as the launchers start them."""
+    logs = model_dir / "logs" / str(time.time_ns())  # for each start its own, as the launchers have it
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, "2", str(logs), *command(dataset, model_dir, **TWO, eval_files=None)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+def run_two(dataset, model_dir, expect=0, **changes):
+    """Two ranks from their start to their end, without a launcher."""
+    done = processes.run_two_ranks(command(dataset, model_dir, **TWO, **changes))
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# Rank 1 takes long for each update but those that compile.
+SLOW = """
+import itertools, os, runpy, sys, time
+from bert_tf.base.machine import rank_number
+from bert_tf.training.step import TrainStep
+work, number = TrainStep.sum_gradients, itertools.count(1)
+
+def slowly(*arguments):
+    if next(number) > 4:
+        time.sleep(0.5)
+    return work(*arguments)
+
+if rank_number(os.environ) == 1:
+    TrainStep.sum_gradients = slowly
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def finished_by_two(dataset, tmp_path_factory):
+    """The run of `finished` on two ranks, of which one is slow."""
+    model_dir = tmp_path_factory.mktemp("finished_by_two")
+    program = model_dir.parent / "slow.py"
+    program.write_text(SLOW)
+    python, *arguments = command(dataset, model_dir, **TWO, eval_files=None)
+    done = processes.run_two_ranks([python, str(program), *arguments])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return model_dir
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
+    again = Replay(finished_by_two, 20)
+    assert again.started_from.endswith("ckpt-00000015") and again.logged == "the mean over the updates 19 to 20"
+    for name, (replayed, logged) in again.compared.items():
+        assert replayed == pytest.approx(logged, rel=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_a_slow_rank_is_named_with_its_host(finished_by_two):
+    """All updates take as long as the slow rank, whichever rank one asks."""
+    record = lines(finished_by_two, "train")[-1]
+    assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
+    assert record["rank_secs_max"] >= 0.5 and record["rank_secs_median"] == record["rank_secs_min"]
+    assert f"rank 1 on {platform.node()}" in (finished_by_two / "report.html").read_text()
+
+
+def wait_for_ranks(process):
+    """The programs that `launched` has started, by rank, once both have begun."""
+    while True:
+        assert process.poll() is None, process.communicate()[0]
+        ranks = {}
+        for part in psutil.Process(process.pid).children(recursive=True):
+            # Helpers of the launcher may end between being listed and being asked.
+            with contextlib.suppress(psutil.NoSuchProcess):  # of which ZombieProcess is a kind
+                if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]:
+                    ranks[rank_number(part.environ())] = part
+        if len(ranks) == 2:
+            return [ranks[0], ranks[1]]
+        time.sleep(0.1)
+
+
+def is_alive(process):
+    """Whether it runs; an ended one that its parent has not asked for yet (a zombie) does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
+    finished, finished_by_two, dataset, tmp_path
+):
+    """As when a machine loses its power."""
+    with processes.two_ranks(command(dataset, tmp_path, **TWO, eval_files=None)) as ranks:
+        wait_for(tmp_path / "checkpoints" / "ckpt-00000010", ranks[0])
+        for rank in ranks:
+            rank.kill()
+    assert "going on from" in run_two(dataset, tmp_path, eval_files=None)
+    assert weights(tmp_path) == weights(finished_by_two)
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_of_which_one_hangs_are_ended_by_what_started_them(dataset, tmp_path, monkeypatch):
+    """Gloo notices it, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does."""
+    monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
+    process = launched(dataset, tmp_path)
+    ranks = wait_for_ranks(process)
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000005", process)
+    ranks[0].suspend()
+    output, _ = process.communicate(timeout=300)
+    is_ended = f"rank 0 on {platform.node()} has stood still for 20 s" in output
+    is_missed = "rank 1 cannot go on: another rank has ended or does not answer any more" in output
+    assert is_ended or is_missed, output
+    assert process.returncode == (137 if is_ended else 1), output
+    assert "Traceback" not in output and not any(map(is_alive, ranks))
+
+
+SIGNALLED = """
+import itertools, os, runpy, signal, sys
+from bert_tf.base.machine import rank_number
+from bert_tf.training.step import TrainStep
+work, number = TrainStep.sum_gradients, itertools.count(1)
+
+def signalled(*arguments):
+    if next(number) == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return work(*arguments)
+
+if rank_number(os.environ) == 1:
+    TrainStep.sum_gradients = signalled
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_one_rank_then_two_then_one_again_see_the_same_examples(finished, dataset, tmp_path):
+    """The first one ends at update 10, the two, of which the second gets a signal in update 13, with 75 after 14."""
+    model_dir, program = tmp_path / "run", tmp_path / "signalled.py"
+    shutil.copytree(finished[1], model_dir)
+    for update in (15, 20):
+        shutil.rmtree(model_dir / "checkpoints" / f"ckpt-{update:08d}")
+    until_10 = [
+        line for line in (model_dir / "metrics.jsonl").read_text().splitlines() if json.loads(line)["update"] <= 10
+    ]
+    (model_dir / "metrics.jsonl").write_text("\n".join(until_10) + "\n")
+    program.write_text(SIGNALLED)
+    python, *arguments = command(dataset, model_dir, **TWO)
+    with processes.two_ranks([python, str(program), *arguments]) as ranks:
+        assert [rank.wait(timeout=300) for rank in ranks] == [75, 75]
+    run(dataset, model_dir, eval_files=None)
+    starts = lines(model_dir, "start")
+    assert [(start["num_ranks"], start["update"]) for start in starts] == [(1, 0), (2, 10), (1, 14)]
+    assert losses_by_update(model_dir) == pytest.approx(losses_by_update(finished[1]), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
+    """In the first update, which takes all eight."""
+    folder = write_dataset(tmp_path / "data", shards=(4, 4))
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    damage(folder / "training" / "x_training_1.tfrecord")
+    done = processes.run_two_ranks(command(folder, tmp_path / "run", **TWO))
+    output = done.stdout + done.stderr
+    assert "x_training_1.tfrecord: record " in output and "Traceback" not in output
+    assert done.returncode in (1, 2), "neither waits for the other one"
+
+
+@pytest.mark.slow
+def test_lars_with_compression_and_determinism_goes_on_from_the_encoder(finished, dataset, tmp_path):
+    """With every option that touches the update, and the configuration that lies beside the weights."""
+    done = run(
+        dataset,
+        tmp_path,
+        bert_config_file=None,
+        init_checkpoint=finished[1] / "pretrained",
+        optimizer_type="lars",
+        learning_rate=1.0,
+        allreduce_compression="fp16",
+        deterministic="true",
+        num_train_steps=5,
+        eval_files=None,
+    )
+    assert "left as initialised: cls/predictions/transform/dense/kernel" in done.stdout
+    assert json.loads((tmp_path / "bert_config.json").read_text()) == TINY.to_dict()
+    first = lines(tmp_path, "train")[0]
+    assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
+    record = json.loads((tmp_path / "config.json").read_text())["identity"]
+    assert (record["optimizer_type"], record["allreduce_compression"]) == ("lars", "fp16")
