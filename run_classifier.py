@@ -1,6 +1,6 @@
 """Classifies sentences and pairs of sentences: the nine GLUE tasks and your own files. See docs/fine_tuning.md."""
 
-import runpy
+from bert_tf.programs.commands import bert_classify
 
 if __name__ == "__main__":
-    runpy.run_module("bert_tf.programs.classifier", run_name="__main__", alter_sys=True)
+    bert_classify()

@@ -1,6 +1,6 @@
 """Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See docs/fine_tuning.md."""
 
-import runpy
+from bert_tf.programs.commands import bert_squad
 
 if __name__ == "__main__":
-    runpy.run_module("bert_tf.programs.squad", run_name="__main__", alter_sys=True)
+    bert_squad()

@@ -25,7 +25,7 @@ from benchmarks.made_up import made_up_rows, make_step
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.packing import best_fit
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch.rank import FAILED
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu

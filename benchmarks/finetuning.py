@@ -16,9 +16,10 @@ from typing import Callable
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bert_tf.base.command_line import choose_device
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.config import PRECISIONS, PRESETS, BertConfig, FinetuningConfig
+from bert_tf.base.tensorflow import choose_device
+from bert_tf.bert_config import PRESETS, BertConfig
+from bert_tf.settings.training import PRECISIONS, FinetuningConfig
 
 NEEDS = "nothing; several ranks by scripts/finetune_train_benchmark.sh"
 VOCAB_SIZE = 30522

@@ -33,7 +33,7 @@ from benchmarks.gpu_kernels import Kernel, kernels
 from benchmarks.gpu_program_report import PUBLISHED, RESULTS, write_report
 from benchmarks.gpu_roofline import GPUS, on_tensor_cores, total_secs
 from bert_tf.base.errors import UserError
-from bert_tf.config import PRESETS, BertConfig
+from bert_tf.bert_config import PRESETS, BertConfig
 from bert_tf.memory.plan import Workload, predict
 from bert_tf.run.run_folder import provenance, write_whole
 

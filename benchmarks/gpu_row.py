@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.child import timed
 from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
 VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5

@@ -83,7 +83,7 @@ def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
 def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
     from bert_tf.batches.batches import training_batches
     from bert_tf.batches.data_order import GlobalOrder
-    from bert_tf.config import BatchSplit
+    from bert_tf.settings.training import BatchSplit
 
     vocab_size = records.vocab_size or 1 << 30
     batches = training_batches(

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.frame import Bench
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.optimizer.keras_optimizers import NVLAMB
 from bert_tf.optimizer.update_rules import gradient_norms

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import compute_dtype
 from bert_tf.memory.plan import Workload
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel, SpanModel
@@ -15,6 +14,7 @@ from bert_tf.model.losses import PretrainingObjective, SpanObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers, in_buckets
+from bert_tf.settings.training import compute_dtype
 from bert_tf.training.step import TrainState, TrainStep
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload, micro_batches_at_once, predict, split_into
 
 NEEDS = "nothing"

@@ -28,7 +28,7 @@ from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.batches import parse_records
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective

@@ -20,8 +20,9 @@ from bert_tf.batches.batches import training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.packing import best_fit
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BatchSplit, BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
+from bert_tf.settings.training import BatchSplit
 
 NEEDS = "--input_files: folders of records"
 ROUNDS = 9

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import Gpu
 from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time

@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
 from benchmarks.memory import describe
-from bert_tf.config import compute_dtype
+from bert_tf.settings.training import compute_dtype
 
 NEEDS = "nothing"
 PEAK_SIZE, PEAK_TRIES = 2048, 5

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.child import cpu_secs
 from benchmarks.frame import Bench
 from benchmarks.made_up import made_up_rows, make_state, make_step
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.run.checkpoint import CheckpointFolder
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.frame import Bench, Variant
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.run.flops import pretraining_flops_per_sequence
 
 NEEDS = "peers tf_models, pytorch"

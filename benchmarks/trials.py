@@ -24,10 +24,11 @@ from benchmarks.results import number
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.run.events import read_events
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
 FINISHED = "finished.jsonl"

@@ -2,13 +2,11 @@
 """Prepares pre-training data in stages; see `bert_tf.programs.prepare`, or --help."""
 
 import os
-import runpy
 import sys
 
 if __name__ == "__main__":
     # Python puts the folder of this file there.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    from bert_tf.base.errors import require_modules
+    from bert_tf.programs.commands import bertprep
 
-    require_modules("numpy", "tokenizers", "tqdm")
-    runpy.run_module("bert_tf.programs.prepare", run_name="__main__", alter_sys=True)
+    bertprep()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.results import with_tables  # noqa: E402
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
 from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
 from bert_tf.planning.gpus import find_gpu  # noqa: E402
 from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402

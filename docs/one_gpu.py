@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.results import with_tables  # noqa: E402
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
 from bert_tf.memory.plan import GIB, Workload, fits, largest_micro_batch  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")

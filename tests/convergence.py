@@ -22,10 +22,11 @@ import numpy as np
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import provenance
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from tests.pretraining_data import make_instance_arrays, write_records
 

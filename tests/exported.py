@@ -5,7 +5,7 @@ import json
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 from absl import flags
 
-from bert_tf.base import command_line
 from bert_tf.base.errors import as_user_error
+from bert_tf.programs.flags import parse_flags
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +62,7 @@ def main():
         flags.FLAGS.unparse_flags()
         arguments = ["program", *json.loads(line)]
         try:
-            program.main.__wrapped__(command_line.parse_flags.__wrapped__(arguments))
+            program.main.__wrapped__(parse_flags.__wrapped__(arguments))
             answer = [0, ""]
         except Exception as raised:
             error = as_user_error(raised)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 
 GOOD = ("the cat sat", "a dog ran home", "she reads books", "they went there")
 BAD = ("cat the sat", "dog a home ran", "reads she books", "there they went")

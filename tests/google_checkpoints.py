@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 
 HIDDEN, HEADS, INNER, VOCAB, POSITIONS = 8, 2, 12, 19, 16
 CONFIG = BertConfig(VOCAB, HIDDEN, 2, HEADS, INNER, max_position_embeddings=POSITIONS)

@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import InstanceArrays, RecordSchema

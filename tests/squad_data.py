@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
 

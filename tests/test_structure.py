@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.programs import PRETRAINING
+from bert_tf.tasks.glue.settings import SETTINGS as GLUE
+from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
+
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
 PROGRAMS = [path for path in PRODUCT if path.parent.name == "programs"]
@@ -19,7 +24,8 @@ MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 # In the order in which the data flows: a package imports only from itself and from those above it.
 PACKAGES = (
     "base",
-    "config",
+    "bert_config",
+    "settings",
     "text",
     "records",
     "batches",
@@ -43,8 +49,18 @@ WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
-FOR_PREPARE = ("base", "text", "records", "batches.masking", "batches.masked_rows", "batches.token_set", "prepare")
+FOR_PREPARE = (
+    "base",
+    "settings",
+    "text",
+    "records",
+    "batches.masking",
+    "batches.masked_rows",
+    "batches.token_set",
+    "prepare",
+)
 
+SETTINGS = {"classifier": GLUE, "pretraining": PRETRAINING, "squad": SQUAD}
 FLAGS = {
     "classifier": """
         adam_bias_correction allow_missing_weights
@@ -59,7 +75,7 @@ FLAGS = {
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
         gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate masked_lm_prob
-        max_eval_steps max_hours max_ngram_size max_predictions_per_seq max_seq_length model_dir num_accumulation_steps
+        max_eval_steps max_hours max_predictions_per_seq max_seq_length model_dir num_accumulation_steps
         num_train_steps optimizer_type packing plan precision recompute replay_update save_checkpoint_steps seed
         train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "squad": """
@@ -151,9 +167,7 @@ def test_entries_are_a_few_lines(path):
     assert len(path.read_text().splitlines()) <= 14
 
 
-WITHOUT_FLAGS = [
-    path for path in PRODUCT if path.name != "command_line.py" and path not in PROGRAMS
-]  # base/command_line is the programs' shared part
+WITHOUT_FLAGS = [path for path in PRODUCT if path not in PROGRAMS]
 
 
 @pytest.mark.parametrize("path", WITHOUT_FLAGS, ids=names(WITHOUT_FLAGS))
@@ -225,16 +239,5 @@ def test_importing_the_rest_says_nothing(tmp_path):
 @pytest.mark.parametrize("program", FLAGS)
 def test_flags_are_frozen(program):
     """People's scripts use these names; add the new one here, and think twice before taking one away."""
-    shared = {
-        node.name: node
-        for node in parsed(ROOT / "bert_tf/base/command_line.py").body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("define_")
-    }
-    defined, places = [], [parsed(ROOT / f"bert_tf/programs/{program}.py")]
-    while places:
-        for node in ast.walk(places.pop()):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in shared:
-                places.append(shared[node.func.id])
-            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("DEFINE_"):
-                defined.append(node.args[0].value)
+    defined = [each.name for each in settings_of(*SETTINGS[program]) if each.is_flag]
     assert sorted(defined) == sorted(FLAGS[program].split())

@@ -13,13 +13,14 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
     """An update of pre-training; settings: scope, precision."""
     import tensorflow as tf
 
-    from bert_tf.config import BertConfig, compute_dtype
+    from bert_tf.bert_config import BertConfig
     from bert_tf.model.blocks import Blocks
     from bert_tf.model.heads import PretrainingModel
     from bert_tf.model.losses import PretrainingObjective
     from bert_tf.optimizer.keras_optimizers import make_optimizer
     from bert_tf.optimizer.loss_scale import LossScale
     from bert_tf.ranks.workers import Workers
+    from bert_tf.settings.training import compute_dtype
     from bert_tf.training.step import TrainState, TrainStep
 
     scope, precision = settings["scope"], settings["precision"]
@@ -88,12 +89,12 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
 
     Lengths are chosen as if compiling cost nothing, since it is over when the clock starts.
     """
-    from bert_tf.config import compute_dtype
     from bert_tf.interchange.initialise import find_weights
     from bert_tf.model.blocks import Blocks
     from bert_tf.model.heads import SpanModel
     from bert_tf.ranks.workers import Workers
     from bert_tf.run.checkpoint import load_weights
+    from bert_tf.settings.training import compute_dtype
     from bert_tf.tasks.predict import Rows, compile_model, predict_rows
     from bert_tf.tasks.squad.decode import DecodeSettings, decode
     from bert_tf.tasks.squad.examples import Example, Paragraph

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from bert_tf.base.errors import UserError
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is most similar to `word`, as the end of an error message; empty if none is."""
+    similar = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _path(text: str) -> Path:

@@ -32,6 +32,11 @@ def checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").is_file() else None
 
 
+def work_folder() -> Path:
+    """What data/ and results/ are in by default: the checkout, or the current folder if there is none."""
+    return checkout() or Path.cwd()
+
+
 def sync(path: Path) -> None:
     """Waits until a file's bytes, or the renames inside a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -25,8 +25,8 @@ from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.packing import Places, best_fit, lay_out
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.config import BatchSplit
 from bert_tf.records.schema import RecordSchema
+from bert_tf.settings.training import BatchSplit
 
 PREFETCHED_BATCHES = 2
 

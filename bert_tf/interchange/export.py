@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, check_folder
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.hugging_face import (
     ACTIVATIONS,
     CLASSIFIER,

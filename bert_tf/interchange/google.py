@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.weights import Weights, check_floats, finite_float32
 from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
 from bert_tf.text.basic_tokenizer import Casing

@@ -20,7 +20,7 @@ import safetensors
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights, check_floats, finite_float32
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON

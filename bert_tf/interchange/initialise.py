@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import (

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.report.figures import write_value
 from bert_tf.report.runs import Run, read_run
 from bert_tf.run.checkpoint import PREFIX, STATE, read_state

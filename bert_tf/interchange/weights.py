@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.run.checkpoint import StoredWeights
 from bert_tf.text.tokenizer import StoredTokenizer
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
             [
                 f"usage: bash scripts/{script}.sh [value ...], by position:",
                 *(
-                    f"  {number:2} {argument.name}: {argument.kind.rule}; default {argument.default}"
+                    f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"
                     for number, argument in enumerate(launcher.arguments, 1)
                 ),
             ]

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, whole
+from bert_tf.launch.arguments import arguments, parse_arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
+from bert_tf.settings.programs import PRETRAINING
 
-ARGUMENTS = (
-    Argument("train_batch_size", "16", whole(1)),
-    Argument("eval_batch_size", "8", whole(1)),
-    Argument("learning_rate", "1e-4", positive(MAX_LEARNING_RATE)),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
-    Argument("num_gpus", "8", whole(1)),
-    Argument("warmup_steps", "10000", whole(0)),
-    Argument("train_steps", "1144000", whole(1)),
-    Argument("save_checkpoint_steps", "5000", whole(1)),
-    Argument("bert_model", "large", one_of(*PRESETS)),
-    Argument("num_accumulation_steps", "1", whole(1)),
-    Argument("seq_len", "512", whole(8)),
-    Argument("max_pred_per_seq", "80", whole(1)),
+ARGUMENTS = arguments(
+    """
+    train_batch_size=16 eval_batch_size=8 learning_rate=1e-4 precision=fp16 use_xla=true num_gpus=8 warmup_steps=10000
+    train_steps=1144000 save_checkpoint_steps=5000 bert_model=large num_accumulation_steps=1 seq_len=512
+    max_pred_per_seq=80
+    """,
+    *PRETRAINING,
 )
 
 

@@ -1,113 +1,134 @@
-"""Positional arguments: their names, defaults, types and ranges."""
+"""Positional arguments: each stands for a setting, whose declaration says what may be typed."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.values import parse_number, parse_whole
-from bert_tf.config import AUTO
+from bert_tf.settings.declaration import Setting, find_setting
 
 Values = dict[str, Any]
 
+# Names of arguments in NVIDIA's scripts -> the settings that they stand for. A phase's number at the end is left out.
+_SETTING_OF = {
+    "batch_size": "predict_batch_size",
+    "batch_size_per_gpu": "predict_batch_size",
+    "checkpoint": "init_checkpoint",
+    "epochs": "num_train_epochs",
+    "learning_rate_per_gpu": "learning_rate",
+    "max_pred_per_seq": "max_predictions_per_seq",
+    "num_accumulation": "num_accumulation_steps",
+    "num_gpu": "num_ranks",
+    "num_gpus": "num_ranks",
+    "seq_len": "max_seq_length",
+    "seq_length": "max_seq_length",
+    "train_steps": "num_train_steps",
+    "use_xla": "enable_xla",
+}
+_PHASE = re.compile(r"_phase\d$")
 
-class Kind(NamedTuple):
-    """How the text of an argument becomes a value."""
 
-    rule: str  # what must be typed
-    convert: Callable[[str], Any]  # raises ValueError for a text that is not such a value
-    is_valid: Callable[[Any], bool]
-    words: Sequence[str] = ()  # the only allowed texts; empty: texts are not restricted
-
-    def parse(self, text: str) -> Any:
-        """The value of a text. Raises ValueError if the text does not follow the rule."""
-        value = self.convert(text)
-        if not self.is_valid(value):
-            raise ValueError
-        return value
-
-
-class Argument(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Argument:
     """One positional argument, with its default as it would be typed."""
 
     name: str
     default: str
-    kind: Kind
+    setting: Setting
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The texts that only this argument takes; empty if it takes any text or number."""
+        return ("true", "false") if self.setting.kind == "bool" else tuple(map(str, self.setting.choices))
+
+    @property
+    def rule(self) -> str:
+        if self.setting.word:
+            return f"{self.setting.rule} (the accumulation argument then counts a rank's sequences)"
+        return f"one of {', '.join(self.words)}" if self.words else self.setting.rule
+
+    def parse(self, text: str) -> Any:
+        """The value of a text. Raises ValueError if the text does not follow the rule."""
+        if not text or (self.words and text not in self.words):
+            raise ValueError
+        return self.setting.parse(text)
 
 
-# Far more than any recipe uses; a larger number is a typing error.
-_LARGEST = 100_000_000
-TEXT = Kind("not empty", str, bool)
-SHARE = Kind("a number of at least 0, and below 1", parse_number, lambda value: 0 <= value < 1)
-SIZE_OR_AUTO = Kind(
-    "a whole number of at least 1, or auto (the accumulation argument then counts a rank's sequences)",
-    lambda text: AUTO if text == AUTO else parse_whole(text),
-    lambda value: value == AUTO or 1 <= value <= _LARGEST,
-)
+def arguments(declared: str, *classes: type, **special: Setting) -> tuple[Argument, ...]:
+    """The arguments ``name=default ...``, in order.
+
+    Args:
+      classes: those that declare the settings.
+      special: declarations of arguments that are no setting of these, or have another range, by name.
+    """
+    made = []
+    for pair in declared.split():
+        name, _, default = pair.partition("=")
+        short = _PHASE.sub("", name)
+        setting = special.get(name) or find_setting(_SETTING_OF.get(short, short), *classes)
+        made.append(Argument(name, default, setting))
+    return tuple(made)
 
 
-def whole(minimum: int) -> Kind:
-    rule = f"a whole number of at least {minimum}, and at most {_LARGEST:,}"
-    return Kind(rule, parse_whole, lambda value: minimum <= value <= _LARGEST)
-
-
-def positive(most: float) -> Kind:
-    return Kind(f"a number above 0, and at most {most:g}", parse_number, lambda value: 0 < value <= most)
-
-
-def one_of(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", str, choices.__contains__, choices)
-
-
-def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Values:
+def parse_arguments(known: Sequence[Argument], typed: Sequence[str]) -> Values:
     """Values by name, with defaults for arguments at the end that were not typed.
 
     Raises:
       UserError: there are too many, or one has the wrong type or is out of range.
     """
-    if len(typed) > len(arguments):
+    if len(typed) > len(known):
         raise UserError(
-            f"{len(typed)} arguments, but there are {len(arguments)}: "
-            f"{' '.join(argument.name for argument in arguments)}; the surplus begins with "
-            f"{typed[len(arguments)]!r}"
+            f"{len(typed)} arguments, but there are {len(known)}: {' '.join(argument.name for argument in known)}; the "
+            f"surplus begins with {typed[len(known)]!r}"
         )
     values: Values = {}
-    for position, argument in enumerate(arguments):
-        given = typed[position] if position < len(typed) else argument.default
+    for position, argument in enumerate(known):
+        text = typed[position] if position < len(typed) else argument.default
         try:
-            values[argument.name] = argument.kind.parse(given)
+            values[argument.name] = argument.parse(text)
         except ValueError:
             raise UserError(
-                f"{argument.name} (position {position + 1}) is {given!r}: must be {argument.kind.rule}"
-                f"{_misplaced(arguments, typed)}"
+                f"{argument.name} (position {position + 1}) is {text!r}: must be {argument.rule}"
+                f"{_misplaced(known, typed)}"
             ) from None
     return values
 
 
-def _misplaced(arguments: Sequence[Argument], typed: Sequence[str]) -> str:
+def _misplaced(known: Sequence[Argument], typed: Sequence[str]) -> str:
     """A hint about the first word (fp16, true, large) in another argument's position; empty if there is none.
 
     NVIDIA's scripts for other frameworks have the same arguments in other orders.
     """
-    places = {
-        word: place
-        for place, argument in enumerate(arguments, 1)
-        for word in argument.kind.words
+    position_of = {
+        word: position
+        for position, argument in enumerate(known, 1)
+        for word in argument.words
         if word[0].isalpha()  # a number such as SQuAD's 1.1 may be anything
     }
-    for position, given in enumerate(typed, 1):
-        place = places.get(given, position)
-        if place != position:
-            surplus = position - place
+    for position, text in enumerate(typed, 1):
+        expected = position_of.get(text, position)
+        if expected != position:
+            surplus = position - expected
             values = f"{abs(surplus)} value(s) {'too many' if surplus > 0 else 'missing'} before it"
-            order = " ".join(argument.name for argument in arguments)
-            name = arguments[place - 1].name
-            return f"; {given!r} is a value of {name} (position {place}), and there are {values}. The order: {order}"
+            order = " ".join(argument.name for argument in known)
+            name = known[expected - 1].name
+            return f"; {text!r} is a value of {name} (position {expected}), and there are {values}. The order: {order}"
     return ""
 
 
-def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> list[str]:
+def describe_arguments(known: Sequence[Argument], typed: Sequence[str]) -> list[str]:
     """A line for each argument, with the text that was typed or the default."""
-    shown = [*typed, *(f"{argument.default} (default)" for argument in arguments[len(typed) :])]
-    return [f"{argument.name} = {text}" for argument, text in zip(arguments, shown)]
+    shown = [*typed, *(f"{argument.default} (default)" for argument in known[len(typed) :])]
+    return [f"{argument.name} = {text}" for argument, text in zip(known, shown)]
+
+
+def flags_of(known: Sequence[Argument], values: Values) -> dict[str, Any]:
+    """The program's flags that the arguments stand for; without those of single phases, and of the ranks."""
+    return {
+        argument.setting.name: values[argument.name]
+        for argument in known
+        if argument.setting.is_flag and not _PHASE.search(argument.name)
+    }

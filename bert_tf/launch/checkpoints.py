@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import read_json_object
-from bert_tf.config import PRESETS
+from bert_tf.bert_config import PRESETS
 from bert_tf.launch.container import CHECKOUT
 
 _THEIR_CONFIG = "config.json"  # Hugging Face's, which names the sizes as bert_config.json does

@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.launching import LaunchVariables
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Variables that name folders outside the checkout; CONTAINER_MOUNTS names others.
-_FOLDERS = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "RESULTS_DIR")
+_FOLDERS = [each.variable for each in settings_of(LaunchVariables) if each.variable.endswith("_DIR")]
 
 
 def uses_container(environ: Mapping[str, str]) -> bool:

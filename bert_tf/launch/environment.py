@@ -14,26 +14,33 @@ from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import check_folder
+from bert_tf.base.files import check_folder, work_folder
 from bert_tf.base.machine import count_cores, count_gpus
-from bert_tf.base.values import parse_count, parse_number, parse_switch
-from bert_tf.config import MAX_HOURS
 from bert_tf.launch import launchers
-from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
+from bert_tf.launch.container import rank_python, uses_container
 from bert_tf.launch.hosts import check_addresses
 from bert_tf.launch.rank import describe_signal
+from bert_tf.settings.declaration import from_variables
+from bert_tf.settings.launching import LaunchVariables
+from bert_tf.settings.programs import PRETRAINING
+from bert_tf.tasks.glue.settings import SETTINGS as GLUE
+from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
 
 Made = TypeVar("Made")
 
-# Variables that are on or off.
-SWITCHES = tuple("ALLOW_MISSING_WEIGHTS CONTINUE_WITH_CHANGES DRY_RUN PACKING RECOMPUTE WHOLE_WORD_MASKING".split())
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
+# All classes with settings that have a variable.
+SETTINGS = (*PRETRAINING, *SQUAD, *GLUE, LaunchVariables)
 
 
 class LaunchEnvironment:
     """The environment variables and the machine, as a launcher sees them.
+
+    Attributes:
+      environ: the variables themselves.
+      values: those of `LaunchVariables`.
 
     Raises:
       UserError: a variable has an invalid value.
@@ -41,31 +48,19 @@ class LaunchEnvironment:
 
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
-        self._switched_on = [name for name in SWITCHES if self.parsed(name, parse_switch)]
-        self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
-        self.is_dry_run = self.is_set("DRY_RUN")
+        self._given = from_variables(environ, *SETTINGS)
+        self.values = LaunchVariables(**from_variables(environ, LaunchVariables))
+        self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", work_folder() / "data"))
+        self.is_dry_run = self.values.dry_run
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
-        self.max_eval_steps = self.parsed("MAX_EVAL_STEPS", parse_count)
-        self.restarts: int = self.parsed("RESTARTS", parse_count) or 0
-        self.max_hours: float | None = self.parsed("MAX_HOURS", _parse_hours)
+        self.max_hours: float | None = self.given("max_hours")
         self._started_at = time.monotonic()
-        device = environ.get("DEVICE") or "auto"
-        if device not in ("auto", "cpu"):
-            raise UserError(f"DEVICE={device}: must be auto or cpu")
-        self._uses_cpu = device == "cpu"
+        self._uses_cpu = self.given("device") == "cpu"
         self.num_gpus = 0 if self._uses_cpu else count_gpus(environ)
 
-    def is_set(self, name: str) -> bool:
-        """Whether one of `SWITCHES` is on."""
-        return name in self._switched_on
-
-    def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
-        """The value of a variable; None if it is not set or empty. Raises `UserError` if it is invalid."""
-        text = self.environ.get(name, "")
-        try:
-            return parse(text) if text else None
-        except ValueError as error:
-            raise UserError(f"{name}={text}: {error}") from None
+    def given(self, name: str) -> Any:
+        """The value of a setting that a variable gives; None if none does."""
+        return self._given.get(name)
 
     def hours_left(self) -> float | None:
         """What is left of MAX_HOURS, counted from the creation of this object; None if it is not set."""
@@ -74,7 +69,7 @@ class LaunchEnvironment:
     def describe_limits(self) -> list[str]:
         """The variables that limit how long a training goes on, if they are set."""
         return [
-            *([f"restarts = {self.restarts}"] if self.restarts else []),
+            *([f"restarts = {self.values.restarts}"] if self.values.restarts else []),
             *([] if self.max_hours is None else [f"max_hours = {self.max_hours:g}"]),
         ]
 
@@ -120,19 +115,21 @@ class LaunchEnvironment:
             show([f"note: a real run would stop here: {error}"])
             return None
 
-    def job(
-        self, program: str, flags: Mapping[str, Any], switches: Sequence[str], num_ranks: int, log_folder: Path
-    ) -> launchers.Job:
-        """A job: a program with its flags, the `switches` that are on (--packing for PACKING), and --device=cpu."""
+    def job(self, program: str, settings: Sequence[type], flags: Mapping[str, Any], num_ranks: int) -> launchers.Job:
+        """A job: a program of `programs` with its flags.
+
+        Args:
+          settings: the program's settings; those with a variable become flags, too.
+          flags: by name; they come before the variables. The logs go to ``logs`` below their model_dir.
+        """
         command = [
             rank_python(self.environ),
-            str(CHECKOUT / program),
-            *(f"--{name}={value}" for name, value in flags.items()),
-            *(f"--{name.lower()}" for name in switches if self.is_set(name)),
-            *(["--device=cpu"] if self._uses_cpu else []),
+            *program_command(program),
+            # What is left of MAX_HOURS is added with each start.
+            *flag_texts({**from_variables(self.environ, *settings), "max_hours": None, **flags}),
         ]
         launcher = launchers.choose_launcher(num_ranks, self.environ)
-        return launchers.Job(command, num_ranks, self.num_gpus, launcher, log_folder)
+        return launchers.Job(command, num_ranks, self.num_gpus, launcher, Path(flags["model_dir"]) / "logs")
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
@@ -142,11 +139,19 @@ class LaunchEnvironment:
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
 
 
-def _parse_hours(text: str) -> float:
-    hours = parse_number(text)
-    if not 0 < hours <= MAX_HOURS:
-        raise ValueError(f"must be positive and at most {MAX_HOURS:g}")
-    return hours
+def program_command(program: str) -> list[str]:
+    """The arguments by which Python starts a program of `programs`."""
+    return ["-m", f"bert_tf.programs.{program}"]
+
+
+def flag_texts(flags: Mapping[str, Any]) -> list[str]:
+    """Flags as they are typed; None stands for the default, and is left out."""
+    return [f"--{name}={as_typed(value)}" for name, value in flags.items() if value is not None]
+
+
+def as_typed(value: Any) -> Any:
+    """True and False as the launchers' arguments have them."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def shown(path: Path) -> str:

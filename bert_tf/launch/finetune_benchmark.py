@@ -12,18 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.config import GOOGLE_VOCAB_SIZE, PRECISIONS, PRESETS, BertConfig
-from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, whole
-from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, run_job, show, shown
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import checkout, work_folder
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.launch import launchers
+from bert_tf.launch.arguments import Argument, Values, arguments, describe_arguments, parse_arguments
+from bert_tf.launch.container import rank_python
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
+from bert_tf.launch.finetuning import MODEL
 from bert_tf.memory.plan import Workload, find_device, fits
+from bert_tf.tasks.squad.settings import SETTINGS
 
-INFERENCE_ARGUMENTS = (
-    Argument("bert_model", "large", one_of(*PRESETS)),
-    Argument("batch_size", "8", whole(1)),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
+INFERENCE_ARGUMENTS = arguments(
+    "bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL
 )
-TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], Argument("num_gpu", "8", whole(1)), *INFERENCE_ARGUMENTS[1:])
+TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], *arguments("num_gpu=8", *SETTINGS), *INFERENCE_ARGUMENTS[1:])
 _SEQ_LENGTH = 384
 # The configurations of the sweep.
 _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
@@ -38,12 +41,12 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
     return _launch("predict", INFERENCE_ARGUMENTS, typed, environment)
 
 
-def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def _launch(mode: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / f"finetune_{mode}_benchmark")
+    folder = environment.path("RESULTS_DIR", work_folder() / "results" / f"finetune_{mode}_benchmark")
     if typed:
-        values = parse_arguments(arguments, typed)
-        show(describe_arguments(arguments, typed))
+        values = parse_arguments(known, typed)
+        show(describe_arguments(known, typed))
         configurations = [{"seq_length": _SEQ_LENGTH, **values}]
     else:
         configurations = list(_sweep(mode, environment))
@@ -75,17 +78,17 @@ def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
                 "num_gpu": num_ranks,
                 "batch_size": batch_size,
                 "precision": precision,
-                "use_xla": "true",
+                "use_xla": True,
                 "seq_length": seq_length,
             }
 
 
 def _line(configuration: Values) -> str:
-    return ", ".join(f"{name} {value}" for name, value in configuration.items())
+    return ", ".join(f"{name} {as_typed(value)}" for name, value in configuration.items())
 
 
 def _name(configuration: Values) -> str:
-    return "_".join(map(str, configuration.values()))
+    return "_".join(str(as_typed(value)) for value in configuration.values())
 
 
 def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, folder: Path) -> int:
@@ -96,10 +99,16 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
         "precision": configuration["precision"],
         "enable_xla": configuration["use_xla"],
         "max_seq_length": configuration["seq_length"],
+        "device": environment.given("device"),
         "dllog_path": folder / f"{_name(configuration)}.json",
     }
     num_ranks = configuration.get("num_gpu", 1)
-    job = environment.job("benchmarks/finetuning.py", flags, (), num_ranks, folder / "logs")
+    program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
+    if not program.is_file():
+        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
+    command = [rank_python(environment.environ), str(program), *flag_texts(flags)]
+    launcher = launchers.choose_launcher(num_ranks, environment.environ)
+    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
     return run_job(_line(configuration), job, [])
 
 

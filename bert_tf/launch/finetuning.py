@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import check_file, check_output
-from bert_tf.config import BertConfig
-from bert_tf.launch.arguments import Argument, Values, describe_arguments
+from bert_tf.base.files import check_file, check_output, work_folder
+from bert_tf.bert_config import PRESETS, BertConfig
+from bert_tf.launch.arguments import Argument, Values, describe_arguments, flags_of
 from bert_tf.launch.checkpoints import check_model, find_checkpoint
-from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.supervisor import train
+from bert_tf.settings.declaration import Setting
 from bert_tf.text.tokenizer import open_tokenizer
 
 Flags = dict[str, Any]
-# Switches that are passed on as flags of the programs.
-_EXTRAS = ("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "RECOMPUTE")
+# Declarations of the arguments that the scripts have in common: the model is compared with the checkpoint's.
+MODEL = Setting("bert_model", "str", "large", choices=tuple(PRESETS), is_flag=False)
+SEQ_LENGTH = Setting("max_seq_length", "int", None, at_least=8)
+DEFAULT_WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
 
 
 class Call(NamedTuple):
@@ -61,7 +64,7 @@ class Call(NamedTuple):
         """The folder of the results."""
         size = f"{'gbs' if 'num_gpus' in self.values else 'bs'}{self.global_batch_size}"
         name = f"tf_bert_{self.kind}_{self.values['bert_model']}_{self.values['precision']}_{size}"
-        return self.environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+        return self.environment.path("RESULTS_DIR", work_folder() / "results" / name)
 
     def describe(self) -> list[str]:
         """The arguments, and what follows from them."""
@@ -79,30 +82,20 @@ class Call(NamedTuple):
 
     def flags(self, model_dir: Path) -> Flags:
         """The flags that fine-tuning and using a fine-tuned model have in common."""
-        return {
-            "model_dir": model_dir,
-            "max_seq_length": self.values["seq_length"],
-            "predict_batch_size": self.batch_size,
-            "precision": self.values["precision"],
-            "enable_xla": self.values["use_xla"],
-            "dllog_path": model_dir / "dllogger.json",
-        }
+        flags = {**flags_of(self.arguments, self.values), "model_dir": model_dir}
+        del flags["init_checkpoint"]  # checked first, and may be none
+        return {**flags, "dllog_path": model_dir / "dllogger.json"}
 
     def training_flags(self) -> Flags:
         """The flags of fine-tuning only."""
-        return {
-            **self._initial_weights(),
-            "train_batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "num_train_epochs": self.values["epochs"],
-        }
+        return {**self._initial_weights(), "train_batch_size": self.batch_size}
 
     def _initial_weights(self) -> Flags:
         """The flags for the weights of a checkpoint, or for random weights if the argument is ``none``."""
         if self.values["checkpoint"] != "none":
             return {"init_checkpoint": self.checkpoint()}
         environment = self.environment
-        if not environment.environ.get("VOCAB_FILE"):
+        if not environment.values.vocab_file:
             raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = environment.path("VOCAB_FILE", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
@@ -121,8 +114,14 @@ class Call(NamedTuple):
         check_model(checkpoint, self.values["bert_model"], positions["bert_model"])
         return checkpoint
 
-    def run(self, title: str, program: str, prepare: Callable[[], list[Flags]], results: Mapping[str, str]) -> int:
-        """Runs `program` once for each set of flags that `prepare` returns after the checks.
+    def run(
+        self,
+        title: str,
+        program: tuple[str, Sequence[type]],
+        prepare: Callable[[], list[Flags]],
+        results: Mapping[str, str],
+    ) -> int:
+        """Runs a program (its name and settings) once for each set of flags that `prepare` returns after the checks.
 
         The logs go to ``logs`` below the flags' model_dir. At the end the `results`, files in the first model_dir, are
         shown.
@@ -138,7 +137,7 @@ class Call(NamedTuple):
         if runs is None:
             return 0
         for flags in runs:
-            job = environment.job(program, flags, _EXTRAS, self.num_ranks, flags["model_dir"] / "logs")
+            job = environment.job(*program, flags, self.num_ranks)
             code = train(f"{title}, {flags['mode']}", job, environment)
             if code:
                 return code

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import SIZE_OR_AUTO, Argument, Values, one_of, parse_arguments, positive, whole
+from bert_tf.bert_config import PRESETS
+from bert_tf.launch.arguments import Values, arguments, parse_arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
+from bert_tf.settings.programs import PRETRAINING
 
-ARGUMENTS = (
-    Argument("train_batch_size_phase1", "64", SIZE_OR_AUTO),
-    Argument("train_batch_size_phase2", "8", SIZE_OR_AUTO),
-    Argument("eval_batch_size", "8", whole(1)),
-    Argument("learning_rate_phase1", "7.5e-4", positive(MAX_LEARNING_RATE)),
-    Argument("learning_rate_phase2", "5e-4", positive(MAX_LEARNING_RATE)),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
-    Argument("num_gpus", "8", whole(1)),
-    Argument("warmup_steps_phase1", "2000", whole(0)),
-    Argument("warmup_steps_phase2", "200", whole(0)),
-    Argument("train_steps", "7820", whole(1)),
-    Argument("save_checkpoint_steps", "100", whole(1)),
-    Argument("num_accumulation_phase1", "128", whole(1)),
-    Argument("num_accumulation_steps_phase2", "512", whole(1)),
-    Argument("bert_model", "large", one_of(*PRESETS)),
+ARGUMENTS = arguments(
+    """
+    train_batch_size_phase1=64 train_batch_size_phase2=8 eval_batch_size=8
+    learning_rate_phase1=7.5e-4 learning_rate_phase2=5e-4 precision=fp16 use_xla=true num_gpus=8
+    warmup_steps_phase1=2000 warmup_steps_phase2=200 train_steps=7820 save_checkpoint_steps=100
+    num_accumulation_phase1=128 num_accumulation_steps_phase2=512 bert_model=large
+    """,
+    *PRETRAINING,
 )
 
 

@@ -50,7 +50,6 @@ from bert_tf.launch.rank import (
 
 _LAUNCHER_LOG = "launcher.log"
 _TRACEBACK = "Traceback (most recent call last):"
-LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
 
@@ -84,10 +83,10 @@ def horovod_has_mpi() -> bool:
 
 
 def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
-    """One of `LAUNCHERS`: LAUNCHER if set, else what is installed.
+    """What starts the ranks: LAUNCHER if set, else what is installed.
 
     Raises:
-      UserError: LAUNCHER is unknown, not installed, or unsuitable; or there is no Horovod, or HOSTS is unsuitable.
+      UserError: LAUNCHER is not installed, or unsuitable; or there is no Horovod, or HOSTS is unsuitable.
     """
     forced, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
     if hosts:
@@ -96,8 +95,6 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
         check_container(environ)
         return "srun"
     if forced:
-        if forced not in LAUNCHERS:
-            raise UserError(f"LAUNCHER={forced}: must be one of {', '.join(LAUNCHERS)}")
         if forced in ("srun", "mpirun") and not shutil.which(forced):
             # A dry run may be made elsewhere than on the cluster, with which srun comes.
             raise (MissingError if forced == "srun" else UserError)(

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import check_output, read_json_object
-from bert_tf.config import AUTO
-from bert_tf.launch.arguments import Argument, Values, describe_arguments
+from bert_tf.base.files import check_output, read_json_object, work_folder
+from bert_tf.launch.arguments import Argument, Values, describe_arguments, flags_of
 from bert_tf.launch.checkpoints import check_init_checkpoint, check_model, config_file
-from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.launch.supervisor import newest_update, train
 from bert_tf.memory.plan import check_unpacked
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
+from bert_tf.settings.programs import PRETRAINING
+from bert_tf.settings.training import AUTO
 
-# Switches that are passed on as flags of run_pretraining.py.
-EXTRAS = ("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 # The largest ever published is 90,112; a number beyond this is a typing error.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
@@ -65,7 +64,11 @@ class Phase:
     @property
     def split_flags(self) -> dict[str, Any]:
         if self.train_batch_size == AUTO:
-            return {"train_batch_size": AUTO, "global_batch_size": self.global_batch_size}
+            return {
+                "train_batch_size": AUTO,
+                "global_batch_size": self.global_batch_size,
+                "num_accumulation_steps": None,
+            }
         return {"train_batch_size": self.train_batch_size, "num_accumulation_steps": self.num_accumulation_steps}
 
     @property
@@ -100,7 +103,7 @@ class Recipe:
         model, precision = self.values["bert_model"], self.values["precision"]
         numbers = range(1, len(self.phases) + 1) if len(self.phases) > 1 else [""]
         batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
-        return CHECKOUT / "results" / f"tf_bert_pretraining_{self.name}_{model}_{precision}_{batches}"
+        return work_folder() / "results" / f"tf_bert_pretraining_{self.name}_{model}_{precision}_{batches}"
 
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
@@ -108,7 +111,7 @@ class Recipe:
         wanted = [phase for phase in self.phases if only in (None, phase.name)]
         self._show_plan(environment, folder, wanted[0])
         for phase in wanted:
-            check_unpacked(phase.train_batch_size, environment.is_set("PACKING"))
+            check_unpacked(phase.train_batch_size, environment.given("packing"))
         prepared = environment.prepare(
             self.values["num_gpus"], folder, lambda: self._prepare(wanted, environment, folder)
         )
@@ -147,23 +150,23 @@ class Recipe:
                 check_model(checkpoint, self.values["bert_model"], position)
         data = choose_prepared(
             environment.data_dir,
-            environment.environ.get("DATASET") or None,
+            environment.values.dataset,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
-            environment.environ.get("DATA_FORMAT") or None,
+            environment.values.data_format,
         )
         data_format = data[0].data_format
         show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
         if not all(records.has_test for records in data):
             show(["evaluation = none, because the dataset has no test split"])
         plan = {
-            **self.values,
+            **{name: as_typed(value) for name, value in self.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
-            "packing": environment.is_set("PACKING") or None,
+            "packing": environment.given("packing") or None,
             # None for records, because the plans of earlier versions do not contain this.
             "data_format": data_format if data_format != "records" else None,
         }
-        if not environment.is_set("CONTINUE_WITH_CHANGES") and len(unbegun) < len(self.phases):
+        if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
         self._check_start(wanted[0], folder)
         return data, plan
@@ -177,7 +180,7 @@ class Recipe:
             [
                 f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
                 f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
-                f"packing = {str(environment.is_set('PACKING')).lower()}",
+                f"packing = {as_typed(bool(environment.given('packing')))}",
                 f"device = {environment.describe_device(self.values['num_gpus'])}",
                 f"results_dir = {shown(folder)}",
                 *environment.describe_limits(),
@@ -194,31 +197,25 @@ class Recipe:
             )
 
     def _job(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> Job:
-        values, run_folder = self.values, folder / phase.name
+        run_folder = folder / phase.name
         flags: dict[str, Any] = {
-            "bert_model": values["bert_model"],
+            **flags_of(self.arguments, self.values),
             "input_files": data.training,
+            "eval_files": data.test if data.has_test else None,
             "model_dir": run_folder,
             **phase.split_flags,
-            "eval_batch_size": values["eval_batch_size"],
             "learning_rate": phase.learning_rate,
             "optimizer_type": self.optimizer_type,
             "num_train_steps": phase.num_updates,
             "warmup_steps": phase.warmup_steps,
-            "save_checkpoint_steps": values["save_checkpoint_steps"],
             "max_seq_length": phase.max_seq_length,
             "max_predictions_per_seq": phase.max_predictions_per_seq,
-            "precision": values["precision"],
-            "enable_xla": values["use_xla"],
+            "init_checkpoint": _start_of(phase, folder, environment),
             "dllog_path": run_folder / "dllogger.json",
         }
-        if data.has_test:
-            flags["eval_files"] = data.test
-            if environment.max_eval_steps is not None:
-                flags["max_eval_steps"] = environment.max_eval_steps
-        if start := _start_of(phase, folder, environment):
-            flags["init_checkpoint"] = start
-        return environment.job("run_pretraining.py", flags, EXTRAS, values["num_gpus"], run_folder / "logs")
+        if not data.has_test:
+            flags["max_eval_steps"] = None
+        return environment.job("pretraining", PRETRAINING, flags, self.values["num_gpus"])
 
 
 def _start_of(phase: Phase, folder: Path, environment: LaunchEnvironment) -> str | None:

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.base.values import parse_count
 from bert_tf.launch import lamb, launchers
 from bert_tf.launch.container import container_options
-from bert_tf.launch.environment import CHECKOUT, SWITCHES, LaunchEnvironment, show
+from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
 from bert_tf.launch.supervisor import newest_update
+from bert_tf.settings.declaration import settings_of
 
 # Variables that apply to the job's phase, and their arguments in phases 1 and 2. All other arguments are set by
 # variables with their names in capitals.
@@ -40,12 +41,6 @@ _DEFAULTS = {
 _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
 
 
-# Variables that do not stand for an argument.
-_OTHERS = (
-    *SWITCHES,
-    *("BERT_PREP_WORKING_DIR", "CONTAINER_IMAGE", "CONTAINER_MOUNTS", "DATASET", "DATA_DIR", "DEVICE"),
-    *("DATA_FORMAT", "INIT_CHECKPOINT", "LAUNCHER", "MAX_EVAL_STEPS", "MAX_HOURS", "PHASE", "RESTARTS", "RESULTS_DIR"),
-)
 # Names at least this similar are taken for typing errors; other programs' variables reach about 0.85.
 _ALIKE = 0.88
 
@@ -61,17 +56,15 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
             f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {typed[0]!r}"
         )
     environ = dict(environment.environ)
-    phase = environ.get("PHASE") or "1"
-    if phase not in ("1", "2"):
-        raise UserError(f"PHASE={phase}: must be 1 or 2")
+    phase = environment.values.phase
     if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
         raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
-    refuse_mistyped(environ, int(phase))
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / "slurm")
+    refuse_mistyped(environ, phase)
+    folder = environment.path("RESULTS_DIR", work_folder() / "results" / "slurm")
     num_ranks = count_tasks(environment)
-    texts = argument_texts(int(phase), environ, folder, num_ranks)
+    texts = argument_texts(phase, environ, folder, num_ranks)
     script = f"pretraining_lamb_phase{phase}"
-    lamb.make_phases(lamb.parse(texts), f"phase_{phase}", variables_of(int(phase)))
+    lamb.make_phases(lamb.parse(texts), f"phase_{phase}", variables_of(phase))
     environ["RESULTS_DIR"] = str(folder)
     if num_ranks > 1:
         environ.setdefault("LAUNCHER", "srun")
@@ -91,12 +84,20 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
-    num_tasks = environment.parsed("SLURM_NTASKS", parse_count)
+    num_tasks = _count(environment.environ, "SLURM_NTASKS")
     num_nodes = launchers.count_nodes(environment.environ)
-    num_per_node = environment.parsed("SLURM_NTASKS_PER_NODE", parse_count)
+    num_per_node = _count(environment.environ, "SLURM_NTASKS_PER_NODE")
     if not num_tasks and not num_per_node and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
     return num_tasks or num_nodes * (num_per_node or 8)
+
+
+def _count(environ: Mapping[str, str], name: str) -> int | None:
+    """One of Slurm's numbers of tasks; None if it is not set."""
+    try:
+        return parse_count(environ[name]) if environ.get(name) else None
+    except ValueError as error:
+        raise UserError(f"{name}={environ[name]}: {error}") from None
 
 
 def variables_of(phase: int) -> dict[str, str]:
@@ -117,7 +118,7 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
             f"NUM_GPUS={environ['NUM_GPUS']}: has no effect on run.sub, whose ranks are the job's tasks: say it by "
             f"sbatch's -N and --ntasks-per-node, as in {_USAGE}, and take it out: env -u NUM_GPUS sbatch ..."
         )
-    read = {*variables_of(phase).values(), *_OTHERS}
+    read = {*variables_of(phase).values(), *(each.variable for each in settings_of(*SETTINGS) if each.variable)}
     meant = {name.replace("_", ""): name for name in read}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
         for name in names:
@@ -144,10 +145,10 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
         if argument.name == "num_gpus":
             text = str(num_ranks)
         try:
-            argument.kind.parse(text)
+            argument.parse(text)
         except ValueError:
             where = variable if environ.get(variable) else f"{folder / PLAN}: {argument.name}"
-            raise UserError(f"{where}={text}: must be {argument.kind.rule}") from None
+            raise UserError(f"{where}={text}: must be {argument.rule}") from None
         texts.append(text)
     return texts
 

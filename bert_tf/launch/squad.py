@@ -6,34 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.files import check_file
-from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import TEXT, Argument, one_of, parse_arguments, positive, whole
+from bert_tf.launch.arguments import Argument, arguments, parse_arguments
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.finetuning import Call, Flags
-from bert_tf.tasks.squad.features import FeatureSettings
+from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, Call, Flags
+from bert_tf.settings.declaration import Setting
+from bert_tf.tasks.squad.settings import SETTINGS, FeatureSettings
 
-ARGUMENTS = (
-    Argument("batch_size_per_gpu", "10", whole(1)),
-    Argument("learning_rate_per_gpu", "5e-6", positive(MAX_LEARNING_RATE)),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
-    Argument("num_gpus", "10", whole(1)),
-    Argument("seq_length", "384", whole(8)),
-    Argument("doc_stride", "128", whole(1)),
-    Argument("bert_model", "large", one_of(*PRESETS)),
-    Argument("squad_version", "1.1", one_of("1.1", "2.0")),
-    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", TEXT),
-    Argument("epochs", "1.1", positive(MAX_EPOCHS)),
+_SPECIAL = {
+    "bert_model": MODEL,
+    "seq_length": SEQ_LENGTH,
+    "squad_version": Setting("squad_version", "str", "1.1", choices=("1.1", "2.0"), is_flag=False),
+}
+ARGUMENTS = arguments(
+    f"""
+    batch_size_per_gpu=10 learning_rate_per_gpu=5e-6 precision=fp16 use_xla=true num_gpus=10 seq_length=384
+    doc_stride=128 bert_model=large squad_version=1.1 checkpoint={DEFAULT_WEIGHTS} epochs=1.1
+    """,
+    *SETTINGS,
+    **_SPECIAL,
 )
-INFERENCE_ARGUMENTS = (
-    Argument("checkpoint", "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad", TEXT),
-    Argument("batch_size", "8", whole(1)),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
-    Argument("seq_length", "384", whole(8)),
-    Argument("doc_stride", "128", whole(1)),
-    Argument("bert_model", "large", one_of(*PRESETS)),
-    Argument("squad_version", "1.1", one_of("1.1", "2.0")),
+INFERENCE_ARGUMENTS = arguments(
+    """
+    checkpoint=results/tf_bert_finetuning_squad_large_fp16_gbs100/squad batch_size=8 precision=fp16 use_xla=true
+    seq_length=384 doc_stride=128 bert_model=large squad_version=1.1
+    """,
+    *SETTINGS,
+    **_SPECIAL,
 )
 
 
@@ -41,7 +39,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tunes, predicts and scores; returns the ranks' exit code."""
     call = make_call("finetuning_squad", ARGUMENTS, typed, environment)
     results = {"predictions": "predictions.json", "curves": "report.html"}
-    return call.run("SQuAD", "run_squad.py", lambda: [training_flags(call)], results)
+    return call.run("SQuAD", ("squad", SETTINGS), lambda: [training_flags(call)], results)
 
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
@@ -50,17 +48,17 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
 
     def prepare() -> list[Flags]:
         start = {"mode": "predict", "init_checkpoint": call.checkpoint()}
-        return [{**start, **prediction_flags(call, call.folder)}]
+        return [{**prediction_flags(call, call.folder), **start}]
 
-    return call.run("SQuAD", "run_squad.py", prepare, {"predictions": "predictions.json"})
+    return call.run("SQuAD", ("squad", SETTINGS), prepare, {"predictions": "predictions.json"})
 
 
-def make_call(kind: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> Call:
-    values = parse_arguments(arguments, typed)
+def make_call(kind: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> Call:
+    values = parse_arguments(known, typed)
     FeatureSettings(values["seq_length"], values["doc_stride"])  # refuses what the program would refuse
     default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
     data = ("squad_dir", environment.path("SQUAD_DIR", default))
-    return Call(kind, arguments, typed, values, data, environment)
+    return Call(kind, known, typed, values, data, environment)
 
 
 def training_flags(call: Call) -> Flags:
@@ -70,20 +68,19 @@ def training_flags(call: Call) -> Flags:
       UserError: a file is missing, or the checkpoint is not of the requested model.
     """
     return {
+        **prediction_flags(call, call.folder / "squad"),
+        **call.training_flags(),
         "mode": "train_and_predict",
         "train_file": find_questions("train", call),
-        **call.training_flags(),
-        **prediction_flags(call, call.folder / "squad"),
     }
 
 
 def prediction_flags(call: Call, model_dir: Path) -> Flags:
     """The flags that fine-tuning and mere prediction have in common."""
     return {
-        "predict_file": find_questions("dev", call),
-        "doc_stride": call.values["doc_stride"],
-        "version_2_with_negative": "true" if call.values["squad_version"] == "2.0" else "false",
         **call.flags(model_dir),
+        "predict_file": find_questions("dev", call),
+        "version_2_with_negative": call.values["squad_version"] == "2.0",
     }
 
 

@@ -52,12 +52,12 @@ def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
         reached = newest_update(run_folder)
         signals: list[int] = []
         code = run_job(what, dataclasses.replace(job, command=[*job.command, *flags]), signals)
-        if code in _FINAL_CODES or signals or not environment.restarts:
+        if code in _FINAL_CODES or signals or not environment.values.restarts:
             return code
         update = newest_update(run_folder)
         num_fruitless = 0 if update > reached else num_fruitless + 1
-        ended = f"RESTARTS={environment.restarts}: {what} ended with code {code}{describe_signal(code)}"
-        if num_fruitless > environment.restarts:
+        ended = f"RESTARTS={environment.values.restarts}: {what} ended with code {code}{describe_signal(code)}"
+        if num_fruitless > environment.values.restarts:
             way_out = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
             fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
             show([f"{ended}; {fruitless}: given up. {way_out}"])

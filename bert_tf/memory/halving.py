@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.config import BatchSplit
+from bert_tf.settings.training import BatchSplit
 
 # After this many updates, which include compilation, all memory has been allocated.
 TRIAL_UPDATES = 3

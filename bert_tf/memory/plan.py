@@ -23,7 +23,8 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
-from bert_tf.config import AUTO, BatchSplit, BertConfig, compute_dtype
+from bert_tf.bert_config import BertConfig
+from bert_tf.settings.training import AUTO, BatchSplit, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4

@@ -33,7 +33,6 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import XLA_SCOPES
 from bert_tf.model.elementwise import (
     Dropout,
     apply_dropout,
@@ -61,6 +60,7 @@ from bert_tf.model.elementwise_for_gpu import (
     take_for_gpu,
 )
 from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, draw_mask, keep_mask, keep_scale
+from bert_tf.settings.training import XLA_SCOPES
 
 
 def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool = False) -> str:

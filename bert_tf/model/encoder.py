@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey

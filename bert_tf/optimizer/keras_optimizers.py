@@ -24,7 +24,6 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from bert_tf.config import joins_continuously
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     AdamRule,
@@ -35,6 +34,7 @@ from bert_tf.optimizer.update_rules import (
     norm,
     nvlamb_trust_ratio,
 )
+from bert_tf.settings.training import OPTIMIZERS
 
 
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
@@ -318,6 +318,6 @@ def make_optimizer(
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
     optimizer_class, power = classes[optimizer_type]
     if continuous_join is None:
-        continuous_join = joins_continuously(optimizer_type)
+        continuous_join = OPTIMIZERS[optimizer_type].joins_continuously
     schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power, continuous_join)
     return optimizer_class(schedule, **options)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import lamb
 from bert_tf.launch.pretraining import Phase
 from bert_tf.memory.plan import FLOAT, GIB, Workload, fits, largest_micro_batch

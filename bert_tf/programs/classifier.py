@@ -6,51 +6,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
+from absl import flags
 
-require_modules("absl", "numpy", "tensorflow", "tqdm")
-from absl import app, flags  # noqa: E402
-
-from bert_tf.base.command_line import choose_device, define_finetuning_flags, parse_flags  # noqa: E402
-from bert_tf.base.determinism import make_deterministic  # noqa: E402
-from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
+from bert_tf.base.determinism import make_deterministic
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.base.tensorflow import choose_device
+from bert_tf.programs.flags import define_flags, require_flags, run_program
+from bert_tf.tasks.glue.settings import SETTINGS
 
 FLAGS = flags.FLAGS
 
-define_finetuning_flags(learning_rate=3e-6, max_seq_length=128)
-flags.DEFINE_string(
-    "task_name", None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI (in any case), or custom: your own files."
-)
-flags.DEFINE_enum(
-    "mode",
-    "train_and_eval",
-    ["train_and_eval", "train", "eval", "predict", "export_only"],
-    "What to do; predict: the test file; export_only: write a SavedModel.",
-)
-flags.DEFINE_string(
-    "data_dir", None, "Folder with the task's files under their published names: train.tsv, dev.tsv, test.tsv."
-)
-flags.DEFINE_string("train_file", None, "File to train on, instead of the folder's.")
-flags.DEFINE_string("eval_file", None, "File to score, instead of the folder's.")
-flags.DEFINE_string("predict_file", None, "File to predict, instead of the folder's.")
-flags.DEFINE_string(
-    "text_columns", None, "With --task_name=custom: the column with the text, or two with a comma between them."
-)
-flags.DEFINE_string("label_column", None, "With --task_name=custom: the column with the label.")
-flags.DEFINE_bool("regression", False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
-flags.DEFINE_integer(
-    "max_bad_records",
-    None,
-    "Records with a wrong number of columns or wrong quoting that are left out of training and evaluation; default: 0, "
-    "for QQP 100.",
-)
-flags.DEFINE_enum(
-    "quoting",
-    None,
-    ["none", "csv"],
-    "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: none for GLUE's files, csv for "
-    ".csv, and for your own .tsv what the content shows.",
-)
+define_flags(*SETTINGS)
 
 _READS = {"train_and_eval": ("train", "eval"), "train": ("train",), "eval": ("eval",), "predict": ("predict",)}
 
@@ -73,6 +40,7 @@ def _task():
 
 @exit_on_user_error
 def main(_: Sequence[str]) -> None:
+    """Classifies sentences and pairs of sentences: the nine GLUE tasks and your own files. See docs/fine_tuning.md."""
     leave_on_stop_signals()
     choose_device(FLAGS.device)
     if FLAGS.plan:
@@ -82,8 +50,7 @@ def main(_: Sequence[str]) -> None:
         return
     from bert_tf.tasks.glue.tasks import find_files
 
-    if not FLAGS.model_dir:
-        raise UserError(f"--model_dir is required with --mode={FLAGS.mode}")
+    require_flags(FLAGS.flag_values_dict(), "model_dir", mode=FLAGS.mode)
     task = _task()
     files = {
         use: find_files(task, use, FLAGS.data_dir, FLAGS[f"{use}_file"].value) for use in _READS.get(FLAGS.mode, ())
@@ -111,4 +78,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    run_program(main, *SETTINGS)

@@ -6,82 +6,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
+from absl import flags
 
-require_modules("absl", "numpy", "tensorflow", "tqdm")
-from absl import app, flags  # noqa: E402
-
-from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
-from bert_tf.base.determinism import make_deterministic  # noqa: E402
-from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
+from bert_tf.base.determinism import make_deterministic
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.base.tensorflow import choose_device
+from bert_tf.programs.flags import define_flags, require_flags, run_program
+from bert_tf.settings.programs import PRETRAINING
+from bert_tf.settings.training import PretrainingConfig
 
 FLAGS = flags.FLAGS
 # Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
 EVALUATED_INSTANCES = 10_240
 
-define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
-flags.DEFINE_string("bert_config_file", None, "bert_config.json or Hugging Face's config.json.")
-flags.DEFINE_string(
-    "bert_model",
-    None,
-    "Built-in size instead of --bert_config_file: large, base, medium, "
-    "small, mini or tiny; the vocabulary is the one beside the records.",
-)
-flags.DEFINE_string(
-    "input_files",
-    None,
-    "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
-)
-flags.DEFINE_string("eval_files", None, "Held-out records or token files; none: no evaluation at the end.")
-flags.DEFINE_string(
-    "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."
-)
-flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
-flags.DEFINE_integer(
-    "max_eval_steps",
-    None,
-    f"Evaluation batches of each rank; 0: all; default: what {EVALUATED_INSTANCES:,} instances fill.",
-)
-flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw", "lars"], "lamb is NVLAMB.")
-flags.DEFINE_bool(
-    "lamb_adapt_excluded",
-    True,
-    "Whether biases and LayerNorm parameters have a trust ratio; false is the variant of MLPerf and apex.",
-)
-flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
-flags.DEFINE_bool(
-    "continuous_join",
-    None,
-    "Count the decay from the end of the warm-up, so that the rate does not drop there; default: adamw does, "
-    "lamb and lars do not, as published.",
-)
-flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
-flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
-flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance; records have one length, token files any.")
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of an instance.")
-flags.DEFINE_float("masked_lm_prob", 0.15, "Token files: share of the tokens that are predicted.")
-flags.DEFINE_bool("whole_word_masking", False, "Token files: mask all pieces of a word or none.")
-flags.DEFINE_integer(
-    "max_ngram_size", 1, "Token files, with --whole_word_masking: mask up to this many words together."
-)
-flags.DEFINE_bool(
-    "packing",
-    False,
-    "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
-)
-flags.DEFINE_enum(
-    "allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks exchange gradients in half precision."
-)
-flags.DEFINE_integer(
-    "replay_update",
-    None,
-    "Repeat this update of the run in --model_dir, from the checkpoint "
-    "before it, and print what it did. All settings are the run's own; nothing in its folder changes.",
-)
+define_flags(*PRETRAINING)
 
 
 def _bert_config(records):
-    from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+    from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
     from bert_tf.interchange.initialise import choose_config, find_weights
 
     given = [name for name in ("bert_config_file", "bert_model") if FLAGS[name].value]
@@ -111,9 +54,7 @@ def _inputs():
     from bert_tf.records.schema import RecordSchema
     from bert_tf.training.pretraining import PretrainingInputs
 
-    rules = MaskingRules(
-        FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking, FLAGS.max_ngram_size
-    )
+    rules = MaskingRules(FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking)
     training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
     bert_config = _bert_config(training)
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
@@ -165,6 +106,7 @@ def _plan() -> None:
 
 @exit_on_user_error
 def main(_: Sequence[str]) -> None:
+    """Pre-trains BERT: one phase, from token files or TFRecords to checkpoints. See docs/training.md."""
     leave_on_stop_signals()
     choose_device(FLAGS.device)
     if FLAGS.replay_update is not None:
@@ -173,12 +115,9 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.plan:
         _plan()
         return
-    for name in ("input_files", "model_dir", "num_train_steps"):
-        if FLAGS[name].value in (None, ""):
-            raise UserError(f"--{name} is required")
+    require_flags(FLAGS.flag_values_dict(), "input_files", "model_dir", "num_train_steps")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.config import PretrainingConfig
     from bert_tf.memory.plan import Workload, check_unpacked, choose_split, with_scope
     from bert_tf.ranks.connect import connect
     from bert_tf.run.run_folder import check_run_folder
@@ -207,4 +146,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    run_program(main, *PRETRAINING)

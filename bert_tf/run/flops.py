@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 
 # Dense peaks in TFLOP/s by the name the driver gives a device, from the vendor's data sheets.
 # Devices that are not listed have no peak here, and no utilisation is shown for them.

@@ -23,13 +23,13 @@ from typing import IO, TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from bert_tf.base.command_line import choose_device
 from bert_tf.base.command_parser import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import atomic_file, check_file, check_output, decoded_lines
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import choose_device
 from bert_tf.base.values import parse_whole
-from bert_tf.config import MAX_GLOBAL_BATCH
+from bert_tf.settings.training import MAX_GLOBAL_BATCH
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, UnknownTokens
 

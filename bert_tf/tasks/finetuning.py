@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from bert_tf.batches.batches import Batch
 from bert_tf.batches.data_order import GlobalOrder
-from bert_tf.config import FinetuningConfig
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.training.loop import LoopSettings, Run, Training, begin, run_updates
 from bert_tf.training.step import TrainState, TrainStep
 

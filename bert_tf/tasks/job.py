@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
-from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,
@@ -32,6 +32,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import STATE, check_encoder, load_weights, named_variables, read_state
 from bert_tf.run.run_folder import CONFIG, RunFolder, read_config
 from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.settings.training import BatchSplit, FinetuningConfig
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.text.hugging_face import TOKENIZER
@@ -56,10 +57,6 @@ class FinetuningJob:
     continue_with_changes: bool
     allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
 
-    def __post_init__(self) -> None:
-        check_counts(self, "predict_batch_size")
-        check_at_most(self, predict_batch_size=MAX_GLOBAL_BATCH)
-
     def settings(self) -> dict[str, Any]:
         """All values by name, including those of nested settings."""
         values: dict[str, Any] = {}
@@ -79,7 +76,7 @@ class Head(NamedTuple):
 
 
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
-    """The fields of `FinetuningJob`, from the flags of `base.command_line.define_finetuning_flags`."""
+    """The fields of `FinetuningJob`, from the flags of a fine-tuning program."""
     flags = with_scope(flags)
     split = BatchSplit(1, num_ranks=workers.size)
     if is_training:

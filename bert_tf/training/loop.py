@@ -19,7 +19,7 @@ from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.batches.batches import Batch
-from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory.halving import HalvingStep
 from bert_tf.memory.plan import PROGRAM, Workload, micro_batches_at_once, predict, split_into
 from bert_tf.model.blocks import Blocks
@@ -31,6 +31,7 @@ from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import provenance
 from bert_tf.run.statistics import UpdateStatistics, compare_ranks, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.step import TrainState
 
 # A run gives up after this many consecutive updates with a non-finite gradient. With loss scaling some are

@@ -17,7 +17,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.instance_set import InstanceSet
-from bert_tf.config import BatchSplit, BertConfig, PretrainingConfig, compute_dtype
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
@@ -29,6 +29,7 @@ from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, write_whole
 from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
 from bert_tf.training.loop import (
     LoopSettings,
@@ -263,7 +264,7 @@ def _evaluate_phase(
     batches = evaluation_batches(
         inputs.evaluation,
         batch_size=config.eval_batch_size,
-        max_batches=config.max_eval_steps,
+        max_batches=config.max_eval_steps or 0,
         rank=workers.rank,
         num_ranks=workers.size,
         vocab_size=inputs.bert_config.vocab_size,

@@ -20,7 +20,7 @@ from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import Run, read_run
@@ -29,6 +29,7 @@ from bert_tf.run.events import is_number
 from bert_tf.run.run_folder import CONFIG
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.loop import max_skips
 from bert_tf.training.pretraining import (
     PretrainingInputs,

@@ -39,21 +39,28 @@ results=$(realpath -m -- "${RESULTS_DIR:-$root/results}")
 mounts=(-v "$root:/workspace/bert" -v "$results:/results")
 variables=()
 [[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
-for name in BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR GLUE_DIR VOCAB_FILE INIT_CHECKPOINT; do
-  [[ -n "${!name:-}" ]] || continue
-  path=$(realpath -m -- "${!name}")
-  mounted=$path
-  # The folder of a checkpoint, which lies beside its configuration and may be named without its files' endings.
-  [[ "$name" != INIT_CHECKPOINT || -d "$path" ]] || mounted=$(dirname -- "$path")
-  [[ -e "$mounted" ]] || fail "$name=${!name}: there is no such file or folder"
-  mounts+=(-v "$mounted:$mounted")
-  variables+=(-e "$name=$path")
+# The variables of all settings, as the settings declare them.
+names=()
+for file in "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py; do
+  while IFS= read -r line; do
+    [[ ! "$line" =~ variable=\"([A-Z_]+)\" ]] || names+=("${BASH_REMATCH[1]}")
+  done <"$file"
 done
-for name in DATASET LAUNCHER DEVICE MAX_EVAL_STEPS MAX_HOURS RESTARTS ALLOW_MISSING_WEIGHTS \
-  CONTINUE_WITH_CHANGES PACKING RECOMPUTE WHOLE_WORD_MASKING DATA_FORMAT QUOTING \
-  VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR MLFLOW_TRACKING_URI \
-  "${proxies[@]}"; do
-  [[ -z "${!name:-}" ]] || variables+=(-e "$name")
+for name in "${names[@]}" SHARDS MLFLOW_TRACKING_URI "${proxies[@]}"; do
+  [[ -n "${!name:-}" ]] || continue
+  case $name in
+    DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # this script's own, mounted above, and those of srun
+    *_DIR | *_FILE | *_CHECKPOINT)
+      path=$(realpath -m -- "${!name}")
+      mounted=$path
+      # The folder of a checkpoint, which lies beside its configuration and may be named without its files' endings.
+      [[ "$name" != INIT_CHECKPOINT || -d "$path" ]] || mounted=$(dirname -- "$path")
+      [[ -e "$mounted" ]] || fail "$name=${!name}: there is no such file or folder"
+      mounts+=(-v "$mounted:$mounted")
+      variables+=(-e "$name=$path")
+      ;;
+    *) variables+=(-e "$name") ;;
+  esac
 done
 
 # --- The command -------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.open import open_instances
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
+from bert_tf.settings.training import BatchSplit
 from bert_tf.text.vocabulary import ids_of, load_pieces
 from tests.batches.test_packing import Instance
 from tests.pretraining_data import (
@@ -513,7 +513,7 @@ from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.batches import training_batches
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.config import BatchSplit
+from bert_tf.settings.training import BatchSplit
 data = TokenSet({str(token_dataset / "training")!r}, "input_files", 16, MaskingRules(0.2, 3))
 order = GlobalOrder(data.copies, seed=1)
 batches = training_batches(data, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.preparation import PreparationOptions
 from tests.test_structure import FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,12 +202,12 @@ def test_commands_can_be_typed(sandbox):
 def test_forms_name_what_there_is(page):
     """Scripts and programs exist, positional arguments have the launchers' names, flags are known."""
     known = {flag for flags in FLAGS.values() for flag in flags.split()}
-    prep = (ROOT / "bert_tf/programs/prepare.py").read_text(encoding="utf-8")
+    known |= {"action", "dataset", *(each.name for each in settings_of(PreparationOptions))}
     for form in (form for block in blocks(page) for form in split_forms(block)[1]):
         programs = re.findall(r"[\w/.]+\.(?:py|sh|sub)\b", form)
         assert all((ROOT / program).is_file() for program in programs), form
         for flag in re.findall(r"--(\w+)", form.replace("[", " ")):
-            assert flag in known or f'"--{flag}"' in prep, f"{form}: --{flag}"
+            assert flag in known, f"{form}: --{flag}"
         names = re.findall(r"<(\w+)>", form)
         if names:
             launcher = Path(programs[0]).stem

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from tests.google_checkpoints import published_names, random_values, write_tf1
 
 WORDS = "the a cat dog sat ran in park . ##s".split()

@@ -11,7 +11,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained

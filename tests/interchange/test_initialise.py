@@ -10,7 +10,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,

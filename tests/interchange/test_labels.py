@@ -12,7 +12,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.initialise import find_weights

@@ -19,41 +19,21 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, hosts, lamb, launchers, pretraining, squad
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 from bert_tf.memory.plan import GIB, Device
+from bert_tf.settings.declaration import settings_of
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
-RECIPE_VARIABLES = (
-    "DATA_DIR",
-    "BERT_PREP_WORKING_DIR",
-    "DATASET",
-    "RESULTS_DIR",
-    "SQUAD_DIR",
-    "VOCAB_FILE",
-    "LAUNCHER",
-    "HOSTS",
-    "DRY_RUN",
-    "ALLOW_MISSING_WEIGHTS",
-    "CONTINUE_WITH_CHANGES",
-    "PACKING",
-    "RECOMPUTE",
-    "WHOLE_WORD_MASKING",
-    "DATA_FORMAT",
-    "DEVICE",
-    "INIT_CHECKPOINT",
-    "MAX_EVAL_STEPS",
-    "MAX_HOURS",
-    "RESTARTS",
-    "CUDA_VISIBLE_DEVICES",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NUM_NODES",
-)
+RECIPE_VARIABLES = [
+    *(each.variable for each in settings_of(*environment.SETTINGS) if each.variable),
+    *("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +121,6 @@ def test_choice_of_launcher(monkeypatch):
     fake_machine(monkeypatch, tools=())
     assert launchers.choose_launcher(2, {}) == "horovodrun"
     for environ, expected in (
-        ({"LAUNCHER": "ssh"}, "must be one of"),
         ({"LAUNCHER": "srun"}, "there is no srun"),
         ({"HOSTS": "a,b"}, "HOSTS needs ssh, which is not on this machine's PATH"),
         ({"LAUNCHER": "none"}, "num_gpus is 2"),
@@ -344,9 +323,8 @@ sys.exit(code)
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout whose programs do nothing but leave traces, with prepared data."""
-    for program in ("run_pretraining.py", "run_squad.py"):
-        (tmp_path / program).write_text(STAND_IN)
-    monkeypatch.setattr(environment, "CHECKOUT", tmp_path)
+    (tmp_path / "program.py").write_text(STAND_IN)
+    monkeypatch.setattr(environment, "program_command", lambda _: [str(tmp_path / "program.py")])
     monkeypatch.setattr(pretraining, "write_joint_report", lambda *_: None)
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
     prepare(tmp_path / "data")
@@ -393,7 +371,7 @@ def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
 def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
     monkeypatch.setenv("PACKING", "1")
     assert launch() == 0
-    assert all("--packing" in call for call in calls(checkout))
+    assert all("--packing=true" in call for call in calls(checkout))
     monkeypatch.delenv("PACKING")
     with pytest.raises(UserError, match="packing: True there, None now"):
         launch()
@@ -402,7 +380,7 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
 def test_missing_weights_are_allowed_by_a_variable(checkout, monkeypatch):
     monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
     assert launch() == 0
-    assert all("--allow_missing_weights" in call for call in calls(checkout))
+    assert all("--allow_missing_weights=true" in call for call in calls(checkout))
 
 
 def test_adam_runs_in_one_phase(checkout):
@@ -430,7 +408,7 @@ def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
     monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
     (checkout / "run/phase_1/eval_results.txt").unlink()
     assert launch(*changed) == 0
-    assert "--continue_with_changes" in calls(checkout)[-1]
+    assert "--continue_with_changes=true" in calls(checkout)[-1]
 
 
 def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(checkout):
@@ -453,7 +431,7 @@ def test_switches_of_the_programs_are_passed_on(checkout, monkeypatch):
     monkeypatch.setenv("RECOMPUTE", "1")
     (checkout / "run/phase_1/eval_results.txt").unlink()
     assert launch() == 0
-    assert ["--recompute" in call for call in calls(checkout)] == [False, False, True]
+    assert ["--recompute=true" in call for call in calls(checkout)] == [False, False, True]
 
 
 def test_phases_one_by_one(checkout):
@@ -540,7 +518,9 @@ def test_restarts_and_hours_are_shown_and_the_hours_of_all_phases_passed_on(chec
 @pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES", "ALLOW_MISSING_WEIGHTS"])
 def test_switches_are_on_off_or_refused_by_name(name):
     for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
-        assert LaunchEnvironment({name: text}).is_set(name) is expected
+        environment = LaunchEnvironment({name: text})
+        switch = environment.is_dry_run if name == "DRY_RUN" else environment.given(name.lower())
+        assert bool(switch) is expected
     for text in ("maybe", "off", "2", " 1"):
         with pytest.raises(UserError, match=f"{name}={text}: must be 1, 0, true, false, yes or no"):
             LaunchEnvironment({name: text})
@@ -550,11 +530,11 @@ def test_switches_are_on_off_or_refused_by_name(name):
     "variables, words",
     [
         ({"MAX_EVAL_STEPS": "1_0"}, "MAX_EVAL_STEPS=1_0: must be a whole number"),
-        ({"MAX_EVAL_STEPS": "-1"}, "MAX_EVAL_STEPS=-1: must not be negative"),
+        ({"MAX_EVAL_STEPS": "-1"}, "MAX_EVAL_STEPS=-1: must be a whole number of at least 0"),
         ({"RESTARTS": "yes"}, "RESTARTS=yes: must be a whole number"),
-        ({"MAX_HOURS": "0"}, "MAX_HOURS=0: must be positive and at most 100000"),
+        ({"MAX_HOURS": "0"}, "MAX_HOURS=0: must be a number above 0, and at most 100000"),
         ({"MAX_HOURS": "1:30"}, "MAX_HOURS=1:30: must be a number"),
-        ({"DEVICE": "tpu"}, "DEVICE=tpu: must be auto or cpu"),
+        ({"DEVICE": "tpu"}, "DEVICE=tpu: must be one of auto, cpu"),
     ],
 )
 def test_other_variables_are_refused_by_name(variables, words):
@@ -626,7 +606,7 @@ def test_squad_flags(questions):
     flags = squad_flags(questions / "tiny/bert_model.ckpt", version="2.0")
     assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
     assert flags["train_file"] == questions / "train-v2.0.json"
-    assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
+    assert flags["version_2_with_negative"] is True and flags["num_train_epochs"] == 1.5
 
 
 def test_squad_inference(questions, monkeypatch):

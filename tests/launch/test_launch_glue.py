@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
-from bert_tf.launch import environment as launch_environment
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch import finetuning, glue
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.glue_data import write_cola, write_model
@@ -46,8 +45,8 @@ def started(monkeypatch):
 
 
 def flags_of(command):
-    assert command[:2] == [sys.executable, str(launch_environment.CHECKOUT / "run_classifier.py")]
-    return dict(word.lstrip("-").split("=", 1) for word in command[2:])
+    assert command[:2] == [sys.executable, "-m"] and command[2] == "bert_tf.programs.classifier"
+    return dict(word.lstrip("-").split("=", 1) for word in command[3:])
 
 
 def launch(function, *typed):
@@ -82,7 +81,7 @@ def test_fine_tuning(folder, started, capsys):
 def test_missing_weights_are_allowed_by_a_variable(folder, started, monkeypatch):
     monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
     assert launch(glue.launch, *TYPED, folder / "tiny") == 0
-    assert "--allow_missing_weights" in started[0][1]
+    assert "--allow_missing_weights=true" in started[0][1]
 
 
 def test_inference_scores_and_predicts(folder, started, capsys):
@@ -117,7 +116,7 @@ def test_quoting(folder, started, monkeypatch):
     assert launch(glue.launch, *TYPED, folder / "tiny") == 0
     assert flags_of(started[0][1])["quoting"] == "csv"
     monkeypatch.setenv("QUOTING", "yes")
-    with pytest.raises(UserError, match="QUOTING=yes: must be none or csv"):
+    with pytest.raises(UserError, match="QUOTING=yes: must be one of none, csv"):
         launch(glue.launch, *TYPED, folder / "tiny")
 
 

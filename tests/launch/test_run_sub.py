@@ -122,7 +122,7 @@ def test_nvidias_defaults_make_nvidias_global_batches():
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
-    (tmp_path / "plan.json").write_text(json.dumps({**lamb.parse(typed), "dataset": "sample"}))
+    (tmp_path / "plan.json").write_text(json.dumps({**lamb.parse(typed), "use_xla": "false", "dataset": "sample"}))
     assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
@@ -163,8 +163,8 @@ def test_number_of_ranks(environ, expected):
 @pytest.mark.parametrize(
     "typed, changed, expected",
     [
-        ([], {"PHASE": "3"}, "PHASE=3: must be 1 or 2"),
-        ([], {"PHASE": "12"}, "PHASE=12: must be 1 or 2"),
+        ([], {"PHASE": "3"}, "PHASE=3: must be one of 1, 2"),
+        ([], {"PHASE": "12"}, "PHASE=12: must be one of 1, 2"),
         ([], {"BATCHSIZE": "0"}, "BATCHSIZE=0: must be a whole number of at least 1"),
         ([], {"BATCHSIZE": "16.0"}, "BATCHSIZE=16.0: must be"),
         ([], {"LEARNING_RATE": "-1e-4", "PHASE": "2"}, "LEARNING_RATE=-1e-4: must be a number above 0"),
@@ -242,7 +242,7 @@ def test_ranks_in_a_container(job):
         f" --container-image={job['CONTAINER_IMAGE']} ",
         f" --container-mounts={ROOT}:{ROOT},{data}:{data},{results}:{results},/raid/weights:/weights ",
         f" --container-workdir={ROOT} python3 -m bert_tf.launch.rank ",
-        f" python3 {ROOT}/run_pretraining.py --bert_model=tiny ",
+        " python3 -m bert_tf.programs.pretraining ",
     ):
         assert part in call
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BatchSplit
 from bert_tf.memory.halving import TRIAL_UPDATES, HalvingStep, halve
 from bert_tf.ranks.workers import Workers
+from bert_tf.settings.training import BatchSplit
 from tests.training.test_train_step import begin, global_batch, make_step, rows_of, train
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import AUTO, BatchSplit, BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.memory import plan as memory
 from bert_tf.memory.plan import GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
 from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
+from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]

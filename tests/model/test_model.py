@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.blocks import Blocks, choose_scope
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.encoder import BertEncoder, first_positions

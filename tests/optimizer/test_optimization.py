@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.optimizer.keras_optimizers import LARS, NVLAMB, AdamW, make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import lamb
 from bert_tf.memory.plan import BUCKET, GIB, Workload
 from bert_tf.planning import plan_cluster

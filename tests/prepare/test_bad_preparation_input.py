@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.preparation import PreparationOptions
 from tests import preparation
 from tests.preparation import bertPrep
 from tests.prepare.test_wiki import dump, page
@@ -21,7 +23,7 @@ VALUES = [
     "18446744073709551616", "9" * 40, "é", "\u0661", "a", "none", "True", "custom", "rules", "static", "dynamic", "/", ".", "/dev/null",
     "/nowhere/at/all", "latin-1", "base64", "rot13", "utf-16", "jsonl", "a,b", ",", "[]", "--", "\ud800", "x" * 300,
 ]  # fmt: skip
-OPTIONS = sorted({name for names in bertPrep.OPTIONS_OF.values() for name in names} | {"n_processes"})
+OPTIONS = sorted(each.name for each in settings_of(PreparationOptions))
 
 
 def attempt(working_dir: Path, *arguments: object) -> str:
@@ -59,7 +61,7 @@ def test_options(work, seed, monkeypatch):
     monkeypatch.chdir(work)
     for _ in range(25):
         action = rng.choice([name for name in bertPrep.ACTIONS if name != "download"])
-        known = bertPrep.OPTIONS_OF[action] or OPTIONS
+        known = bertPrep.options_of(action) or OPTIONS
         arguments = ["--action", action, "--dataset", rng.choice(["custom"] * 5 + ["sample", "bookscorpus"])]
         if action == "text_formatting":
             arguments += ["--input_files", str(work / "source.txt")]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from bert_tf.base.command_line import choose_device, parse_flags
 from bert_tf.base.errors import UserError, as_user_error, shorten
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.base.tensorflow import choose_device
+from bert_tf.programs.flags import parse_flags
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.report import write_report
 from bert_tf.report.figures import Chart, draw, thin_out, write_value
 from bert_tf.report.page import rank_rates, time_shares

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run import checkpoint

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.progress import Progress
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.run import flops as model_flops
 from bert_tf.run.telemetry import Telemetry
 

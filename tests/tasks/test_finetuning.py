@@ -17,11 +17,12 @@ from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
-from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.optimizer import keras_optimizers
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import finetuning
 from bert_tf.tasks.finetuning import training_rows
 from bert_tf.tasks.squad.decode import DecodeSettings

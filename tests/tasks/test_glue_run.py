@@ -14,12 +14,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import finetuning
 from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.features import make_features

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers

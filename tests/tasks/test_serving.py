@@ -9,11 +9,12 @@ import sys
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.run import SquadJob, run_squad

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import TrainingConfig
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
+from bert_tf.settings.training import TrainingConfig
 from bert_tf.training.loop import LoopSettings, Run, Training, run_updates
 from tests import processes
 from tests.training.test_packed_update import pack, short_batch

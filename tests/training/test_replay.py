@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import PretrainingConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import Replay
 from tests.pretraining_data import (

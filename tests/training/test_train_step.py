@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective

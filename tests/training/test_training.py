@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from bert_tf.base.machine import rank_number
-from bert_tf.config import PretrainingConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training import pretraining
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import Replay

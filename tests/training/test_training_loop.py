@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import PretrainingConfig
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError
 from bert_tf.run.statistics import UpdateResult
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training import loop
 from bert_tf.training.loop import LoopSettings, Run, Training, has_fast_bf16, make_blocks, run_updates
 from bert_tf.training.pretraining import PretrainingInputs, pretrain

@@ -51,15 +51,12 @@ class GlueJob(FinetuningJob):
     quoting: str | None = None  # as in `read_examples`
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         least = 1 + 2 * len(self.task.text_columns)
         if self.max_seq_length < least:
             raise UserError(
                 f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
                 f"{len(self.task.text_columns)} text(s), a token and [SEP]"
             )
-        if self.max_bad_records is not None and self.max_bad_records < 0:
-            raise UserError(f"max_bad_records={self.max_bad_records}: must not be negative")
 
     def settings(self) -> dict[str, Any]:
         shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(FinetuningJob)}

@@ -9,7 +9,6 @@ Shapes: F windows, S tokens in a row, n the size of the n-best list.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
@@ -17,22 +16,9 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.progress import Progress
-from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import Features
-
-
-@dataclasses.dataclass(frozen=True)
-class DecodeSettings:
-    """How spans become answers, with the names of the flags."""
-
-    n_best_size: int = 20
-    max_answer_length: int = 30  # tokens
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_counts(self, "n_best_size", "max_answer_length")
+from bert_tf.tasks.squad.settings import DecodeSettings
 
 
 class Decoded(NamedTuple):

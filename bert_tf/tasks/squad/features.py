@@ -11,7 +11,6 @@ Shapes: F windows, S tokens in a row, T tokens in a document.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,31 +18,9 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
-from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example, answer_range
+from bert_tf.tasks.squad.settings import FeatureSettings
 from bert_tf.text.vocabulary import Tokenizer, TokenSpans
-
-
-@dataclasses.dataclass(frozen=True)
-class FeatureSettings:
-    """Lengths in tokens, with the names of the flags."""
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def __post_init__(self) -> None:
-        check_counts(self, "max_seq_length", "doc_stride", "max_query_length")
-        if self.max_seq_length <= self.max_query_length + 3:
-            raise UserError(
-                f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
-                f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
-            )
-        if self.doc_stride >= self.max_seq_length - 3:
-            raise UserError(
-                f"doc_stride={self.doc_stride} is as long as a window of max_seq_length={self.max_seq_length} with its "
-                "[CLS] and two [SEP], so that windows never overlap and cut answers apart: it must be smaller"
-            )
 
 
 class Features(NamedTuple):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.config import BertConfig
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.saved_model import INPUTS, SETTINGS, load_exported
 from bert_tf.model.heads import SpanModel

@@ -1,11 +1,23 @@
 import dataclasses
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from absl import flags
 
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError
-from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig, PretrainingConfig, compute_dtype
+from bert_tf.bert_config import BertConfig
+from bert_tf.launch.arguments import arguments, parse_arguments
+from bert_tf.programs import flags as program_flags
+from bert_tf.programs import prepare
+from bert_tf.programs.settings_page import TABLES, render
+from bert_tf.settings.declaration import find_setting, from_variables, setting, settings_of
+from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig, compute_dtype
 
+ROOT = Path(__file__).resolve().parents[1]
 TRAIN = dict(
     num_train_steps=100,
     warmup_steps=10,
@@ -128,13 +140,13 @@ def test_identity_does_not_depend_on_the_split():
     [
         ({"warmup_steps": 101}, "warmup_steps=101"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"learning_rate": float("inf")}, "learning_rate=inf: must be positive and at most 100"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: must be a number above 0, and at most 100"),
         ({"learning_rate": 1e38}, "at most 100"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
-        ({"num_ranks": 999_999}, "num_ranks=999999: must be at most 16384"),
-        ({"train_batch_size": 10**8}, "global_batch_size=1600000000: must be at most 1048576"),
-        ({"eval_batch_size": 10**8}, "eval_batch_size=100000000: must be at most 1048576"),
-        ({"seed": 1 << 64}, "seed=18446744073709551616: must be at most"),
+        ({"num_ranks": 999_999}, "num_ranks=999999: must be .* at most 16,384"),
+        ({"train_batch_size": 10**6}, "global_batch_size=16000000: must be at most 1,048,576"),
+        ({"eval_batch_size": 10**8}, "eval_batch_size=100000000: must be .* at most 1,048,576"),
+        ({"seed": 1 << 64}, "seed=18446744073709551616: must be .* at most"),
         ({"max_seq_length": 0}, "max_seq_length=0"),
         ({"num_train_steps": 0}, "num_train_steps"),
         ({"precision": "fp8"}, "fp8"),
@@ -191,3 +203,70 @@ def test_compute_types():
         "float16",
         "bfloat16",
     ]
+
+
+# --- A new setting is one field ------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_up():
+    """Pre-training with one more setting."""
+    field = setting(7, "How much of it.", at_least=1, at_most=9, is_fixed=True, variable="MADE_UP")
+    return dataclasses.make_dataclass("MadeUp", [("made_up", "int", field)], bases=(PretrainingConfig,), frozen=True)
+
+
+def test_a_new_setting_is_checked_and_belongs_to_the_identity(made_up):
+    assert made_up(**TRAIN).identity() == {**PretrainingConfig(**TRAIN).identity(), "made_up": 7}
+    with pytest.raises(UserError, match="^made_up=10: must be a whole number of at least 1, and at most 9$"):
+        made_up(**TRAIN, made_up=10)
+
+
+def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
+    monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+    program_flags.define_flags(made_up, flag_values=flags.FLAGS)
+    parse = program_flags.parse_flags.__wrapped__
+    parse(["program", "--made_up=3"])
+    assert flags.FLAGS.made_up == 3
+    with pytest.raises(UserError, match="^--made_up=10: must be a whole number of at least 1, and at most 9$"):
+        parse(["program", "--made_up=10"])
+    monkeypatch.setattr(sys, "argv", ["program", "--help"])
+    program_flags.run_program(lambda _: None, made_up)
+    assert "--made_up (a whole number of at least 1, and at most 9); default: 7\n    How much of it." in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(made_up):
+    [argument] = arguments("made_up_phase1=5", made_up)
+    assert parse_arguments([argument], ["8"]) == {"made_up_phase1": 8}
+    with pytest.raises(UserError, match=r"made_up_phase1 \(position 1\) is '0': must be a whole number of at least 1"):
+        parse_arguments([argument], ["0"])
+    assert from_variables({"MADE_UP": "2"}, made_up) == {"made_up": 2}
+    with pytest.raises(UserError, match="^MADE_UP=x: must be a whole number of at least 1, and at most 9$"):
+        from_variables({"MADE_UP": "x"}, made_up)
+    parser = CommandParser("program", None)
+    prepare.add_option(parser, find_setting("made_up", made_up))
+    assert parser.parse_args(["--made_up", "4"]).made_up == 4
+
+
+def test_a_new_setting_is_in_the_documentation(made_up):
+    page = "\n".join(render({"Title": (made_up,)}))
+    row = "| `--made_up` | 7 | a whole number of at least 1, and at most 9 | fixed | `MADE_UP` | How much of it. |"
+    assert row in page.splitlines()
+
+
+def test_the_page_of_all_settings_is_as_declared():
+    text = "\n".join(render(TABLES)).rstrip() + "\n"
+    assert (ROOT / "docs/settings.md").read_text() == text, (
+        "python -m bert_tf.programs.settings_page > docs/settings.md"
+    )
+
+
+def test_containers_get_all_variables():
+    """launch.sh finds them in the declarations, as there may be no Python beside docker."""
+    text = (ROOT / "scripts/docker/launch.sh").read_text()
+    code = text[text.index("names=()") : text.index('for name in "${names[@]}"')]
+    script = f"root={ROOT}\n{code}\nprintf '%s\\n' \"${{names[@]}}\""
+    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    classes = {cls for table in TABLES.values() for cls in table}
+    assert set(shown) == {each.variable for each in settings_of(*classes) if each.variable}

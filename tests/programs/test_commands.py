@@ -11,23 +11,24 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.files import checkout
-from bert_tf.launch import commands
+from bert_tf.programs import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib came with Python 3.11
-COMMANDS = re.findall(r'^([\w-]+) = "bert_tf\.launch\.commands:(\w+)"$', PYPROJECT, re.MULTILINE)
+COMMANDS = re.findall(r'^([\w-]+) = "bert_tf\.programs\.commands:(\w+)"$', PYPROJECT, re.MULTILINE)
 
 
 def test_all_commands_are_there():
-    names = "bertprep bert-pretrain bert-squad bert-classify bert-report bert-doctor"
-    assert [command for command, _ in COMMANDS] == names.split()
+    names = "bertprep bert-pretrain bert-squad bert-classify bert-report bert-doctor bert-launch"
+    recipes = "bert-pretrain-lamb bert-pretrain-adam"
+    assert [command for command, _ in COMMANDS] == [*names.split(), *recipes.split()]
 
 
 @pytest.mark.parametrize(("command", "function"), COMMANDS)
 def test_a_command_runs_a_module_of_the_package(command, function):
     called = getattr(commands, function)
     assert callable(called)
-    [module] = called.args
+    module = "bert_tf.launch" if called.func is commands._launch else called.args[0]
     found = importlib.util.find_spec(module)
     assert found is not None and found.origin is not None
     if found.submodule_search_locations:
@@ -37,8 +38,8 @@ def test_a_command_runs_a_module_of_the_package(command, function):
 
 
 def test_a_command_has_the_help_of_its_program(tmp_path):
-    """From another folder; absl finds flags and docstring only in the module that runs as __main__."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.launch.commands import bert_squad as c; c()"
+    """From another folder."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.programs.commands import bert_squad as c; c()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )

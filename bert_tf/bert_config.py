@@ -1,0 +1,142 @@
+"""The shape of a BERT model: Google's ``bert_config.json``, checked, and the sizes that were published."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+
+# (layers, hidden size). There are hidden/64 heads and the feed-forward size is 4 x hidden, as in all
+# of Google's releases. medium, small, mini and tiny are from arXiv 1908.08962.
+PRESETS: dict[str, tuple] = {
+    "large": (24, 1024),
+    "base": (12, 768),
+    "medium": (8, 512),
+    "small": (4, 512),
+    "mini": (4, 256),
+    "tiny": (2, 128),
+}
+GOOGLE_VOCAB_SIZE = 30_522  # of the uncased English models
+# "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
+# "gelu_exact" is the erf form, which Hugging Face calls "gelu".
+ACTIVATIONS = ("gelu", "gelu_exact")
+# Ten times the largest published BERT, and more layers, positions and so on than any model has.
+MAX_PARAMETERS, MAX_SIZE = 40_000_000_000, 1 << 24
+MAX_LAYERS = 1 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Shape of a BERT encoder, with the field names of Google's ``bert_config.json``."""
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            least = 2 if field.name == "type_vocab_size" else 1  # an instance has two segments
+            most = MAX_LAYERS if field.name == "num_hidden_layers" else MAX_SIZE
+            if field.type == "int" and not (type(value) is int and least <= value <= most):
+                raise UserError(
+                    f"{field.name}={value!r:.40} in the model's configuration: must be a whole number >= {least}, at "
+                    f"most {most}"
+                )
+            if field.type == "float" and type(value) not in (int, float):
+                raise UserError(f"{field.name}={value!r:.40} in the model's configuration: must be a number")
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"hidden_size={self.hidden_size} is not a multiple of "
+                f"num_attention_heads={self.num_attention_heads}: all heads must have the same size"
+            )
+        if self.num_encoder_weights > MAX_PARAMETERS:
+            raise UserError(
+                f"the model's configuration has {self.num_encoder_weights:.1e} weights, more than "
+                f"{MAX_PARAMETERS:.0e}: make vocab_size, hidden_size, num_hidden_layers, intermediate_size or "
+                "max_position_embeddings smaller"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            rate = getattr(self, name)
+            if not 0 <= rate < 1:
+                raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
+        if not 0 < self.initializer_range <= 1:
+            raise UserError(
+                f"initializer_range={self.initializer_range}: the weights' standard deviation must lie in (0, 1]"
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise UserError(f"hidden_act={self.hidden_act!r}: must be one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def num_encoder_weights(self) -> int:
+        """The number of weights in the embeddings and in the layers' matrices."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        in_layer = 4 * self.hidden_size + 2 * self.intermediate_size
+        return self.hidden_size * (rows + self.num_hidden_layers * in_layer)
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the word-embedding table in the model: a multiple of 8, which tensor cores need."""
+        return -(-self.vocab_size // 8) * 8
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def preset(cls, name: str, vocab_size: int) -> BertConfig:
+        """One of Google's published sizes, with a vocabulary of `vocab_size` tokens."""
+        if name not in PRESETS:
+            raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
+        num_layers, hidden_size = PRESETS[name]
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=num_layers,
+            num_attention_heads=hidden_size // 64,
+            intermediate_size=4 * hidden_size,
+        )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
+        """Requires exactly the fields of Google's files, and ignores those that do not affect the model."""
+        if not isinstance(values, Mapping):  # from a file that anyone may have written
+            raise UserError(f"{source}: must be a JSON object with the model's sizes, not {str(values)[:40]!r}")
+        known = {field.name for field in dataclasses.fields(cls)}
+        # Some of Google's files have these fields; they have no effect on BERT.
+        ignored = [key for key in values if key.startswith("pooler_") or key == "directionality"]
+        unknown = sorted(set(values) - known - set(ignored))
+        if unknown:
+            raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        missing = sorted(known - set(values))
+        if missing:
+            raise UserError(f"{source}: {', '.join(missing)} missing; a bert_config.json holds all the model's sizes")
+        return cls(**{key: values[key] for key in values if key in known})
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> BertConfig:
+        """Reads Google's ``bert_config.json``; raises `UserError` naming the file."""
+        values = read_json_object(Path(path), "name a model's bert_config.json")
+        try:
+            return cls.from_dict(values, str(path))
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,54 @@
+"""``python -m bert_tf.programs.settings_page``: prints docs/settings.md, the tables of all settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bert_tf.settings.declaration import Setting, settings_of
+from bert_tf.settings.launching import LaunchVariables
+from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.programs import PRETRAINING
+from bert_tf.tasks.glue.settings import SETTINGS as GLUE
+from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
+
+TABLES: dict[str, tuple[type, ...]] = {
+    "Pre-training: `run_pretraining.py`": PRETRAINING,
+    "Questions: `run_squad.py`": SQUAD,
+    "Sentences: `run_classifier.py`": GLUE,
+    "Preparation: `data/bertPrep.py`": (PreparationOptions,),
+    "Variables of the launchers": (LaunchVariables,),
+}
+_HEAD = """# All settings
+
+Written by `python -m bert_tf.programs.settings_page` from the declarations in `bert_tf/settings/` and
+`bert_tf/tasks/*/settings.py`. "Fixed" settings must not change within a run. A setting with a variable can be given to the launchers by it:
+`PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
+"""
+
+
+def _row(each: Setting) -> str:
+    name = f"`{each.variable}`" if each.is_flag is False else f"`--{each.name}`"
+    default = "" if each.default is None or each.is_required else f"{each.default}"
+    rule = "" if each.kind in ("str", "bool") and not each.choices else each.rule
+    cells = (name, default, rule, "fixed" if each.is_fixed else "", each.variable and f"`{each.variable}`", each.help)
+    return f"| {' | '.join(cell.replace('|', ' or ') for cell in cells)} |"
+
+
+def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
+    """The lines of the page."""
+    yield _HEAD
+    for title, classes in tables.items():
+        is_variables = classes == (LaunchVariables,)
+        yield f"## {title}\n"
+        yield f"| {'variable' if is_variables else 'option'} | default | must be | | variable | what it does |"
+        yield "|---|---|---|---|---|---|"
+        for each in settings_of(*classes):
+            if is_variables:
+                yield _row(each).replace(f"`--{each.name}`", f"`{each.variable}`", 1)
+            elif each.is_flag:
+                yield _row(each)
+        yield ""
+
+
+if __name__ == "__main__":
+    print("\n".join(render(TABLES)).rstrip())

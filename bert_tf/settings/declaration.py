@@ -1,0 +1,151 @@
+"""How a setting is declared: `setting` in a settings class; `Setting` is what others read of a declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, Union
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.values import parse_number, parse_switch, parse_whole
+
+# Far beyond what anyone trains with, so that a typing error does not start a run that never ends.
+LARGEST = 100_000_000
+
+Number = Union[int, float]
+_PARSE: dict[str, Callable[[str], Any]] = {"bool": parse_switch, "int": parse_whole, "float": parse_number, "str": str}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The declaration of one setting.
+
+    Attributes:
+      kind: "bool", "int", "float" or "str".
+      default: None if there is none, or if another setting decides.
+      at_least, above, at_most, below: the range of a number.
+      choices: the only allowed texts; empty: any.
+      word: a text that is allowed instead of a number.
+      is_required: a program refuses to start without it.
+      is_fixed: must not change within a run, because updates depend on it.
+      is_flag: whether programs have a flag for it; else it is computed.
+      variable: the environment variable by which launchers take it; empty: none.
+      actions: the actions of bertPrep that read it, separated by spaces.
+      bare: the value if only the option's name is typed, for options of bertPrep.
+      option: its name on bertPrep's command line, if that is another one.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    help: str = ""
+    at_least: Number | None = None
+    above: Number | None = None
+    at_most: Number | None = None
+    below: Number | None = None
+    choices: tuple[Any, ...] = ()
+    word: str = ""
+    is_required: bool = False
+    is_fixed: bool = False
+    is_flag: bool = True
+    variable: str = ""
+    actions: str = ""
+    bare: Any = None
+
+    @property
+    def rule(self) -> str:
+        """What a value must be, as the end of the sentence "it must be ..."."""
+        if self.kind == "bool":
+            return "1, 0, true, false, yes or no"
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
+        if self.kind == "str":
+            return "not empty"
+        bounds = (
+            ("of at least", self.at_least),
+            ("above", self.above),
+            ("at most", LARGEST if self.kind == "int" and self.at_most is None else self.at_most),
+            ("below", self.below),
+        )
+        shown = ", and ".join(
+            f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}"
+            for words, bound in bounds
+            if bound is not None
+        )
+        kind = "a whole number" if self.kind == "int" else "a number"
+        return f"{kind} {shown}".rstrip() + (f", or {self.word}" if self.word else "")
+
+    def parse(self, text: str) -> Any:
+        """The value of a text. Raises ValueError if the text does not follow the rule."""
+        if self.word and text == self.word:
+            return text
+        value = _PARSE[self.kind](text)
+        if not self.allows(value):
+            raise ValueError(f"must be {self.rule}")
+        return value
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value follows the rule; None does if it is the default."""
+        if value is None or (self.word and value == self.word):
+            return value is not None or self.default is None
+        if self.choices:
+            return value in self.choices
+        if self.kind not in ("int", "float"):
+            return True
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and value <= (LARGEST if self.at_most is None and self.kind == "int" else self.at_most or math.inf)
+            and (self.below is None or value < self.below)
+        )
+
+    def refusal(self, name: str, value: Any) -> UserError:
+        """The error for a value that does not follow the rule; `name` is what the user calls the setting."""
+        return UserError(f"{name}={value}: must be {self.rule}")
+
+
+def setting(default: Any, help: str = "", **declared: Any) -> Any:
+    """A field of a settings class; `declared` are further attributes of `Setting`."""
+    return dataclasses.field(default=default, metadata={"help": help, **declared})
+
+
+def with_default(cls: type, name: str, default: Any) -> Any:
+    """A setting that `cls` declares, for a subclass, with another default."""
+    return setting(default, **cls.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
+
+
+def settings_of(*classes: type) -> Iterator[Setting]:
+    """The settings that classes declare, in order; of two with the same name the later one."""
+    declared = {field.name: field for cls in classes for field in dataclasses.fields(cls) if field.metadata}
+    for field in declared.values():
+        yield Setting(field.name, str(field.type).split(" | ")[0], field.default, **field.metadata)
+
+
+def find_setting(name: str, *classes: type) -> Setting:
+    return next(each for each in settings_of(*classes) if each.name == name)
+
+
+def check(values: Any) -> None:
+    """Raises `UserError` if a field of a settings object does not follow its declaration."""
+    for each in settings_of(type(values)):
+        value = getattr(values, each.name)
+        if not each.allows(value):
+            raise each.refusal(each.name, value)
+
+
+def from_variables(environ: Mapping[str, str], *classes: type) -> dict[str, Any]:
+    """The values of settings whose variable is set, and not empty. Raises `UserError` for an invalid one."""
+    values = {}
+    for each in settings_of(*classes):
+        if each.variable and (text := environ.get(each.variable)):
+            try:
+                values[each.name] = each.parse(text)
+            except ValueError:
+                raise each.refusal(each.variable, text) from None
+    return values
+
+
+def fixed_settings(values: Any) -> dict[str, Any]:
+    """The fields of a settings object that must not change within a run."""
+    return {each.name: getattr(values, each.name) for each in settings_of(type(values)) if each.is_fixed}

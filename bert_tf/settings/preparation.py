@@ -1,0 +1,127 @@
+"""The options of bertPrep.py, each with the actions that read it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_tf.settings.declaration import setting
+from bert_tf.settings.programs import MaskingOptions
+from bert_tf.settings.training import MAX_SEED, SEED
+
+_RECORDS = "create_tfrecord_files export_tfrecord"
+INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
+SEGMENTATION_METHODS = ("rules", "nltk")
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparationOptions(MaskingOptions):
+    """All of them; --action, --dataset and --help are the parser's own."""
+
+    n_processes: int | None = setting(
+        None, "Worker processes; default: all cores.", at_least=1, actions="all", variable="N_PROCESSES"
+    )
+    dask_scheduler: str | None = setting(
+        None,
+        "Use the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask scheduler "
+        "--scheduler-file writes.",
+        actions="all",
+        variable="DASK_SCHEDULER",
+    )
+    input_files: str | None = setting(
+        None,
+        "Dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas; or "
+        "one that holds a comma.",
+        actions="text_formatting",
+    )
+    input_format: str = setting(
+        "auto",
+        "Dataset custom: a document is a file, a line, between blank lines (paragraph; sentences: with a sentence on "
+        "each line, which is kept), the text of a JSON object on its line (jsonl) or of a row (parquet); auto: jsonl "
+        "and parquet by the suffix, of others a file if there are several, else paragraph if there are blank lines, "
+        "else a line; kinds may be mixed.",
+        choices=INPUT_FORMATS,
+        actions="text_formatting",
+    )
+    text_column: str = setting(
+        "text", "The text's column in Parquet files, or field of JSON lines.", actions="text_formatting"
+    )
+    skip_wikiextractor: int = setting(
+        0,
+        "Wikipedia: read the output of wikiextractor below extracted/ instead of the dump.",
+        choices=(0, 1),
+        bare=1,
+        actions="text_formatting",
+    )
+    fallback_encoding: str | None = setting(
+        None, "Encoding of files that are not UTF-8 and do not state one.", actions="text_formatting"
+    )
+    encoding_errors: str = setting(
+        "strict",
+        "replace: U+FFFD for bytes that cannot be decoded, instead of an error.",
+        choices=("strict", "replace"),
+        actions="text_formatting",
+    )
+    max_bad_records: int = setting(
+        0,
+        "Skip up to this many JSON lines, rows, PubMed citations or pages of Wikipedia that cannot be read; they are "
+        "named and counted. With 0 the first one ends the run, and the same command with a larger number continues "
+        "from there.",
+        at_least=0,
+        actions="text_formatting",
+    )
+    keep_duplicates: bool = setting(False, "Keep repeated documents.", actions="text_formatting")
+    keep_report: bool = setting(
+        False,
+        "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output.",
+        actions="text_formatting",
+    )
+    n_training_shards: int | None = setting(
+        None, "Shards to train on; default: 1472; of the sample: 8.", at_least=1, actions="sharding"
+    )
+    n_test_shards: int | None = setting(
+        None, "Shards of held-out text; default: 1472; of the sample: 2.", at_least=0, actions="sharding"
+    )
+    fraction_test_set: float = setting(0.1, "Share of the text to hold out.", at_least=0, below=1, actions="sharding")
+    segmentation_method: str = setting(
+        "rules",
+        "Finds the sentences: rules of our own, or NLTK's Punkt.",
+        choices=SEGMENTATION_METHODS,
+        actions="sharding",
+    )
+    random_seed: int = setting(
+        SEED, "Decides all that is drawn.", at_least=0, at_most=MAX_SEED, actions=f"sharding create_pairs {_RECORDS}"
+    )
+    vocab_file: str | None = setting(
+        None,
+        "create_vocab writes it, the others read it; a name in .model: SentencePiece, a tokenizer.json: Hugging "
+        "Face's, else WordPiece.",
+        actions="create_vocab create_token_files create_tfrecord_files verify inspect",
+    )
+    vocab_size: int = setting(30_522, "Pieces.", at_least=1, actions="create_vocab", variable="VOCAB_SIZE")
+    do_lower_case: int | None = setting(
+        None,
+        "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1.",
+        choices=(0, 1),
+        actions=f"create_vocab create_token_files create_pairs {_RECORDS} inspect",
+    )
+    strip_accents: int | None = setting(
+        None,
+        "1: drop accents and other marks, 0: keep them; default: as --do_lower_case.",
+        choices=(0, 1),
+        actions=f"create_vocab create_token_files create_pairs {_RECORDS} inspect",
+    )
+    max_seq_length: int = setting(512, "Tokens of an instance.", at_least=1, actions=f"create_pairs {_RECORDS}")
+    max_predictions_per_seq: int = setting(
+        20,
+        "Tokens of an instance to be predicted, at most; the recipe has 20 at 128, 80 at 512.",
+        at_least=1,
+        actions=_RECORDS,
+    )
+    dupe_factor: int | None = setting(
+        None,
+        "Passes over the text, each with pairs (records: and masks) of its own; default: 5.",
+        at_least=1,
+        actions=f"create_pairs {_RECORDS}",
+        variable="DUPE_FACTOR",
+    )
+    repair: bool = setting(False, "Make damaged files again.", actions="verify")

@@ -1,0 +1,124 @@
+"""The settings of the training programs that are not a run's own: files, devices, what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_tf.bert_config import PRESETS
+from bert_tf.settings.declaration import setting, with_default
+from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, PretrainingConfig, TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramOptions:
+    """What pre-training and fine-tuning have in common."""
+
+    model_dir: str | None = setting(
+        None, "The run folder. A run that is started again in its folder continues.", is_required=True
+    )
+    bert_config_file: str | None = setting(
+        None, "The model's bert_config.json or Hugging Face's config.json; default: the one beside --init_checkpoint."
+    )
+    allow_missing_weights: bool = setting(
+        False,
+        "Start from --init_checkpoint although variables of its encoder are missing, which stay random, or unknown.",
+        variable="ALLOW_MISSING_WEIGHTS",
+    )
+    continue_with_changes: bool = setting(
+        False, "Continue a run although its settings have changed.", variable="CONTINUE_WITH_CHANGES"
+    )
+    global_batch_size: int | None = setting(
+        None, "With --train_batch_size=auto: sequences of all ranks in an update.", at_least=1, at_most=MAX_GLOBAL_BATCH
+    )
+    device: str = setting(
+        "auto",
+        "auto: the GPUs of this machine where it has some, else the CPU.",
+        choices=("auto", "cpu"),
+        variable="DEVICE",
+    )
+    use_horovod: bool = setting(False, "Share the work among the ranks of a Horovod job.")
+    enable_xla: bool = setting(False, "Compile with XLA.")
+    xla_scope: str = with_default(TrainingConfig, "xla_scope", AUTO)
+    deterministic: bool = setting(
+        False, "Only operations that give the same bits in every run, where GPUs have faster ones that do not."
+    )
+    plan: bool = setting(False, "Print how much memory the training needs and which micro-batches fit, and exit.")
+    gpu_memory_gib: float | None = setting(
+        None,
+        "Memory of a rank's device, for --plan and --train_batch_size=auto; default: the GPU's, or the machine's free "
+        "memory where there is no GPU.",
+        at_least=0.25,
+    )
+    dllog_path: str | None = setting(None, "File for NVIDIA's DLLogger lines.")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingOptions:
+    """How many tokens are predicted, and in units of which size: for records when made, for token files when read."""
+
+    masked_lm_prob: float = setting(
+        0.15,
+        "Share of the tokens that are predicted (training: of token files).",
+        above=0,
+        at_most=1,
+        actions="create_tfrecord_files export_tfrecord",
+    )
+    whole_word_masking: bool = setting(
+        False,
+        "Mask all pieces of a word or none (training: of token files).",
+        variable="WHOLE_WORD_MASKING",
+        actions="create_tfrecord_files export_tfrecord",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingOptions(MaskingOptions, ProgramOptions):
+    """run_pretraining.py's own."""
+
+    bert_model: str | None = setting(
+        None,
+        "Built-in size instead of --bert_config_file; the vocabulary is the one beside the records.",
+        choices=tuple(PRESETS),
+    )
+    input_files: str | None = setting(
+        None,
+        "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
+        is_required=True,
+    )
+    eval_files: str | None = setting(None, "Held-out records or token files; none: no evaluation at the end.")
+    init_checkpoint: str | None = setting(
+        None,
+        "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from.",
+        variable="INIT_CHECKPOINT",
+    )
+    replay_update: int | None = setting(
+        None,
+        "Repeat this update of the run in --model_dir, from the checkpoint before it, and print what it did. All "
+        "settings are the run's own; nothing in its folder changes.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningOptions(ProgramOptions):
+    """Those of all fine-tuning programs."""
+
+    vocab_file: str | None = setting(
+        None, "The model's vocab.txt or tokenizer.json; default: the one beside the checkpoint."
+    )
+    init_checkpoint: str | None = setting(
+        None,
+        "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; default: random weights. "
+        "To score or predict: a fine-tuned one, default the newest in --model_dir.",
+    )
+    do_lower_case: bool | None = setting(
+        None, "Lower-case the text; default: as the checkpoint says, else as the vocabulary suggests."
+    )
+    strip_accents: bool | None = setting(None, "Take accents and other marks off letters; default: likewise.")
+    predict_batch_size: int = setting(8, "Prediction batch of one rank.", at_least=1, at_most=MAX_GLOBAL_BATCH)
+    model_export_path: str | None = setting(None, "The exported model's folder; default: export in --model_dir.")
+    export_batch_size: int | None = setting(
+        None, "Fixes the SavedModel's batch; default: any size.", at_least=1, at_most=MAX_GLOBAL_BATCH
+    )
+
+
+PRETRAINING = (PretrainingConfig, PretrainingOptions)

@@ -1,0 +1,270 @@
+"""The settings of a training run: `PretrainingConfig` and `FinetuningConfig`, frozen and checked when created."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from bert_tf.base.errors import UserError
+from bert_tf.settings.declaration import check, fixed_settings, setting, with_default
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+XLA_SCOPES = ("step", "blocks", "off")
+AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
+SEED = 12345
+MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
+MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
+
+
+class Optimizer(NamedTuple):
+    """What the settings and the memory plan need to know of an optimizer; its class is in `optimizer`."""
+
+    num_moments: int  # variables that it keeps for each weight
+    joins_continuously: bool  # whether its rate is usually continuous at the end of the warm-up
+
+
+# Adam's rate is continuous, in NVIDIA's code. LAMB's drops, in the published recipe; LARS follows LAMB, for comparison.
+OPTIMIZERS = {"lamb": Optimizer(2, False), "adamw": Optimizer(2, True), "lars": Optimizer(1, False)}
+
+
+class BatchSplit(NamedTuple):
+    """How the global batch is split (micro-batch x gradient accumulation x ranks), and which rank this is."""
+
+    micro_batch_size: int
+    num_accumulation_steps: int = 1
+    num_ranks: int = 1
+    rank: int = 0
+
+    @property
+    def rows_per_rank(self) -> int:
+        return self.micro_batch_size * self.num_accumulation_steps
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.rows_per_rank * self.num_ranks
+
+    def with_micro_batch(self, size: int) -> BatchSplit:
+        """The same rows in micro-batches of `size`, which must divide their number."""
+        return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
+
+
+_Config = TypeVar("_Config", bound="TrainingConfig")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Settings shared by pre-training and fine-tuning. Batch size and learning rate are per rank, like the flags.
+
+    Raises: UserError for a value that its declaration does not allow.
+    """
+
+    learning_rate: float = setting(
+        0.0, "Peak rate of one rank; multiplied by the number of ranks.", above=0, at_most=100.0
+    )
+    train_batch_size: int = setting(
+        0,
+        "Micro-batch of one rank; auto: the largest that fits and divides its share of --global_batch_size.",
+        at_least=1,
+        at_most=MAX_GLOBAL_BATCH,
+        word=AUTO,
+    )
+    num_accumulation_steps: int = setting(1, "Micro-batches of one rank in an update.", at_least=1)
+    num_ranks: int = setting(1, at_least=1, at_most=MAX_RANKS, is_flag=False)
+    precision: str = setting("fp32", "Type of the matmuls.", choices=PRECISIONS, is_fixed=True)
+    xla_scope: str = setting(
+        "off",
+        "What XLA compiles; auto: the whole step on GPUs, the element-wise blocks on CPUs and with --recompute.",
+        choices=(AUTO, *XLA_SCOPES),
+    )
+    # Activation checkpointing: the backward pass computes each layer again.
+    recompute: bool = setting(
+        False,
+        "Compute each layer again in the backward pass instead of keeping it: a third more arithmetic, a fraction of "
+        "the memory, the same update.",
+        variable="RECOMPUTE",
+    )
+    # Whether the first updates may halve a micro-batch that does not fit into memory.
+    may_split_more: bool = setting(False, "", is_flag=False)
+    adam_bias_correction: bool = setting(
+        False, "Whether Adam corrects its moments' bias, as Keras does.", is_fixed=True
+    )
+    seed: int = setting(
+        SEED, "Seed of new weights, data order and dropout.", at_least=0, at_most=MAX_SEED, is_fixed=True
+    )
+    save_checkpoint_steps: int = setting(100, "Updates between checkpoints.", at_least=1)
+    display_loss_steps: int = setting(10, "Updates between two log lines.", at_least=1)
+    keep_checkpoints: int = setting(3, "How many of the newest checkpoints stay.", at_least=1)
+    max_hours: float | None = setting(
+        None,
+        "Stop as on a signal, saved and with exit code 75, so many hours after this start.",
+        above=0,
+        at_most=100_000.0,
+        variable="MAX_HOURS",
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.global_batch_size > MAX_GLOBAL_BATCH:
+            raise UserError(f"global_batch_size={self.global_batch_size}: must be at most {MAX_GLOBAL_BATCH:,}")
+
+    @classmethod
+    def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
+        """The settings that a program's flags give by name, and those that are `computed` from them."""
+        values = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
+        values.update(
+            train_batch_size=split.micro_batch_size,
+            num_accumulation_steps=split.num_accumulation_steps,
+            num_ranks=split.num_ranks,
+            may_split_more=flags["train_batch_size"] == AUTO,
+            **computed,
+        )
+        return cls(**values)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Instances in one update: micro-batch x gradient accumulation x ranks."""
+        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def effective_learning_rate(self) -> float:
+        """The peak learning rate: the flag is per rank (as in NVIDIA's recipe), in fine-tuning too."""
+        return self.learning_rate * self.num_ranks
+
+    def split(self, rank: int = 0) -> BatchSplit:
+        """The global batch as `rank` sees it."""
+        return BatchSplit(self.train_batch_size, self.num_accumulation_steps, self.num_ranks, rank)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that must not change when a run is resumed.
+
+        The split of the global batch, compilation, logging and saving may change: updates do not depend on them.
+        """
+        return {
+            **fixed_settings(self),
+            "effective_learning_rate": self.effective_learning_rate,
+            "global_batch_size": self.global_batch_size,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingConfig(TrainingConfig):
+    """One pre-training phase."""
+
+    learning_rate: float = with_default(TrainingConfig, "learning_rate", 7.5e-4)
+    train_batch_size: int = with_default(TrainingConfig, "train_batch_size", 32)
+    num_train_steps: int = setting(0, "Updates in this phase.", at_least=1, is_required=True, is_fixed=True)
+    max_seq_length: int = setting(
+        128, "Tokens of an instance; records have one length, token files any.", at_least=1, is_fixed=True
+    )
+    max_predictions_per_seq: int = setting(20, "Masked positions of an instance.", at_least=1, is_fixed=True)
+    eval_batch_size: int = setting(8, "Evaluation batch of one rank.", at_least=1, at_most=MAX_GLOBAL_BATCH)
+    optimizer_type: str = setting("lamb", "lamb is NVLAMB.", choices=tuple(OPTIMIZERS), is_fixed=True)
+    lamb_adapt_excluded: bool = setting(
+        True,
+        "Whether biases and LayerNorm parameters have a trust ratio; false is the variant of MLPerf and apex.",
+        is_fixed=True,
+    )
+    continuous_join: bool | None = setting(
+        None,
+        "Count the decay from the end of the warm-up, so that the rate does not drop there; default: adamw does, "
+        "lamb and lars do not, as published.",
+    )
+    # Fixed, because dropout masks depend on the row's number.
+    packing: bool = setting(
+        False,
+        "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
+        variable="PACKING",
+        is_fixed=True,
+    )
+    allreduce_compression: str = setting(
+        "none",
+        "fp16: the ranks exchange gradients in half precision; none: in float32.",
+        choices=("none", "fp16"),
+        is_fixed=True,
+    )
+    warmup_steps: int = setting(0, "Updates until the rate reaches its peak.", at_least=0, is_fixed=True)
+    max_eval_steps: int | None = setting(
+        None,
+        "Evaluation batches of each rank; 0: all; default: what 10,240 instances fill.",
+        at_least=0,
+        variable="MAX_EVAL_STEPS",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup_steps > self.num_train_steps:
+            raise UserError(
+                f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
+                "the learning rate would never decay; warm up for fewer updates or train for more"
+            )
+        for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
+            if self.optimizer_type != owner and getattr(self, name) != default:
+                raise UserError(
+                    f"{name}={getattr(self, name)} has no effect with "
+                    f"optimizer_type={self.optimizer_type}; it belongs to {owner}"
+                )
+        if self.max_predictions_per_seq > self.max_seq_length:
+            raise UserError(
+                f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
+                f"max_seq_length={self.max_seq_length}"
+            )
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Arguments of the optimizer's class, besides its schedule."""
+        return {
+            "lamb": {"adapt_excluded": self.lamb_adapt_excluded},
+            "adamw": {"bias_correction": self.adam_bias_correction},
+        }.get(self.optimizer_type, {})
+
+    def identity(self) -> dict[str, Any]:
+        usual = OPTIMIZERS[self.optimizer_type].joins_continuously
+        return {
+            **super().identity(),
+            "continuous_join": usual if self.continuous_join is None else self.continuous_join,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig(TrainingConfig):
+    """Fine-tuning on a task, with BERT's Adam."""
+
+    train_batch_size: int = with_default(TrainingConfig, "train_batch_size", 8)
+    adam_bias_correction: bool = with_default(TrainingConfig, "adam_bias_correction", True)
+    save_checkpoint_steps: int = with_default(TrainingConfig, "save_checkpoint_steps", 1000)
+    num_train_epochs: float = setting(
+        3.0, "Passes over the training file; may be fractional.", above=0, at_most=10_000.0, is_fixed=True
+    )
+    warmup_proportion: float = setting(
+        0.1, "Share of the updates in which the rate rises.", at_least=0, below=1, is_fixed=True
+    )
+
+    def num_updates(self, num_rows: int) -> int:
+        """The number of updates in all epochs. Raises `UserError` if the rows do not fill a single update."""
+        # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
+        updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
+        if updates < 1:
+            raise UserError(
+                f"{num_rows} rows x {self.num_train_epochs:g} epochs do not fill one update of "
+                f"{self.global_batch_size} rows (train_batch_size {self.train_batch_size} x num_accumulation_steps "
+                f"{self.num_accumulation_steps} x {self.num_ranks} rank(s)); make one of these smaller or "
+                "num_train_epochs larger"
+            )
+        return updates
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            **super().identity(),
+            "continuous_join": OPTIMIZERS["adamw"].joins_continuously,
+            # None, because that is what runs have that began before there was a choice.
+            "adam_bias_correction": self.adam_bias_correction or None,
+        }
+
+
+def compute_dtype(precision: str) -> str:
+    """The type of the matmuls, or of the all-reduced gradients; everything else stays float32."""
+    return {"none": "float32", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
