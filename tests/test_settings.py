@@ -14,7 +14,7 @@ from bert_tf.launch.arguments import arguments, parse_arguments
 from bert_tf.programs import flags as program_flags
 from bert_tf.programs import prepare
 from bert_tf.programs.settings_page import TABLES, render
-from bert_tf.settings.declaration import find_setting, from_variables, setting, settings_of
+from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
 from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig, compute_dtype
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -269,4 +269,4 @@ def test_containers_get_all_variables():
     script = f"root={ROOT}\n{code}\nprintf '%s\\n' \"${{names[@]}}\""
     shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
     classes = {cls for table in TABLES.values() for cls in table}
-    assert set(shown) == {each.variable for each in settings_of(*classes) if each.variable}
+    assert set(shown) == {each.variable for each in with_variable(*classes)}

@@ -21,7 +21,7 @@ from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
 from bert_tf.launch.supervisor import newest_update
-from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.declaration import with_variable
 
 # Variables that apply to the job's phase, and their arguments in phases 1 and 2. All other arguments are set by
 # variables with their names in capitals.
@@ -118,7 +118,7 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
             f"NUM_GPUS={environ['NUM_GPUS']}: has no effect on run.sub, whose ranks are the job's tasks: say it by "
             f"sbatch's -N and --ntasks-per-node, as in {_USAGE}, and take it out: env -u NUM_GPUS sbatch ..."
         )
-    read = {*variables_of(phase).values(), *(each.variable for each in settings_of(*SETTINGS) if each.variable)}
+    read = {*variables_of(phase).values(), *(each.variable for each in with_variable(*SETTINGS))}
     meant = {name.replace("_", ""): name for name in read}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
         for name in names:

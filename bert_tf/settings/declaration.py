@@ -134,11 +134,17 @@ def check(values: Any) -> None:
             raise each.refusal(each.name, value)
 
 
+def with_variable(*classes: type) -> Iterator[Setting]:
+    """The settings that any of the classes gives a variable."""
+    for cls in classes:
+        yield from (each for each in settings_of(cls) if each.variable)
+
+
 def from_variables(environ: Mapping[str, str], *classes: type) -> dict[str, Any]:
     """The values of settings whose variable is set, and not empty. Raises `UserError` for an invalid one."""
     values = {}
-    for each in settings_of(*classes):
-        if each.variable and (text := environ.get(each.variable)):
+    for each in with_variable(*classes):
+        if text := environ.get(each.variable):
             try:
                 values[each.name] = each.parse(text)
             except ValueError:

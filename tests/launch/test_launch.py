@@ -25,13 +25,13 @@ from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 from bert_tf.memory.plan import GIB, Device
-from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.declaration import with_variable
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
 RECIPE_VARIABLES = [
-    *(each.variable for each in settings_of(*environment.SETTINGS) if each.variable),
+    *(each.variable for each in with_variable(*environment.SETTINGS)),
     *("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"),
 ]
 
