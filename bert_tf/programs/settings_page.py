@@ -21,8 +21,8 @@ TABLES: dict[str, tuple[type, ...]] = {
 _HEAD = """# All settings
 
 Written by `python -m bert_tf.programs.settings_page` from the declarations in `bert_tf/settings/` and
-`bert_tf/tasks/*/settings.py`. "Fixed" settings must not change within a run. A setting with a variable can be given to the launchers by it:
-`PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
+`bert_tf/tasks/*/settings.py`. "Fixed" settings must not change within a run. A setting with a variable can be given to
+the launchers by it: `PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
 """
 
 
