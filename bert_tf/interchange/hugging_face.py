@@ -20,7 +20,7 @@ import safetensors
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
-from bert_tf.interchange.weights import Weights, check_floats, finite_float32
+from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
 
@@ -198,10 +198,9 @@ def _our_shape(name: str, shape: list[int]) -> list[int]:
 
 def _read_variable(name: str, tensors: Mapping[str, Stored]) -> np.ndarray:
     """Our variable `name`, of which a file may hold two copies, under an old and a new name."""
-    arrays = {}
-    for theirs, (file, _, dtype, read_tensor) in tensors.items():
-        check_floats(dtype, str(file), theirs)
-        arrays[theirs] = finite_float32(read_tensor(), str(file), theirs)
+    arrays = {
+        theirs: read_float32(tensor.read, tensor.dtype, str(tensor.file), theirs) for theirs, tensor in tensors.items()
+    }
     (first, array), *others = arrays.items()
     for other, copy in others:
         if not np.array_equal(array, copy):

@@ -113,8 +113,8 @@ def test_labels(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("task.json", {"labels": ["a", {}, "c"]}, "task.json: labels is .*: must be a list of texts"),
-        ("task.json", {"labels": 3}, "task.json: labels is 3: must be a list of texts"),
+        ("task.json", {"labels": ["a", {}, "c"]}, "task.json: labels=.*: must be a list of texts"),
+        ("task.json", {"labels": 3}, "task.json: labels=3: must be a list of texts"),
         ("state.json", {"updates_applied": ""}, "state.json holds no updates_applied"),
         ("state.json", {}, "state.json holds no updates_applied"),
         ("state.json", {"updates_applied": 20, "identity": []}, "or no identity of a run"),
