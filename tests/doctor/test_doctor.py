@@ -17,8 +17,10 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.doctor import __main__ as doctor_program
 from bert_tf.doctor import folders, hosts, machine, software
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, ask
 from bert_tf.doctor.folders import GB, Folder
+from bert_tf.doctor.programs import ask
+from bert_tf.launch import findings as shared
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding
 from bert_tf.launch.hosts import parse_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,10 +61,10 @@ def package(tmp_path, monkeypatch):
 
 def holds(findings, *expected):
     """Whether the findings are these states, each with this in its message."""
-    found = list(findings)
-    assert [state for state, _ in found] == [state for state, _ in expected], found
-    for (_, message), (_, part) in zip(found, expected):
-        assert part in message and "\n" not in message
+    findings = list(findings)
+    assert [finding.state for finding in findings] == [state for state, _ in expected], findings
+    for finding, (_, part) in zip(findings, expected):
+        assert part in finding.message and "\n" not in finding.message
 
 
 def doctor(*arguments, python=("-m", "bert_tf.doctor"), **variables):
@@ -104,7 +106,7 @@ def test_an_old_python_is_named_by_the_script(tmp_path):
 
 def test_where_nothing_can_be_looked_at():
     def check():
-        yield OK, "so far"
+        yield Finding(OK, "so far")
         raise PermissionError(errno.EACCES, "Permission denied", "/secret")
 
     holds(doctor_program._guarded(check()), (OK, "so far"), (PROBLEM, "/secret: Permission denied: ask"))
@@ -224,22 +226,23 @@ def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
     package("horovod", "")
     package("horovod.tensorflow", "raise ImportError('undefined symbol: x')")
     holds(software.check_horovod(), (PROBLEM, "undefined symbol: x"))
-    monkeypatch.setattr(software, "_is_installed", lambda _: False)
-    holds(software.check_horovod(), (WARNING, "num_gpus must be 1"))
+    monkeypatch.setattr(software, "is_installed", lambda _: False)
+    monkeypatch.setattr(shared, "horovod_library", lambda: None)
+    holds(software.check_horovod(), (WARNING, "num_gpus=2 needs Horovod, which is not installed"))
+    monkeypatch.setenv("LAUNCHER", "none")
+    holds(software.check_horovod())
 
 
 def test_launcher_and_slurm(program, monkeypatch):
     program("sbatch", "")
-    monkeypatch.setattr(software, "_is_installed", lambda _: True)
     monkeypatch.setenv("LAUNCHER", "spark")
-    holds(software.check_launcher(), (WARNING, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
+    holds(software.check_launcher(), (PROBLEM, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
 
 
 def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
     program("ssh", "")
-    monkeypatch.setattr(software, "_is_installed", lambda _: True)
-    monkeypatch.setattr("bert_tf.launch.launchers.horovod_library", lambda: ROOT)
-    monkeypatch.setattr("bert_tf.launch.launchers.horovod_has_mpi", lambda: False)
+    monkeypatch.setattr(software, "is_installed", lambda _: True)
+    monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("HOSTS", "a:8,b:8")
     holds(software.check_launcher(), (OK, "started by horovodrun"))
@@ -321,7 +324,10 @@ def test_a_good_folder_is_left_as_it_was(tmp_path):
 
 def test_folders_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    holds(folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")), (PROBLEM, "folder by DATA_DIR="))
+    holds(
+        folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
+        (PROBLEM, "file is a file, and must be a folder"),
+    )
     holds(folders.check_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "/proc/x cannot be written"))
 
 
@@ -409,12 +415,12 @@ def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
     folder = Folder(tmp_path, "RESULTS_DIR")
     holds(hosts.check_host("localhost", 2, folder), (OK, "127.0.0.1 is this machine, no GPU(s)"))
     monkeypatch.setattr(hosts, "count_gpus", lambda _: 1)
-    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "1 GPU(s) for 2 ranks"))
+    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "2 rank(s) would start, but 1 GPU(s)"))
 
     def unknown(*_):
         raise hosts.socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(shared.socket, "getaddrinfo", unknown)
     holds(hosts.check_host("b", 2, folder), (PROBLEM, "has no address (Name or service not known)"))
     monkeypatch.undo()
     holds(hosts.check_host("a..b", 2, folder), (PROBLEM, "label empty or too long"))  # refused before it is looked up
@@ -443,12 +449,12 @@ RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
         (f"sed 's,cat .*doctor,cat /elsewhere,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
         (f"sed 's,/dev/tcp,/dev/none,' | {RUN}", [(PROBLEM, "cannot connect to a port"), (OK, "")]),
         (f"sed 's,test -f ,test -f /x,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
-        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "has 1 GPU(s) for 2 ranks")]),
+        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "2 rank(s) would start, but 1 GPU(s)")]),
     ],
 )
 def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
     (tmp_path / "results").mkdir()
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    monkeypatch.setattr(shared.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
     program("nvidia-smi", "exit 1")
     program("ssh", ssh)
     holds(hosts.check_host("b", 2, Folder(tmp_path / "results", "RESULTS_DIR")), *expected)
@@ -456,6 +462,6 @@ def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
 
 
 def test_no_ssh(tmp_path, monkeypatch):
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    monkeypatch.setattr(shared.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
     monkeypatch.setenv("PATH", str(tmp_path))
-    holds(hosts.check_host("b", 2, Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "there is no ssh"))
+    holds(hosts.check_host("b", 2, Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "HOSTS needs ssh, which is not on"))
