@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.report.figures import write_value
-from bert_tf.report.runs import Run, read_run
+from bert_tf.report.runs import RunRecord, read_run
 from bert_tf.run.checkpoint import PREFIX, STATE, read_state
 from bert_tf.run.run_folder import read_config
 
@@ -57,7 +57,7 @@ _COUNTS = {
 }
 
 
-def read_history(checkpoint: Path) -> list[Run]:
+def read_history(checkpoint: Path) -> list[RunRecord]:
     """The runs that led to a checkpoint folder, oldest first, with the last one up to this checkpoint.
 
     Empty if the checkpoint is not in a run folder. The history ends where the folder of an earlier run is gone.
@@ -86,7 +86,7 @@ def _run_of(path: Path) -> Path | None:
     return None
 
 
-def _earlier(run: Run) -> Path | None:
+def _earlier(run: RunRecord) -> Path | None:
     """The folder of the run whose weights `run` began with; also found beside `run` if both were moved together."""
     origin = run.setting("init_checkpoint")
     if not isinstance(origin, str):
@@ -94,13 +94,13 @@ def _earlier(run: Run) -> Path | None:
     return _run_of(Path(origin)) or _run_of(run.folder.resolve().parent / Path(origin).name)
 
 
-def _up_to(run: Run, update: int) -> Run:
+def _up_to(run: RunRecord, update: int) -> RunRecord:
     events = {kind: [event for event in run.events[kind] if event["update"] <= update] for kind in run.events}
     return dataclasses.replace(run, events=collections.defaultdict(list, events))
 
 
 def write_card(
-    name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[Run]
+    name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[RunRecord]
 ) -> str:
     """The text of ``README.md`` in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
@@ -121,14 +121,14 @@ def write_card(
     )
 
 
-def _origin(runs: Sequence[Run]) -> str:
+def _origin(runs: Sequence[RunRecord]) -> str:
     """The name of what the first run began with; "" for random weights."""
     stored = runs[0].setting("init_checkpoint") if runs else None
     origin = Path(stored if isinstance(stored, str) else "")
     return origin.parent.name if origin.name == PREFIX else origin.name
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: RunRecord) -> dict[str, Any]:
     settings = {key: run.setting(name) for key, name in _SETTINGS.items()}
     return {
         **settings,
@@ -138,7 +138,7 @@ def _settings(run: Run) -> dict[str, Any]:
     }
 
 
-def _data(run: Run) -> dict[str, Any]:
+def _data(run: RunRecord) -> dict[str, Any]:
     """Name and counts of a run's data."""
     data = run.config.get("data")
     data = data if isinstance(data, dict) else {}
@@ -162,7 +162,7 @@ def _written(value: Any) -> str:
     return write_value(value) if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
-def _curve(run: Run) -> list[list[str]]:
+def _curve(run: RunRecord) -> list[list[str]]:
     """A table of the training's losses and accuracies at some updates from the first report to the last."""
     reports = run.events["train"]
     names = [name for name in reports[-1] if name.endswith(("loss", "accuracy"))]
@@ -171,7 +171,7 @@ def _curve(run: Run) -> list[list[str]]:
     return [["update", *(name.replace("_", " ") for name in names)], *rows]
 
 
-def _scores(run: Run) -> list[list[str]]:
+def _scores(run: RunRecord) -> list[list[str]]:
     """A table of the last evaluation."""
     rows = [[name.replace("_", " "), _written(value)] for name, value in run.scores.items()]
     return [["score", f"after {run.events['evaluation'][-1]['update']:,} updates"], *rows]

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.report import write_report
+from bert_tf.report import write_page
 from bert_tf.report.figures import Chart, draw, thin_out, write_value
 from bert_tf.report.page import rank_rates, time_shares
 from bert_tf.report.runs import differing_settings, read_run, read_runs
@@ -164,7 +164,7 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
         answering(tmp_path / "squad", "phase_2", 81.26),
         answering(tmp_path / "squad_random", None, 22.4),
     ]
-    write_report(folders, tmp_path / "report.html", "Mine")
+    write_page(folders, tmp_path / "report.html", "Mine")
     text = text_of(tmp_path / "report.html")
     for shown in ("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.4", "12.4"):
         assert shown in text, shown
@@ -193,7 +193,7 @@ def test_questions_with_and_without_an_answer_apart(tmp_path):
     }
     events = [start(), {"event": "train", "update": 5, "total_loss": 2.5}]
     folder = make_run(tmp_path / "squad", [*events, {"event": "evaluation", "update": 5, **scores}, end(5)])
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "48.12 SQuAD, from random weights" in text
     assert "HasAns f1 0.25 HasAns exact 0 NoAns f1 99.5 NoAns exact 99.5" in text
@@ -205,7 +205,7 @@ def test_scores_of_a_classifier(tmp_path):
     events += [{"event": "evaluation", "update": 5, "global_step": 5, **scores}, end(5)]
     run = make_run(tmp_path / "run", events, settings={"task_name": "MRPC"})
     assert read_runs([run])[0].scores == scores
-    write_report([run], tmp_path / "report.html")
+    write_page([run], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "Task MRPC" in text and "f1 0.8765 eval loss 0.4321" in text and "SQuAD" not in text
     assert "Fine-tuning loss" in figures_of(tmp_path / "report.html")
@@ -220,13 +220,13 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     labels = [run.label for run in read_runs(folders)]
     assert labels[1] == "SQuAD, from random weights"
     assert labels[0] == "SQuAD, from the checkpoint (finetuned/squad)" and len(set(labels)) == 3
-    write_report(folders[:2], tmp_path / "report.html")
+    write_page(folders[:2], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "SQuAD, from the checkpoint SQuAD, from random weights total loss in training 2.5 2.5 f1 81.26 22.4" in text
 
 
 def test_the_page_needs_no_other_file(tmp_path):
-    write_report([whole_phase(tmp_path / "phase_1")], tmp_path / "report.html")
+    write_page([whole_phase(tmp_path / "phase_1")], tmp_path / "report.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
     tags = read_page(tmp_path / "report.html").tags
     for tag, attributes in tags:
@@ -241,7 +241,7 @@ def test_the_page_needs_no_other_file(tmp_path):
 
 def test_phases_share_one_axis_of_updates(tmp_path):
     folders = [whole_phase(tmp_path / "phase_1"), whole_phase(tmp_path / "phase_2")]
-    write_report(folders, tmp_path / "report.html")
+    write_page(folders, tmp_path / "report.html")
     figure = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]
     assert figure["layout"]["xaxis"]["range"] == [0, 200]
     training = [trace for trace in figure["data"] if trace["name"] == "training"]
@@ -261,18 +261,18 @@ def test_folders_without_a_whole_line(tmp_path, content):
     if content is not None:
         (folder / "metrics.jsonl").write_text(content)
         (folder / "config.json").write_text(content)
-    write_report([folder, tmp_path / "phase_2"], tmp_path / "report.html")
+    write_page([folder, tmp_path / "phase_2"], tmp_path / "report.html")
     assert "Phase 1 has not begun" in text_of(tmp_path / "report.html")
 
 
 def test_no_folder_at_all(tmp_path):
-    write_report([tmp_path / "phase_1"], tmp_path / "report.html")
+    write_page([tmp_path / "phase_1"], tmp_path / "report.html")
     assert "No run has begun" in text_of(tmp_path / "report.html")
 
 
 def test_a_run_under_way(tmp_path):
     folder = make_run(tmp_path / "phase_1", [start(phase="phase_1"), train(10)])
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "under way or interrupted, 10 of 100 updates" in text
     assert "total loss in training 8.8" in text and "MLM accuracy" not in text
@@ -280,13 +280,13 @@ def test_a_run_under_way(tmp_path):
 
 def test_a_run_just_begun(tmp_path):
     folder = make_run(tmp_path / "phase_1", [start(phase="phase_1")])
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     assert "0 of 100 updates" in text_of(tmp_path / "report.html")
 
 
 def test_a_stopped_run_says_why(tmp_path):
     folder = make_run(tmp_path / "phase_1", [start(), train(10), end(10, "SIGTERM")])
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     assert "stopped (SIGTERM) after 10 of 100 updates" in text_of(tmp_path / "report.html")
 
 
@@ -296,7 +296,7 @@ def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path):
     run = read_run(make_run(tmp_path / "phase_1", events))
     assert run.series("total_loss") == [(10, 8.8), (20, 4.0), (30, 8.4)]  # 25 was forgotten
     assert run.restarts == [10]
-    write_report([tmp_path / "phase_1"], tmp_path / "report.html")
+    write_page([tmp_path / "phase_1"], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "Resumed at update 10" in text
     assert ticks(figures_of(tmp_path / "report.html")["MLM loss"], "resumed") == [10]
@@ -321,7 +321,7 @@ def test_numbers_that_are_none(tmp_path):
     events = [start(), train(10), train(20, total_loss="NaN", mlm_loss=math.nan)]
     events += [train(30, total_loss="Infinity", gradient_norm="-Infinity"), train(40)]
     folder = make_run(tmp_path / "phase_1", events)
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     figure = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]
     assert [trace["y"] for trace in figure["data"]] == [[8.8, None, None, 8.2]]  # the line is broken there
     assert ticks(figure, "not finite") == [20, 30]
@@ -342,10 +342,10 @@ def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
         for section in ("settings", "bert_config", "data", "versions", "planned"):
             inner = {**config(), section: dict.fromkeys(config()[section], value)}
             (folder / "config.json").write_text(json.dumps(inner))
-            write_report([folder], tmp_path / "report.html")
+            write_page([folder], tmp_path / "report.html")
             figures_of(tmp_path / "report.html")
         (folder / "config.json").write_text(json.dumps(changes))
-        write_report([folder], tmp_path / "report.html")
+        write_page([folder], tmp_path / "report.html")
         figures_of(tmp_path / "report.html")
 
 
@@ -367,7 +367,7 @@ def test_values_that_only_some_lines_have(tmp_path):
         kept = {name: value for name, value in scores.items() if name == "NoAns_f1" or name != left}
         with open(answers / "metrics.jsonl", "a") as file:
             file.write(json.dumps({"time_unix": 1.7e9, **kept}) + "\n")
-        write_report([run, answers], tmp_path / "report.html")
+        write_page([run, answers], tmp_path / "report.html")
 
 
 def test_numbers_and_letters_that_no_file_of_ours_has(tmp_path):
@@ -380,7 +380,7 @@ def test_numbers_and_letters_that_no_file_of_ours_has(tmp_path):
         file.write(json.dumps({**train(40), "time_unix": 10**400}) + "\n")
         file.write(json.dumps({**train(50), "update": 10**400, "time_unix": 1.7e9}) + "\n")
     assert read_run(folder).events["train"] == whole
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
 
 
 def test_text_is_escaped(tmp_path):
@@ -390,7 +390,7 @@ def test_text_is_escaped(tmp_path):
     (folder / "config.json").write_text(
         json.dumps(config(command=[evil], versions={evil: evil}, device=evil, init_checkpoint=evil))
     )
-    write_report([folder], tmp_path / "report.html", title=evil)
+    write_page([folder], tmp_path / "report.html", title=evil)
     reader = read_page(tmp_path / "report.html")
     figures = figures_of(tmp_path / "report.html")
     assert sum(tag == "script" for tag, _ in reader.tags) == 2 + len(figures)  # plotly.js, ours, and the charts' data
@@ -405,18 +405,18 @@ def test_thousands_of_points_are_thinned_out(tmp_path):
         make_run(tmp_path / str(count) / "phase_1", [start(), *(train(update) for update in range(1, count + 1))])
         for count in (2, 20000)
     )
-    write_report([few], tmp_path / "few.html")
-    write_report([many], tmp_path / "many.html")
+    write_page([few], tmp_path / "few.html")
+    write_page([many], tmp_path / "many.html")
     assert (tmp_path / "many.html").stat().st_size - (tmp_path / "few.html").stat().st_size < 300_000
 
 
 def test_scale_and_skips_are_shown_where_there_are_any(tmp_path):
     quiet = make_run(tmp_path / "phase_1", [start(), train(10), train(20)])
-    write_report([quiet], tmp_path / "report.html")
+    write_page([quiet], tmp_path / "report.html")
     assert not {"Loss scale", "Skipped updates"} & set(figures_of(tmp_path / "report.html"))
     events = [start(), train(10, loss_scaler=32768), train(20, skipped_updates=3)]
     loud = make_run(tmp_path / "loud" / "phase_1", events)
-    write_report([loud], tmp_path / "report.html")
+    write_page([loud], tmp_path / "report.html")
     assert {"Loss scale", "Skipped updates"} <= set(figures_of(tmp_path / "report.html"))
 
 
@@ -429,17 +429,17 @@ def test_where_the_time_went(tmp_path):
         train(20, update_secs=1.0, **shares),
         train(30, update_secs=3.0, **{**shares, "compute_share": 0.5, "input_share": 0.46}),
     ]
-    write_report([make_run(tmp_path / "run", events)], tmp_path / "report.html")
+    write_page([make_run(tmp_path / "run", events)], tmp_path / "report.html")
     assert "Time spent on compute 60 %, input 36 %, all-reduce 3 %, host 1 %" in text_of(tmp_path / "report.html")
 
 
 def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
     events = [start(), train(10, model_tflops=120.0, mfu=0.384)]
-    write_report([make_run(tmp_path / "phase_1", events)], tmp_path / "report.html")
+    write_page([make_run(tmp_path / "phase_1", events)], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "120 TFLOP/s" in text and "MFU 38.4 %" in text
     events = [start(), train(10, model_tflops=0.0125)]
-    write_report([make_run(tmp_path / "small" / "phase_1", events)], tmp_path / "report.html")
+    write_page([make_run(tmp_path / "small" / "phase_1", events)], tmp_path / "report.html")
     assert "12.5 GFLOP/s" in text_of(tmp_path / "report.html")
 
 
@@ -447,18 +447,18 @@ def test_packing_shows_in_tokens_and_rows(tmp_path):
     measured = dict(tokens_per_sec=3456.0, padding_share=0.0123, instances_per_row=2.5, model_tflops=0.04)
     events = [start(), train(10, **measured), train(20, **measured)]
     packed = dict(settings={**config()["settings"], "packing": True})
-    write_report([make_run(tmp_path / "a", events, **packed)], tmp_path / "report.html")
+    write_page([make_run(tmp_path / "a", events, **packed)], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "Real tokens a second, median 3,456" in text and "Padding in what was computed 1.23 %" in text
     assert "Instances in a row 2.5" in text
     assert "50 sequences/s, 40 GFLOP/s" in text
-    write_report([make_run(tmp_path / "b", events)], tmp_path / "report.html")
+    write_page([make_run(tmp_path / "b", events)], tmp_path / "report.html")
     assert "Instances in a row" not in text_of(tmp_path / "report.html")
 
 
 def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):
     folder = whole_phase(tmp_path / "phase_1")
-    write_report([folder], tmp_path / "report.html")
+    write_page([folder], tmp_path / "report.html")
     before = (tmp_path / "report.html").read_text()
 
     def full(*_args, **_kwargs):
@@ -466,7 +466,7 @@ def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="No space left"):
-        write_report([folder], tmp_path / "report.html", "Other")
+        write_page([folder], tmp_path / "report.html", "Other")
     assert (tmp_path / "report.html").read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
 
@@ -506,7 +506,7 @@ def test_the_useful_share_of_the_time_is_told(tmp_path):
     """Killed after update 20 and gone on from 10: ten updates of 0.5 s are made twice."""
     events = [train(update, update_secs=0.5) for update in (10, 20)]
     run = make_run(tmp_path / "phase_1", [start(), *events, start(10), events[1], train(40, update_secs=0.5)])
-    write_report([run], tmp_path / "report.html")
+    write_page([run], tmp_path / "report.html")
     assert "Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%" in text_of(
         tmp_path / "report.html"
     )
@@ -518,7 +518,7 @@ def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path)
     folders += [answering(tmp_path / "c" / "squad", None, 81.26), answering(tmp_path / "d" / "squad", None, 22.4)]
     runs = read_runs(folders[:2])
     assert differing_settings(runs) == {"warmup_steps": [20, 50], "commit": [None, "abc"]}
-    write_report(folders, tmp_path / "report.html", "Mine", comparing=True)
+    write_page(folders, tmp_path / "report.html", "Mine", comparing=True)
     text = text_of(tmp_path / "report.html")
     for shown in ("warmup_steps 20 50", "masked lm loss 6.125 6.125 - -", "f1 - - 81.26 22.4", "Phase 1 (b/phase_1)"):
         assert shown in text, shown
@@ -527,7 +527,7 @@ def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path)
     lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "line" in trace}
     assert lines == {("Phase 1 (a/phase_1)", "var(--c1)"), ("Phase 1 (b/phase_1)", "var(--c2)")}
     assert figure["layout"]["xaxis"]["range"] == [0, 100] and len(figure["data"]) == 4  # two lines, two held-out values
-    write_report(folders[:1] * 2, tmp_path / "same.html", comparing=True)
+    write_page(folders[:1] * 2, tmp_path / "same.html", comparing=True)
     assert "All settings are the same" in text_of(tmp_path / "same.html")
 
 
@@ -546,7 +546,7 @@ def test_memory_and_the_rates_of_the_ranks_stand_beside_the_plan_and_the_whole(t
     ]
     planned = {"num_parameters": 4_416_000, "memory_mib": 2304}
     run = make_run(tmp_path / "run", [start(), *reports], device="CPU", planned=planned)
-    write_report([run], tmp_path / "report.html")
+    write_page([run], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "Highest memory use 2.00 GiB of rank 0, planned 2.25" in text
     assert "4.4 million parameters" in text
@@ -605,7 +605,7 @@ def test_command_overwrites_only_a_page_of_its_own(tmp_path):
 def test_no_text_lies_on_the_curves_or_runs_out_of_a_chart(tmp_path):
     """The dashed line's name is in the caption, and a short last phase's name ends where the chart does."""
     runs = [whole_phase(tmp_path / "phase_1"), make_run(tmp_path / "phase_2", [start(), train(20), end(20)])]
-    write_report(runs, tmp_path / "report.html")
+    write_page(runs, tmp_path / "report.html")
     figure = figures_of(tmp_path / "report.html")["Next-sentence accuracy"]
     assert not any("label" in shape for shape in figure["layout"]["shapes"])
     assert "Dashed: always the commoner answer, 56 %." in text_of(tmp_path / "report.html")
