@@ -125,11 +125,10 @@ def _to_json(values: Mapping[str, Any]) -> str:
 
 
 def _check_contents(folder: Path, replace: bool) -> None:
-    there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in there if name not in _FILES]
-    if foreign:
-        raise UserError(f"{folder} holds other files ({', '.join(foreign[:3])}); name a folder that does not exist yet")
-    if there and not replace:
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if others := sorted(names - _FILES):
+        raise UserError(f"{folder} holds other files ({', '.join(others[:3])}); name a folder that does not exist yet")
+    if names and not replace:
         raise UserError(f"{folder} holds a model; replace it with --replace, or name another folder")
 
 
@@ -162,7 +161,7 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     wrong = [
-        f"{name} {shapes[name]}" + (f", which is {list(stored[name])} there" if name in stored else "")
+        f"{name} {shapes[name]}" + (f" (it has {list(stored[name])})" if name in stored else "")
         for name in names
         if list(stored.get(name, ())) != shapes[name]
     ]

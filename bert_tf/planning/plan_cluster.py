@@ -119,7 +119,7 @@ def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
         "gpu_hours": plan.gpu_hours,
         "gloo_hours": plan.gloo_hours,
         "cost": price and price * plan.gpu_hours,
-        "hours_saved": plan.what_would_help(),
+        "hours_saved": plan.hours_saved(),
         "arguments": list(plan.typed),
     }
 
@@ -152,7 +152,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         f"where Horovod's ranks talk by Gloo and not by MPI, {plan.gloo_hours:.2f} hours more",
         "",
         "hours that would be saved by",
-        *(f"{hours:8.2f}  {name}" for name, hours in plan.what_would_help().items()),
+        *(f"{hours:8.2f}  {name}" for name, hours in plan.hours_saved().items()),
         "",
         "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.typed),
         "",

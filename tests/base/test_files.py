@@ -244,16 +244,11 @@ def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
     for name, fault in (
         ("file", "file is a file, and must be a folder; name another"),
         ("file/below", "file is a file, and must be a folder; name another"),
-        ("circle", "circle is a link that leads in a circle; correct the link, or name another"),
-        ("circle/below", "circle is a link that leads in a circle; correct the link, or name another"),
-        ("lost/below", "lost is a link that leads to nothing; correct the link, or name another"),
+        ("circle/below", r"circle cannot be looked at, .* \(Too many levels of symbolic links\); name another"),
+        ("lost/below", r"lost cannot be looked at, also not through links \(No such file or directory\); name another"),
+        ("x" * 256, r"x* cannot be looked at, .* \(File name too long\); name another"),
     ):
         with pytest.raises(UserError, match=f"^--to=x: {tmp_path}/{fault}$"):
-            check_folder(tmp_path / name, "--to=x")
-    for name in ("x" * 256, "/".join(["x" * 200] * 25)):
-        with pytest.raises(
-            UserError, match="^--to=x: the name is longer than the file system allows; name a shorter one$"
-        ):
             check_folder(tmp_path / name, "--to=x")
     for name in (".", "new", "new/below"):
         check_folder(tmp_path / name, "--to=x")
@@ -276,10 +271,6 @@ def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
     ):
         check(theirs)
     os.mkfifo(tmp_path / "pipe")
-    for path, fault in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "pipe", "is no regular file"),
-        (theirs / "x", ": .* is a file"),
-    ):
+    for path, fault in ((tmp_path, "is no file"), (tmp_path / "pipe", "is no file"), (theirs / "x", ": .* is a file")):
         with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
             check(path)
