@@ -88,11 +88,30 @@ def test_without_any_package_it_still_speaks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--hots=a"], ["more"], ["--hosts=a:0"], ["--hosts=a,,b"], ["--hosts=a:1,a:1"], ["--hosts=-oX"]]
+    "argument", ["more", "--hosts=a:0", "--hosts=a,,b", "--hosts=a:1,a:1", "--hosts=-oX", "--hosts=b:x"]
 )
-def test_wrong_arguments(arguments):
-    answer = doctor(*arguments)
-    assert answer.returncode == 2 and "error: " in answer.stderr and "Traceback" not in answer.stderr
+def test_wrong_arguments(argument):
+    with pytest.raises(UserError):
+        doctor_program.main.__wrapped__(["doctor", argument])
+
+
+def test_a_wrong_argument_is_one_line():
+    answer = doctor("--host=a", python=("-S", "-m", "bert_tf.doctor"))
+    assert (answer.returncode, answer.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
+
+
+def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
+    """What stops a start is said by the doctor, too, whatever else this says."""
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LAUNCHER", "spark")
+    monkeypatch.setattr(shared.importlib.util, "find_spec", lambda name: None)
+    problems = {finding.message for finding in shared.check_start(2, 0, os.environ, file)}
+    checks = (software.check_tensorflow(), software.check_horovod(), software.check_launcher())
+    said = {finding.message for check in checks for finding in check}
+    said |= {finding.message for finding in folders.check_file_system(Folder(file, "RESULTS_DIR"))}
+    assert len(problems) == 4 and problems <= said
 
 
 def test_an_old_python_is_named_by_the_script(tmp_path):
@@ -133,13 +152,11 @@ def test_what_hangs_is_ended_with_its_children():
 # --- Software ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version, state", [((3, 8, 1), PROBLEM), ((3, 9, 0), OK), ((3, 12, 0), PROBLEM)])
-def test_python(monkeypatch, version, state):
-    monkeypatch.setattr(sys, "version_info", version)
-    holds(software.check_python(), (state, "3."))
-
-
-def test_numpy_2(monkeypatch):
+def test_python_and_numpy(monkeypatch):
+    for version, state in (((3, 8, 1), PROBLEM), ((3, 9, 0), OK), ((3, 12, 0), PROBLEM)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "version_info", version)
+            holds(software.check_python(), (state, "3."))
     monkeypatch.setattr(software.importlib.metadata, "version", lambda _: "2.1.0")
     holds(software.check_packages(), (PROBLEM, "numpy is 2.1.0"))
 
@@ -342,38 +359,31 @@ def test_locks(tmp_path, monkeypatch, number, state, part):
     holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
 
 
-def free(monkeypatch, num_bytes):
-    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=num_bytes))
+def text_of_a_gigabyte(folder):
+    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+        os.truncate(folder / name, int(size * GB))
 
 
 @pytest.mark.parametrize(
-    "room, state, part",
+    "check, has_text, room, state, part",
     [
-        (100, OK, "take 84 as token files, 487 as records"),
-        (54, WARNING, "20.0 GB of your own"),
-        (0.5, PROBLEM, "DATA_DIR="),
+        (folders.check_room_for_data, False, 100, OK, "take 84 as token files, 487 as records"),
+        (folders.check_room_for_data, False, 54, WARNING, "20.0 GB of your own"),
+        (folders.check_room_for_data, False, 0.5, PROBLEM, "DATA_DIR="),
+        (folders.check_room_for_data, True, 1.29, PROBLEM, "1.0 GB of text take 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_data, True, 1.31, OK, "1.0 GB of text take 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_results, False, 30, OK, "GB free for results"),
+        (folders.check_room_for_results, False, 10, WARNING, "GB free for results"),
+        (folders.check_room_for_results, False, 0.1, PROBLEM, "GB free for results"),
     ],
 )
-def test_room_before_there_is_text(tmp_path, monkeypatch, room, state, part):
-    free(monkeypatch, room * GB)
-    holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
-
-
-def test_room_for_what_is_still_to_be_made(tmp_path, monkeypatch):
-    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, int(size * GB))
-    for room, state in ((1.29, PROBLEM), (1.31, OK)):
-        free(monkeypatch, room * GB)
-        part = "1.0 GB of text take 1.3 as token files, 19.6 as records"
-        holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
-
-
-@pytest.mark.parametrize("room, state", [(30, OK), (10, WARNING), (0.1, PROBLEM)])
-def test_room_for_results(tmp_path, monkeypatch, room, state):
-    free(monkeypatch, room * GB)
-    holds(folders.check_room_for_results(Folder(tmp_path, "RESULTS_DIR")), (state, "GB free for results"))
+def test_room(tmp_path, monkeypatch, check, has_text, room, state, part):
+    if has_text:
+        text_of_a_gigabyte(tmp_path)
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
+    holds(check(Folder(tmp_path, "DATA_DIR")), (state, part))
 
 
 def test_prepared_data(tmp_path):
@@ -396,23 +406,12 @@ def test_prepared_data(tmp_path):
     holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
 
 
-def test_a_wrong_argument_is_one_line():
-    command = [sys.executable, "-S", "-m", "bert_tf.doctor", "--host=a"]  # -S: without any package
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
-
-
 # --- Other hosts ---------------------------------------------------------------------------------
-
-
-def test_hosts():
-    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
-    with pytest.raises(UserError, match="'b:x' is not a host's name"):
-        parse_hosts("a:4,b:x")
 
 
 def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
     folder = Folder(tmp_path, "RESULTS_DIR")
+    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
     holds(hosts.check_host("localhost", 2, folder), (OK, "127.0.0.1 is this machine, no GPU(s)"))
     monkeypatch.setattr(hosts, "count_gpus", lambda _: 1)
     holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "2 rank(s) would start, but 1 GPU(s)"))
