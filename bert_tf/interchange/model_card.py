@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.report.figures import write_value
@@ -23,7 +22,6 @@ from bert_tf.run.run_folder import read_config
 
 CARD = "README.md"
 _TEMPLATE = "model_card.md"
-_NUM_POINTS = 10  # rows in a table of losses
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
@@ -116,7 +114,6 @@ def write_card(
         origin=_origin(runs),
         data=_table(names, [_data(run) for run in runs]),
         settings=_table(names, [_settings(run) for run in runs]),
-        curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.events["train"]],
         scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.events["evaluation"]],
     )
 
@@ -160,15 +157,6 @@ def _written(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return write_value(value) if isinstance(value, float) and math.isfinite(value) else str(value)
-
-
-def _curve(run: RunRecord) -> list[list[str]]:
-    """A table of the training's losses and accuracies at some updates from the first report to the last."""
-    reports = run.events["train"]
-    names = [name for name in reports[-1] if name.endswith(("loss", "accuracy"))]
-    chosen = np.unique(np.linspace(0, len(reports) - 1, _NUM_POINTS).round().astype(int))
-    rows = [[_written(reports[index].get(name)) for name in ("update", *names)] for index in chosen]
-    return [["update", *(name.replace("_", " ") for name in names)], *rows]
 
 
 def _scores(run: RunRecord) -> list[list[str]]:
