@@ -56,6 +56,7 @@ _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 def export(
     path: str,
     folder: Path,
+    *,
     replace: bool = False,
     vocab_file: str | None = None,
     flags: CasingFlags = CasingFlags(),  # noqa: B008
@@ -74,7 +75,6 @@ def export(
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
-    runs = read_history(weights.folder)
     texts = {
         CONFIG: _to_json(
             _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
@@ -83,7 +83,14 @@ def export(
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    texts[CARD] = write_card(folder.resolve().name, architecture, config, tokenizer.do_lower_case, num_weights, runs)
+    texts[CARD] = write_card(
+        folder.resolve().name,
+        architecture,
+        config,
+        do_lower_case=tokenizer.do_lower_case,
+        num_weights=num_weights,
+        runs=read_history(weights.folder),
+    )
     try:
         with atomic_folder(folder) as made:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})

@@ -60,7 +60,15 @@ def read_task(weights: Weights) -> TrainedTask | None:
     columns = [str(column) for column in columns] if isinstance(columns, list) else None
     is_named, described = bool(labels) or problem == REGRESSION, {"problem_type": problem}
     labels = tuple(labels) or numbered(num_classes)
-    return TrainedTask(file, task.get("task_name"), problem, labels, is_named, columns, described)
+    return TrainedTask(
+        file,
+        task.get("task_name"),
+        problem=problem,
+        labels=labels,
+        is_named=is_named,
+        text_columns=columns,
+        described=described,
+    )
 
 
 _DIFFER = "names {} labels, the weights have {} classes"
@@ -93,7 +101,15 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
         is_named = bool(described)
         activations = [_activation(described[name]) for name in _CROSS_ENCODER if name in described]
         problem = next((f"a number through {name}" for name in activations if not name.endswith("Identity")), problem)
-    return TrainedTask(file, values.get("finetuning_task"), problem, labels, is_named, None, described)
+    return TrainedTask(
+        file,
+        values.get("finetuning_task"),
+        problem=problem,
+        labels=labels,
+        is_named=is_named,
+        text_columns=None,
+        described=described,
+    )
 
 
 def _activation(setting: Any) -> str:

@@ -98,7 +98,13 @@ def _up_to(run: RunRecord, update: int) -> RunRecord:
 
 
 def write_card(
-    name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[RunRecord]
+    name: str,
+    architecture: str,
+    config: BertConfig,
+    *,
+    do_lower_case: bool,
+    num_weights: int,
+    runs: Sequence[RunRecord],
 ) -> str:
     """The text of ``README.md`` in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)

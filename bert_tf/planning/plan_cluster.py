@@ -91,7 +91,11 @@ def main(argv: Sequence[str]) -> None:
     if cluster.num_ranks > MAX_RANKS:
         raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
     choices = Choices(
-        options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
+        options.model,
+        options.precision,
+        micro_batches=options.micro_batch,
+        global_batches=options.global_batch,
+        rates=options.measured_seqs_per_sec,
     )
     plan = plan_recipe(cluster, choices)
     if options.json:

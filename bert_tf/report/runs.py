@@ -135,5 +135,11 @@ def read_run(folder: str | Path) -> RunRecord:
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
-    last_time_unix = events[-1]["time_unix"] if events else None
-    return RunRecord(Path(folder), config, kept, last_time_unix, measure_goodput(events), lines.count(None))
+    return RunRecord(
+        Path(folder),
+        config,
+        kept,
+        last_time_unix=events[-1]["time_unix"] if events else None,
+        goodput=measure_goodput(events),
+        num_unreadable=lines.count(None),
+    )

@@ -14,7 +14,7 @@ from tests.exported import CONFIG, ENCODER_ONLY, make_variables, write_run
 
 
 def card(runs, architecture="BertForPreTraining"):
-    return write_card("my-model", architecture, CONFIG, True, 12345, runs)
+    return write_card("my-model", architecture, CONFIG, do_lower_case=True, num_weights=12345, runs=runs)
 
 
 @pytest.fixture()
