@@ -106,9 +106,9 @@ def _explain_no_checkpoint(path: Path) -> str:
     )
 
 
-def _missing(weights: Weights | None, file: Path | None, flag: str) -> UserError:
-    """That neither a flag nor the weights' folder gives a file."""
-    if weights is None:
+def _missing(file: Path | None, flag: str) -> UserError:
+    """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
+    if file is None:
         return UserError(f"{flag} is required where no --init_checkpoint is given")
     return UserError(
         f"{file} does not exist; put the model's there, or where a program has the flag, name it with {flag}"
@@ -125,12 +125,12 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
         path = Path(bert_config_file)
         config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
     elif weights is None or weights.config is None:
-        raise _missing(weights, weights and weights.config_file, "--bert_config_file")
+        raise _missing(weights.config_file if weights else None, "--bert_config_file")
     else:
         path, config = weights.config_file, weights.config
-    for field, (name, dimension) in _SIZES.items() if weights else ():
-        shape = weights.shapes.get(name, [])  # checked before a model is built, which is slow
-        if dimension < len(shape) and shape[dimension] != getattr(config, field):
+    for field, (name, dimension) in _SIZES.items():  # before a model is built, which is slow
+        shape = weights.shapes.get(name, []) if weights else []
+        if weights and dimension < len(shape) and shape[dimension] != getattr(config, field):
             raise UserError(
                 f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}: the weights are "
                 "of another model size; name the configuration that they were trained with"
@@ -144,7 +144,7 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
     if weights is None or weights.tokenizer.vocab_file is None:
-        raise _missing(weights, weights and weights.folder / VOCABULARY, "--vocab_file")
+        raise _missing(weights.folder / VOCABULARY if weights else None, "--vocab_file")
     return weights.tokenizer.vocab_file
 
 

@@ -109,16 +109,16 @@ def is_installed(name: str) -> bool:
 
 
 def check_installed(modules: Sequence[str], remedy: str) -> Findings:
-    """Checks that this Python has the modules; in the message {} in `remedy` stands for those that are missing."""
+    """Checks that this Python has the modules."""
     if missing := [name for name in modules if not is_installed(name)]:
-        names = (separator.join(missing) for separator in (", ", " "))
-        yield Finding(PROBLEM, f"{sys.executable} has no {next(names)}: {remedy.format(next(names))}", may_come=True)
+        yield Finding(PROBLEM, f"{sys.executable} has no {', '.join(missing)}: {remedy}", may_come=True)
 
 
 def check_tensorflow_installed(environ: Mapping[str, str]) -> Findings:
     """Checks that there is TensorFlow; in a container is another Python, and this one only writes the reports."""
     if uses_container(environ):
-        yield from check_installed(_FOR_REPORTS, f"'{sys.executable} -m pip install {{}}'; it writes the reports")
+        remedy = f"'{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}', with which the reports are written"
+        yield from check_installed(_FOR_REPORTS, remedy)
     else:
         yield from check_installed(["tensorflow"], f"{SETUP} sets everything up")
 

@@ -116,7 +116,7 @@ def test_arguments_that_are_no_texts_are_named(google, texts, length, error, mes
 
 
 def test_what_is_no_path_or_no_model_is_named(google, tmp_path):
-    with pytest.raises(TypeError, match="folder=b'model': must be a path"):
+    with pytest.raises(TypeError, match="bytes"):
         bert_tf.from_pretrained(b"model")
     with pytest.raises(UserError, match="^folder=.*nowhere: there is neither"):
         bert_tf.from_pretrained(tmp_path / "nowhere")

@@ -267,7 +267,7 @@ def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
     monkeypatch.setenv("CONTAINER_IMAGE", "image.sqsh")
     monkeypatch.setattr(findings.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
     (finding,) = findings.check_tensorflow_installed(os.environ)
-    with pytest.raises(UserError, match="has no plotly: '.* -m pip install plotly'"):
+    with pytest.raises(UserError, match="has no plotly: '.* -m pip install jinja2 numpy plotly'"):
         finding.raise_problem()
 
 
