@@ -28,7 +28,7 @@ _PIPELINES = {
     "BertForQuestionAnswering": "question-answering",
     "BertForSequenceClassification": "text-classification",
 }
-# Row of the table of settings, and the setting.
+# What is told of a run: the row's name, and the setting, or the count of its data.
 _SETTINGS = {
     "task": "task",
     "updates": "total_updates",
@@ -109,7 +109,6 @@ def write_card(
     """The text of ``README.md`` in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
-    names = [run.folder.resolve().name for run in runs]
     return template.render(
         name=name,
         architecture=architecture,
@@ -118,9 +117,7 @@ def write_card(
         do_lower_case=do_lower_case,
         num_weights=num_weights,
         origin=_origin(runs),
-        data=_table(names, [_data(run) for run in runs]),
-        settings=_table(names, [_settings(run) for run in runs]),
-        scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.events["evaluation"]],
+        runs=[(run.folder.resolve().name, _facts(run)) for run in runs],
     )
 
 
@@ -131,41 +128,25 @@ def _origin(runs: Sequence[RunRecord]) -> str:
     return origin.parent.name if origin.name == PREFIX else origin.name
 
 
-def _settings(run: RunRecord) -> dict[str, Any]:
-    settings = {key: run.setting(name) for key, name in _SETTINGS.items()}
-    return {
-        **settings,
-        "updates done": run.last_update,
-        "optimizer": settings["optimizer"] or "adamw",  # that of fine-tuning, which has no other
-        "seed": str(settings["seed"]),  # not a count
-    }
-
-
-def _data(run: RunRecord) -> dict[str, Any]:
-    """Name and counts of a run's data."""
+def _facts(run: RunRecord) -> dict[str, str]:
+    """A run's data, settings and last scores, as they are written; what it does not record is left out."""
     data = run.config.get("data")
     data = data if isinstance(data, dict) else {}
     counts = data.get("counts")
     counts = counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
-    dataset = data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
-    return {"data": dataset, **{key: counts.get(name) for key, name in _COUNTS.items()}}
-
-
-def _table(heads: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """The rows of a table with a column per run, the first being the column heads; rows without values are left out."""
-    rows = [[key, *(_written(column.get(key)) for column in columns)] for key in (columns[0] if columns else ())]
-    return [["", *heads], *(row for row in rows if any(row[1:]))]
+    facts = {
+        "data": data.get("dataset") or Path(str(data.get("first_file", ""))).name or None,
+        **{label: counts.get(name) for label, name in _COUNTS.items()},
+        **{label: run.setting(name) for label, name in _SETTINGS.items()},
+        "optimizer": run.setting("optimizer_type", "adamw"),  # that of fine-tuning, which has no other
+        "seed": None if run.setting("seed") is None else str(run.setting("seed")),  # not a count
+        "updates done": run.last_update,
+        **{f"{name.replace('_', ' ')}, held out": value for name, value in run.scores.items()},
+    }
+    return {label: _written(value) for label, value in facts.items() if value is not None}
 
 
 def _written(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, int):
         return f"{value:,}"
     return write_value(value) if isinstance(value, float) and math.isfinite(value) else str(value)
-
-
-def _scores(run: RunRecord) -> list[list[str]]:
-    """A table of the last evaluation."""
-    rows = [[name.replace("_", " "), _written(value)] for name, value in run.scores.items()]
-    return [["score", f"after {run.events['evaluation'][-1]['update']:,} updates"], *rows]
