@@ -19,7 +19,6 @@ GB = 10**9
 _SHARDED, _TOKENS, _RECORDS = 1.0, 0.7, 19.0
 # English Wikipedia and books: compressed, and as formatted text.
 _PACKED, _TEXT = 25 * GB, 22 * GB
-_WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = (_PACKED + (1 + _SHARDED + share) * _TEXT for share in (_TOKENS, _RECORDS))
 # Both phases of BERT-Large: seven checkpoints (three per phase, one being saved), 336 M weights with two moments.
 _LARGE_RUN = 28 * GB
 
@@ -111,28 +110,21 @@ def check_data(folder: Folder) -> Findings:
 
 def check_room_for_data(folder: Folder) -> Findings:
     """Compares the free space with what the text still needs, or with what Wikipedia needs if there is no text yet."""
-    free, room = folder.free, f"{folder.free / GB:.1f} GB free for data"
-    text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
+    room = f"{folder.free / GB:.1f} GB free for data"
     if find_prepared(folder.path)[0]:
         yield Finding(OK, f"{room}, which is prepared")
-    elif text:
-        sharding = max(_SHARDED * text - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
-        tokens, records = (sharding + share * text for share in (_TOKENS, _RECORDS))
-        needs = f"{text / GB:.1f} GB of text take {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
-        message = f"{room}; {needs}"
-        yield Finding(OK, message) if free >= tokens else Finding(PROBLEM, f"{message}: {folder.remedy}")
-    else:
-        yield _judge_room(
-            folder,
-            _WIKIPEDIA_TOKENS,
-            f"{room}: enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text; English Wikipedia and "
-            f"books take {_WIKIPEDIA_TOKENS / GB:.0f} as token files, {_WIKIPEDIA_RECORDS / GB:.0f} as records",
-        )
+        return
+    text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
+    name, size, before = (f"{text / GB:.1f} GB of text", text, 0) if text else ("Wikipedia", _TEXT, _PACKED + _TEXT)
+    before += max(_SHARDED * size - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
+    tokens, records = (before + share * size for share in (_TOKENS, _RECORDS))
+    message = f"{room}; {name} takes {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
+    yield _judge_room(folder, tokens, message, least=tokens if text else GB)
 
 
-def _judge_room(folder: Folder, num_bytes: float, message: str) -> Finding:
-    """Whether a folder has room for so many bytes; with less, small models and texts still work."""
-    state = OK if folder.free >= num_bytes else WARNING if folder.free >= GB else PROBLEM
+def _judge_room(folder: Folder, num_bytes: float, message: str, least: float = GB) -> Finding:
+    """Whether a folder has room for so many bytes; small models and texts still work with the `least`."""
+    state = OK if folder.free >= num_bytes else WARNING if folder.free >= least else PROBLEM
     return Finding(state, message if state == OK else f"{message}: {folder.remedy}")
 
 

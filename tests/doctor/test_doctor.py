@@ -369,11 +369,11 @@ def text_of_a_gigabyte(folder):
 @pytest.mark.parametrize(
     "check, has_text, room, state, part",
     [
-        (folders.check_room_for_data, False, 100, OK, "take 84 as token files, 487 as records"),
-        (folders.check_room_for_data, False, 54, WARNING, "20.0 GB of your own"),
+        (folders.check_room_for_data, False, 100, OK, "Wikipedia takes 84.4 as token files, 487.0 as records"),
+        (folders.check_room_for_data, False, 54, WARNING, "Wikipedia takes 84.4 as token files"),
         (folders.check_room_for_data, False, 0.5, PROBLEM, "DATA_DIR="),
-        (folders.check_room_for_data, True, 1.29, PROBLEM, "1.0 GB of text take 1.3 as token files, 19.6 as records"),
-        (folders.check_room_for_data, True, 1.31, OK, "1.0 GB of text take 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_data, True, 1.29, PROBLEM, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_data, True, 1.31, OK, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
         (folders.check_room_for_results, False, 30, OK, "GB free for results"),
         (folders.check_room_for_results, False, 10, WARNING, "GB free for results"),
         (folders.check_room_for_results, False, 0.1, PROBLEM, "GB free for results"),

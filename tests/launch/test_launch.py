@@ -611,10 +611,13 @@ def test_a_damaged_plan_is_named(checkout, content):
         launch()
 
 
-def test_without_tensorflow(checkout, monkeypatch):
+def test_without_tensorflow(checkout, monkeypatch, capsys):
     monkeypatch.setattr(findings.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="scripts/setup.sh"):
         launch()
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert launch() == 0
+    assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
 
 
 # --- SQuAD ---------------------------------------------------------------------------------------
