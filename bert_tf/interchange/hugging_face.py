@@ -46,35 +46,6 @@ _OURS_BY_HEAD = {
 # Heads whose parameters have names that other classes use for heads of another kind, and the class that has ours.
 CLASSIFIER, SPANS = "BertForSequenceClassification", "BertForQuestionAnswering"
 _CLASSES_OF_HEADS = {"classifier.": CLASSIFIER, "qa_outputs.": SPANS}
-
-
-def _fixed(value: Any) -> tuple[Any, Callable[[Any], bool], str]:
-    return value, lambda given: given == value, f"the encoder here has {value!r} only"
-
-
-def _has_own_code(auto_map: Any) -> bool:
-    return isinstance(auto_map, dict) and any(str(name).startswith("AutoModel") for name in auto_map)
-
-
-def _are_berts(architectures: Any) -> bool:
-    is_list = architectures is None or isinstance(architectures, list)
-    return is_list and all(str(name).startswith("Bert") for name in architectures or ())
-
-
-_BERT_ONLY = "only BERT's own architecture (bert) is supported"
-# Fields of config.json with which our encoder computes the same only for certain values: what they are if they are not
-# there, whether a value is one of these, and the rule in words.
-_FIELDS: Mapping[str, tuple[Any, Callable[[Any], bool], str]] = {
-    "model_type": ("bert", lambda given: given == "bert", _BERT_ONLY),
-    "architectures": (None, _are_berts, _BERT_ONLY),
-    "auto_map": (None, lambda given: not _has_own_code(given), "code of its own computes something else than BERT"),
-    "position_embedding_type": _fixed("absolute"),
-    "is_decoder": _fixed(False),
-    "add_cross_attention": _fixed(False),
-    "layer_norm_eps": _fixed(LAYER_NORM_EPSILON),
-    "pruned_heads": _fixed({}),
-    "hidden_act": ("gelu", lambda given: given in list(ACTIVATIONS), f"must be one of {', '.join(ACTIVATIONS)}"),
-}
 # Constants, and the masked-word head's copy of the word table (`_check_tied`).
 _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
 
@@ -107,6 +78,43 @@ def is_transposed(name: str) -> bool:
     return name.endswith("/kernel")
 
 
+class _Field(NamedTuple):
+    """A field of ``config.json``: our encoder computes the same only with some of its values."""
+
+    default: Any  # its value where it is not there
+    is_ours: Callable[[Any], bool]
+    rule: str
+
+
+def _fixed(value: Any) -> _Field:
+    return _Field(value, lambda stored: stored == value, f"the encoder here has {value!r} only")
+
+
+def _are_berts(architectures: Any) -> bool:
+    is_list = architectures is None or isinstance(architectures, list)
+    return is_list and all(str(name).startswith("Bert") for name in architectures or ())
+
+
+def _has_no_model(auto_map: Any) -> bool:
+    return not isinstance(auto_map, dict) or not any(str(name).startswith("AutoModel") for name in auto_map)
+
+
+_BERT_ONLY = "only BERT's own architecture (bert) is supported"
+_FIELDS = {
+    "model_type": _Field("bert", lambda stored: stored == "bert", _BERT_ONLY),
+    "architectures": _Field(None, _are_berts, _BERT_ONLY),
+    "auto_map": _Field(None, _has_no_model, "code of its own computes something else than BERT"),
+    "position_embedding_type": _fixed("absolute"),
+    "is_decoder": _fixed(False),
+    "add_cross_attention": _fixed(False),
+    "layer_norm_eps": _fixed(LAYER_NORM_EPSILON),
+    "pruned_heads": _fixed({}),
+    "hidden_act": _Field(
+        "gelu", lambda stored: stored in list(ACTIVATIONS), f"must be one of {', '.join(ACTIVATIONS)}"
+    ),
+}
+
+
 def read_config(path: Path) -> BertConfig:
     """The configuration in Hugging Face's ``config.json``; fields without a meaning for the encoder are ignored.
 
@@ -114,9 +122,9 @@ def read_config(path: Path) -> BertConfig:
       UserError: it is not BERT's, or has a setting with which our encoder would compute something different.
     """
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
-    for name, (default, is_ours, rule) in _FIELDS.items():
-        if not is_ours(value := values.get(name, default)):
-            raise UserError(f"{path}: {name} is {value!r:.120}: {rule}; name another model")
+    for name, field in _FIELDS.items():
+        if not field.is_ours(value := values.get(name, field.default)):
+            raise UserError(f"{path}: {name} is {value!r:.120}: {field.rule}; name another model")
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
