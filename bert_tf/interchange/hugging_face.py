@@ -277,7 +277,11 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         tensors = {str(name): value.detach() for name, value in content.items()}  # which only tensors have
     except Exception as error:  # a damaged pickle may raise anything
-        raise UserError(f"{path} cannot be read as weights ({first_line(error)}); {save_again}") from None
+        reason = first_line(error).partition(". ")[0]  # PyTorch goes on with advice that would run what is in the file
+        raise UserError(
+            f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors; fetch it again, or "
+            f"{save_again}"
+        ) from None
     return {
         name: Stored(
             path, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], functools.partial(_to_numpy, tensor)

@@ -110,12 +110,17 @@ def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatc
         read_folder(write_old(tmp_path))
 
     def refuse():
-        raise pickle.UnpicklingError("Weights only load failed.\nWeightsUnpickler error: Unsupported global: os.system")
+        raise pickle.UnpicklingError(
+            "Weights only load failed. Set weights_only to False.\nUnsupported global: os.system"
+        )
 
     for load in (refuse, lambda: [1], lambda: {"epoch": 3}, lambda: {"model": {}}):
         stand_in(monkeypatch, load)
-        with pytest.raises(UserError, match=f"pytorch_model.bin cannot be read as weights .*; {way}"):
+        with pytest.raises(
+            UserError, match=f"pytorch_model.bin cannot be read .*tensors; fetch it again, or {way}"
+        ) as raised:
             read_folder(tmp_path)
+        assert "False" not in str(raised.value)
 
 
 def test_a_file_that_pytorch_has_written(tmp_path):
