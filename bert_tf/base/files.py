@@ -26,10 +26,13 @@ _BLOCK_BYTES = 1 << 20
 _BEGINNING_BYTES = 1 << 16
 
 
+# The folder that contains this package: a checkout, or where `pip install` has put it, an environment's packages.
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
 def checkout() -> Path | None:
-    """The checkout that contains this code; None if `pip install` has put it among an environment's packages."""
-    folder = Path(__file__).resolve().parents[2]
-    return folder if (folder / "pyproject.toml").is_file() else None
+    """The checkout that contains this code; None if there is none."""
+    return CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else None
 
 
 def sync(path: Path) -> None:

@@ -13,10 +13,10 @@ import time
 import uuid
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import CHECKOUT
 from bert_tf.base.machine import count_gpus
 from bert_tf.doctor.folders import Folder
 from bert_tf.doctor.programs import ask
-from bert_tf.launch.container import CHECKOUT
 from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_gpus, check_ssh, find_address
 from bert_tf.ranks.rendezvous import MOST_SKEW_SECS
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.launch.container import CHECKOUT
+from bert_tf.base.files import CHECKOUT
 
 
 class Answer(NamedTuple):

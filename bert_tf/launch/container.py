@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 # Variables that name folders outside the checkout; CONTAINER_MOUNTS names others.
 _FOLDERS = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "RESULTS_DIR")
 
