@@ -115,8 +115,9 @@ def check_room_for_data(folder: Folder) -> Findings:
         yield Finding(OK, f"{room}, which is prepared")
         return
     text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
-    name, size, before = (f"{text / GB:.1f} GB of text", text, 0) if text else ("Wikipedia", _TEXT, _PACKED + _TEXT)
-    before += max(_SHARDED * size - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
+    name, size = (f"{text / GB:.1f} GB of text", text) if text else ("Wikipedia", _TEXT)
+    sharding = max(_SHARDED * size - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
+    before = sharding if text else sharding + _PACKED + _TEXT
     tokens, records = (before + share * size for share in (_TOKENS, _RECORDS))
     message = f"{room}; {name} takes {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
     yield _judge_room(folder, tokens, message, least=tokens if text else GB)
