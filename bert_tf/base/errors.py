@@ -98,8 +98,8 @@ def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (such as a wrong path), else None."""
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         # Python represents a name's bytes that are not UTF-8 by surrogates, which can be neither shown nor written.
-        place = error.object[max(error.start - 40, 0) : error.end + 40]
-        return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
+        name = error.object[max(error.start - 40, 0) : error.end + 40]
+        return UserError(f"{name!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return UserError("what this program prints is read no longer, so it stops")
     if isinstance(error, FileNotFoundError) and _is_current_folder_deleted():
@@ -107,8 +107,8 @@ def as_user_error(error: Exception) -> UserError | None:
     if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):  # of `tempfile`
         return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
-        place = error.filename or "what this program prints, or one of its files,"
-        return UserError(f"{place} cannot be written ({error.strerror}); make room on that disk, and start again")
+        name = error.filename or "what this program prints, or one of its files,"
+        return UserError(f"{name} cannot be written ({error.strerror}); make room on that disk, and start again")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
     return error if isinstance(error, UserError) else None

@@ -26,10 +26,13 @@ _BLOCK_BYTES = 1 << 20
 _BEGINNING_BYTES = 1 << 16
 
 
+# The folder that contains this package: a checkout, or where `pip install` has put it, an environment's packages.
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
 def checkout() -> Path | None:
-    """The checkout that contains this code; None if `pip install` has put it among an environment's packages."""
-    folder = Path(__file__).resolve().parents[2]
-    return folder if (folder / "pyproject.toml").is_file() else None
+    """The checkout that contains this code; None if there is none."""
+    return CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else None
 
 
 def work_folder() -> Path:
@@ -85,8 +88,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for place in (*temporary.rglob("*"), temporary):
-            sync(place)
+        for written in (*temporary.rglob("*"), temporary):
+            sync(written)
         if path.exists():
             os.rename(path, replaced)
         os.rename(temporary, path)
@@ -105,61 +108,55 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def _look_up(place: Path, what: str) -> os.stat_result | None:
-    """What is at `place`, through links; None if nothing is. Raises `UserError` for links and names that cannot be."""
+def _look_up(path: Path, title: str) -> os.stat_result | None:
+    """What is at `path`, through links; None if nothing is. Raises `UserError` if that cannot be seen."""
     try:
-        return place.stat()
+        return path.stat()
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise UserError(f"{what}: the name is longer than the file system allows; name a shorter one") from None
-        if place.is_symlink():
-            leads = "in a circle" if error.errno == errno.ELOOP else "to nothing"
-            raise UserError(
-                f"{what}: {place} is a link that leads {leads}; correct the link, or name another"
-            ) from None
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # then the fault is at one of its parents
-            return None
-        raise UserError(f"{what}: {place} cannot be looked at ({error.strerror}); name another") from None
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not path.is_symlink():
+            return None  # or the fault is at one of its parents
+        raise UserError(
+            f"{title}: {path} cannot be looked at, also not through links ({error.strerror}); name another"
+        ) from None
 
 
-def check_folder(path: Path, what: str, *, writes: bool = True) -> None:
+def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
     """Raises `UserError` if `path` is no folder that can be written to and none can be made there; makes nothing.
 
     Args:
-      what: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
+      title: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
       writes: False if the folder will only be read.
     """
-    for place in (path.absolute(), *path.absolute().parents):
-        if (found := _look_up(place, what)) is None:
+    for folder in (path.absolute(), *path.absolute().parents):
+        if (status := _look_up(folder, title)) is None:
             continue
-        if not stat.S_ISDIR(found.st_mode):
-            raise UserError(f"{what}: {place} is a file, and must be a folder; name another")
-        if writes and not os.access(place, os.W_OK | os.X_OK):
-            raise UserError(f"{what}: {place} cannot be written to; change its permissions, or name another")
+        if not stat.S_ISDIR(status.st_mode):
+            raise UserError(f"{title}: {folder} is a file, and must be a folder; name another")
+        if writes and not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"{title}: {folder} cannot be written to; change its permissions, or name another")
         return
 
 
-def check_output(path: Path, what: str, is_ours: Callable[[bytes], bool]) -> None:
+def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> None:
     """Raises `UserError` if `path` cannot be written, or is a file that this project has not written.
 
     To be called before the work whose result will be written there. An empty file may be overwritten.
 
     Args:
-      what: as for `check_folder`.
+      title: as for `check_folder`.
       is_ours: whether a file that begins with these bytes is one of the kind that will be written.
     """
-    if (found := _look_up(path, what)) is not None:
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
-            raise UserError(f"{what} is {kind}; name a file")
+    if (status := _look_up(path, title)) is not None:
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{title} is no file, but a folder or a device; name a file")
         with naming_unreadable(path), open(path, "rb") as file:
             beginning = file.read(_BEGINNING_BYTES)
         if beginning and not is_ours(beginning):
             raise UserError(
-                f"{what} is a file that this program has not written, so it is not overwritten; name another, or "
+                f"{title} is a file that this program has not written, so it is not overwritten; name another, or "
                 "remove that one"
             )
-    check_folder(path.parent, what)
+    check_folder(path.parent, title)
 
 
 def split_paths(text: str) -> list[str]:
@@ -180,22 +177,21 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
         ) from None
 
 
-# How a file begins that is no text -> what it is, and the command that makes text of it, where {} stands for its name.
-_BEGINNINGS = (
-    (b"\x1f\x8b", "compressed with gzip", "gzip -dc {} > OUT"),
-    (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
-    (b"\xd0\xcf\x11\xe0", "a spreadsheet or document of old Office programs", "save {} as CSV or text in UTF-8"),
-    (b"%PDF-", "a PDF document", "pdftotext {} OUT"),
-    (b"{\\rtf", "a document in Rich Text Format", "save {} as text in UTF-8"),
-    (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "compressed with bzip2", "bzip2 -dc {} > OUT"),
-    (b"\xfd7zXZ", "compressed with xz", "xz -dc {} > OUT"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc {} > OUT"),
+_ICONV = "iconv -f {} -t UTF-8 {{}} > OUT"
+# What is no text -> how it begins, and the command that makes text of it, where {} stands for its name.
+_BEGINNINGS = {
+    "compressed with gzip": ((b"\x1f\x8b",), "gzip -dc {} > OUT"),
+    "compressed with bzip2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "bzip2 -dc {} > OUT"),
+    "compressed with xz": ((b"\xfd7zXZ",), "xz -dc {} > OUT"),
+    "compressed with zstd": ((b"\x28\xb5\x2f\xfd",), "zstd -dc {} > OUT"),
+    "a ZIP archive or a spreadsheet": ((b"PK\x03\x04",), "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
+    "a file of old Office programs": ((b"\xd0\xcf\x11\xe0",), "save {} as CSV or text in UTF-8"),
+    "a document in Rich Text Format": ((b"{\\rtf",), "save {} as text in UTF-8"),
+    "a PDF document": ((b"%PDF-",), "pdftotext {} OUT"),
     # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-    (codecs.BOM_UTF32_LE, "UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    (codecs.BOM_UTF32_BE, "UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    (codecs.BOM_UTF16_LE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
-    (codecs.BOM_UTF16_BE, "UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
-)
+    "UTF-32": ((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), _ICONV.format("UTF-32")),
+    "UTF-16": ((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), _ICONV.format("UTF-16")),
+}
 # Begins East Asian text among ASCII characters, which all are valid UTF-8.
 _ISO_2022 = b"\x1b$"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -208,16 +204,19 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
     UTF-16 without a byte-order mark is known by the zero bytes of its line ends, spaces and Latin letters, all of them
     at odd places or all at even ones. A few zero bytes in what is valid UTF-8 are characters.
     """
-    found = next((entry[1:] for entry in _BEGINNINGS if head.startswith(entry[0])), None)
+    kind, command = next(
+        ((kind, command) for kind, (beginnings, command) in _BEGINNINGS.items() if head.startswith(beginnings)),
+        ("", ""),
+    )
     if _ISO_2022 in head:
-        found = "ISO-2022, an encoding of e-mails", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
+        kind, command = "ISO-2022, an encoding of e-mails", _ICONV.format("ISO-2022-JP")
     num_zeros, num_odd = head.count(0), head[1::2].count(0)
-    if not found and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
+    if not kind and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
         if 0 < num_odd < num_zeros or num_zeros == len(head):
             return "a binary file, not text"
-        encoding = "UTF-16LE" if num_odd else "UTF-16BE"
-        found = encoding, f"iconv -f {encoding} -t UTF-8 {{}} > OUT"
-    return f"{found[0]}, not UTF-8 text; convert it: {found[1].format(shlex.quote(name))}" if found else None
+        kind = "UTF-16LE" if num_odd else "UTF-16BE"
+        command = _ICONV.format(kind)
+    return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}" if kind else None
 
 
 def _may_be_utf8(head: bytes) -> bool:
@@ -228,14 +227,14 @@ def _may_be_utf8(head: bytes) -> bool:
     return True
 
 
-def decode_utf8(content: bytes, place: str, encoding: str = "utf-8") -> str:
-    """Raises `UserError`, whose message begins with `place`, where `content` is not UTF-8."""
+def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
+    """Raises `UserError`, whose message begins with `position`, where `content` is not UTF-8."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{place}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv -f "
-            "ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030, SHIFT_JIS or CP949"
+            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv "
+            "-f ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030 or SHIFT_JIS"
         ) from None
 
 
@@ -249,25 +248,25 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
       UserError: the file cannot be read, or is not UTF-8; the message then says what it is, or names the line.
     """
     with naming_unreadable(path), open(path, "rb") as file:
-        if what := what_is_not_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
-            raise UserError(f"{path} is {what}")
+        if kind := what_is_not_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
+            raise UserError(f"{path} is {kind}")
         first = file.readline()
         lines = itertools.chain([first] if first.endswith(b"\n") else first.splitlines(keepends=True), file)
         for number, line in enumerate(lines, 1):
             yield number, decode_utf8(line, f"{path}, line {number}", "utf-8-sig" if number == 1 else "utf-8")
 
 
-def check_file(path: Path, way_out: str) -> None:
-    """Raises `UserError`, whose message ends with `way_out`, if `path` is no regular file, or only stands for one."""
+def check_file(path: Path, remedy: str) -> None:
+    """Raises `UserError`, whose message ends with `remedy`, if `path` is no regular file, or only stands for one."""
     if not path.exists():
-        raise MissingError(f"{path} does not exist; {way_out}")
+        raise MissingError(f"{path} does not exist; {remedy}")
     if not path.is_file():
-        raise UserError(f"{path} is not a file; {way_out}")
+        raise UserError(f"{path} is not a file; {remedy}")
     with naming_unreadable(path), open(path, "rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise UserError(
                 f"{path} only stands for the file itself, which Git LFS has not fetched yet; run 'git lfs pull' in "
-                f"its folder, or {way_out}"
+                f"its folder, or {remedy}"
             )
 
 
@@ -290,25 +289,25 @@ def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
+def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """The object in a JSON file.
 
     Raises:
-      UserError: the file cannot be read or contains no JSON object; the message ends with `way_out`.
+      UserError: the file cannot be read or contains no JSON object; the message ends with `remedy`.
     """
     try:
         encoded = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); {way_out}") from None
-    if what := what_is_not_text(encoded[:HEAD_BYTES], path.name):
-        raise UserError(f"{path} is {what}")
+        raise UserError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
+    if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
+        raise UserError(f"{path} is {kind}")
     text = decode_utf8(encoded, str(path), "utf-8-sig")
     try:
         content = parse_json(text)
     except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {way_out}") from None
+        raise UserError(f"{path} is not valid JSON ({error}); {remedy}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {way_out}")
+        raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
     return content
 
 

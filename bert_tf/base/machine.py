@@ -66,7 +66,7 @@ def count_cores() -> int:
     quotas = []
     for folder, is_version_1 in _cgroups("cpu"):
         if is_version_1:
-            words = [_read(folder / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
+            words = [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
         else:
             words = _read(folder / "cpu.max").split()
         if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
@@ -104,8 +104,8 @@ def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
         # Version 2 names no controllers. Inside a container the name may be the host's and not exist here.
         root = CGROUPS / controller if controllers else CGROUPS
         folder = root / name.lstrip("/")
-        for place in {root, *(place for place in (folder, *folder.parents) if root in place.parents)}:
-            yield place, bool(controllers)
+        for cgroup in {root, *(above for above in (folder, *folder.parents) if root in above.parents)}:
+            yield cgroup, bool(controllers)
 
 
 def _read(file: Path) -> str:

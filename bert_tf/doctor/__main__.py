@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import folders, hosts, machine, software
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings
 from bert_tf.launch.hosts import parse_hosts
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and on other hosts, and the way out.
@@ -25,15 +25,15 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     arguments = parser.parse_args(argv[1:])
-    found = []
+    rows = []
     for check, findings in _checks(parse_hosts(arguments.hosts)):
-        for state, message in _guarded(findings):
-            found.append({"check": check, "state": state, "message": message})
+        for finding in _guarded(findings):
+            rows.append({"check": check, "state": finding.state, "message": finding.message})
             if not arguments.json:
-                print(f"{state:<7}  {check}: {message}", flush=True)
-    counts = {state: sum(finding["state"] == state for finding in found) for state in (OK, WARNING, PROBLEM)}
+                print(f"{finding.state:<7}  {check}: {finding.message}", flush=True)
+    counts = {state: sum(row["state"] == state for row in rows) for state in (OK, WARNING, PROBLEM)}
     if arguments.json:
-        print(json.dumps({"counts": counts, "findings": found}, indent=2))
+        print(json.dumps({"counts": counts, "findings": rows}, indent=2))
     else:
         print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
     return int(counts[PROBLEM] > 0)
@@ -44,7 +44,8 @@ def _guarded(findings: Findings) -> Findings:
     try:
         yield from findings
     except OSError as error:
-        yield PROBLEM, f"{error.filename}: {error.strerror}: ask for the right to look there, or name another place"
+        remedy = "ask for the right to look there, or name another place"
+        yield Finding(PROBLEM, f"{error.filename}: {error.strerror}: {remedy}")
 
 
 def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:

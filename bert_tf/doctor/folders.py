@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert_tf.base.files import atomic_folder, checkout, write_text
 from bert_tf.base.locks import WITHOUT_FLOCK
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_writable
 from bert_tf.launch.prepared_data import FORMATS, find_prepared
 
 GB = 10**9
@@ -19,7 +19,6 @@ GB = 10**9
 _SHARDED, _TOKENS, _RECORDS = 1.0, 0.7, 19.0
 # English Wikipedia and books: compressed, and as formatted text.
 _PACKED, _TEXT = 25 * GB, 22 * GB
-_WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = (_PACKED + (1 + _SHARDED + share) * _TEXT for share in (_TOKENS, _RECORDS))
 # Both phases of BERT-Large: seven checkpoints (three per phase, one being saved), 336 M weights with two moments.
 _LARGE_RUN = 28 * GB
 
@@ -33,47 +32,53 @@ class Folder(NamedTuple):
     @property
     def existing(self) -> Path:
         """The folder, or the closest one above it that exists."""
-        return next(place for place in (self.path, *self.path.parents) if place.exists())
+        return next(folder for folder in (self.path, *self.path.parents) if folder.exists())
 
     @property
     def free(self) -> int:
         return shutil.disk_usage(self.existing).free
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
+        """What to do where it has too little room."""
         return f"free some, or name a folder on another disk by {self.variable}="
 
 
 def data_folder() -> Folder:
-    variable = next((name for name in ("DATA_DIR", "BERT_PREP_WORKING_DIR") if os.environ.get(name)), "DATA_DIR")
-    return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / "data")), variable)
+    variables = ("DATA_DIR", "BERT_PREP_WORKING_DIR")
+    return _folder(next(filter(os.environ.get, variables), "DATA_DIR"), "data")
 
 
 def results_folder() -> Folder:
-    return Folder(
-        Path(os.path.abspath(os.environ.get("RESULTS_DIR") or (checkout() or Path()) / "results")), "RESULTS_DIR"
-    )
+    return _folder("RESULTS_DIR", "results")
+
+
+def _folder(variable: str, name: str) -> Folder:
+    return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / name)), variable)
 
 
 def check_file_system(folder: Folder) -> Findings:
     """Checks that files and folders can be written, replaced by a rename, and locked."""
+    if problems := list(check_writable(folder.path, folder.variable)):
+        yield from problems
+        return
     try:
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
-            place = Path(scratch)
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as name:
+            scratch = Path(name)
             for _ in range(2):  # the second time replaces the first
-                write_text(place / "file", "")
-                with atomic_folder(place / "folder"):
+                write_text(scratch / "file", "")
+                with atomic_folder(scratch / "folder"):
                     pass
-            fault = _lock_fault(place / "lock")
+            fault = _lock_fault(scratch / "lock")
     except OSError as error:
-        way_out = f"ask for the right to, or name another folder by {folder.variable}="
-        yield PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {way_out}"
+        remedy = f"ask for the right to, or name another folder by {folder.variable}="
+        yield Finding(PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {remedy}")
         return
     if fault:
-        way_out = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
-        yield WARNING, f"{folder.path} has no locks ({fault}): {way_out}"
+        remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
+        yield Finding(WARNING, f"{folder.path} has no locks ({fault}): {remedy}")
     else:
-        yield OK, f"{folder.path}: writing, renaming and locks work"
+        yield Finding(OK, f"{folder.path}: writing, renaming and locks work")
 
 
 def _lock_fault(path: Path) -> str:
@@ -94,39 +99,34 @@ def check_data(folder: Folder) -> Findings:
     for item in complete:
         lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
         num_shards = len(list(item.training.glob(f"*{FORMATS[item.data_format][1]}")))
-        yield OK, f"{item.dataset} as {item.data_format} ({lengths}), {num_shards} training shard(s)"
+        yield Finding(OK, f"{item.dataset} as {item.data_format} ({lengths}), {num_shards} training shard(s)")
     for path in unfinished:
-        way_out = "'python3 data/bertPrep.py --action status' says how to go on"
-        yield WARNING, f"{path} is unfinished, or not made by bertPrep.py: {way_out}"
+        remedy = "'python3 data/bertPrep.py --action status' says how to go on"
+        yield Finding(WARNING, f"{path} is unfinished, or not made by bertPrep.py: {remedy}")
     if not complete and not unfinished:
-        way_out = "'bash scripts/quickstart.sh' makes its own; docs/preparing_data.md; DATA_DIR names another place"
-        yield WARNING, f"nothing is prepared below {folder.path}: {way_out}"
+        remedy = "'bash scripts/quickstart.sh' makes its own; docs/preparing_data.md; DATA_DIR names another place"
+        yield Finding(WARNING, f"nothing is prepared below {folder.path}: {remedy}")
 
 
 def check_room_for_data(folder: Folder) -> Findings:
     """Compares the free space with what the text still needs, or with what Wikipedia needs if there is no text yet."""
-    free, room = folder.free, f"{folder.free / GB:.1f} GB free for data"
-    text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
+    room = f"{folder.free / GB:.1f} GB free for data"
     if find_prepared(folder.path)[0]:
-        yield OK, f"{room}, which is prepared"
-    elif text:
-        sharding = max(_SHARDED * text - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
-        tokens, records = (sharding + share * text for share in (_TOKENS, _RECORDS))
-        message = (
-            f"{room}; {text / GB:.1f} GB of text take {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
-        )
-        yield (OK, message) if free >= tokens else (PROBLEM, f"{message}: {folder.way_out}")
-    else:
-        message = (
-            f"{room}: enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text; English Wikipedia and "
-            f"books take {_WIKIPEDIA_TOKENS / GB:.0f} as token files, {_WIKIPEDIA_RECORDS / GB:.0f} as records"
-        )
-        yield _judged(folder, _WIKIPEDIA_TOKENS, message)
+        yield Finding(OK, f"{room}, which is prepared")
+        return
+    text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
+    name, size = (f"{text / GB:.1f} GB of text", text) if text else ("Wikipedia", _TEXT)
+    sharding = max(_SHARDED * size - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
+    before = sharding if text else sharding + _PACKED + _TEXT
+    tokens, records = (before + share * size for share in (_TOKENS, _RECORDS))
+    message = f"{room}; {name} takes {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
+    yield _judge_room(folder, tokens, message, least=tokens if text else GB)
 
 
-def _judged(folder: Folder, wanted: float, message: str) -> tuple[str, str]:
-    state = OK if folder.free >= wanted else WARNING if folder.free >= GB else PROBLEM
-    return state, message if state == OK else f"{message}: {folder.way_out}"
+def _judge_room(folder: Folder, num_bytes: float, message: str, least: float = GB) -> Finding:
+    """Whether a folder has room for so many bytes; small models and texts still work with the `least`."""
+    state = OK if folder.free >= num_bytes else WARNING if folder.free >= least else PROBLEM
+    return Finding(state, message if state == OK else f"{message}: {folder.remedy}")
 
 
 def _size_of(folder: Path, pattern: str) -> int:
@@ -135,4 +135,4 @@ def _size_of(folder: Path, pattern: str) -> int:
 
 def check_room_for_results(folder: Folder) -> Findings:
     message = f"{folder.free / GB:.1f} GB free for results; both phases of BERT-Large take up to 28, of base 9"
-    yield _judged(folder, _LARGE_RUN, message)
+    yield _judge_room(folder, _LARGE_RUN, message)

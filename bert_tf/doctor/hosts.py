@@ -6,17 +6,18 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import socket
 import sys
 import tempfile
 import time
 import uuid
 
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import CHECKOUT
 from bert_tf.base.machine import count_gpus
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask
 from bert_tf.doctor.folders import Folder
-from bert_tf.launch.container import CHECKOUT
+from bert_tf.doctor.programs import ask
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_gpus, check_ssh, find_address
 from bert_tf.ranks.rendezvous import MOST_SKEW_SECS
 
 # Run by bash on the other host; each line of its answer is a name and, if that check succeeded, a value.
@@ -33,55 +34,55 @@ echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
 def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
     """Checks that `num_ranks` could be started on a host and work in one folder with those here."""
     try:
-        address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod uses only IPv4
-    except (OSError, UnicodeError) as error:  # the latter if a part between dots is empty or too long
-        reason = getattr(error, "strerror", error)
-        yield PROBLEM, f"the name has no address ({reason}): correct it, or add it to DNS or /etc/hosts"
+        address = find_address(name, socket.AF_INET)  # Horovod uses only IPv4
+    except UserError as error:
+        yield Finding(PROBLEM, str(error))
         return
-    found, num_gpus = f"{address} is this machine", count_gpus(os.environ)
+    connection, num_gpus = f"{address} is this machine", count_gpus(os.environ)
     if not _is_here(address):
-        if not shutil.which("ssh"):
-            yield PROBLEM, "there is no ssh on PATH: apt-get install openssh-client, or start by srun, which needs none"
+        if problems := list(check_ssh()):
+            yield from problems
             return
         before = time.time()
         answer, is_shared = _look(name, results)
         after = time.time()
         if "reason" in answer:
-            way_out = f"sshd must run there, and 'ssh {name} true' work without a question (ssh-copy-id, known_hosts)"
-            yield PROBLEM, f"ssh fails ({answer['reason']}): {way_out}"
+            remedy = f"sshd must run there, and 'ssh {name} true' work without a question (ssh-copy-id, known_hosts)"
+            yield Finding(PROBLEM, f"ssh fails ({answer['reason']}): {remedy}")
             return
         clock = float(answer["clock"])
         skew = max(before - clock, clock - after)
         if skew > MOST_SKEW_SECS:
-            yield WARNING, f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
+            message = f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
+            yield Finding(WARNING, message)
         for key, path in (("checkout", CHECKOUT), ("python", sys.executable)):
             if not answer.get(key):
-                yield PROBLEM, f"it has no {path}: share the checkout with its .venv, or set it up there, same path"
+                remedy = "share the checkout with its .venv, or set it up there, same path"
+                yield Finding(PROBLEM, f"it has no {path}: {remedy}")
         if not is_shared:
-            way_out = "RESULTS_DIR= must name one on a file system that both share"
-            yield PROBLEM, f"a file written here in {results.existing} is not seen there: {way_out}"
+            remedy = "RESULTS_DIR= must name one on a file system that both share"
+            yield Finding(PROBLEM, f"a file written here in {results.existing} is not seen there: {remedy}")
         if not answer.get("port"):
-            yield PROBLEM, "it cannot connect to a port of this machine: open all ports between the two in the firewall"
-        found, num_gpus = f"{address} answers by ssh", int(answer["gpus"])
-    if 0 < num_gpus < num_ranks:
-        yield PROBLEM, f"{found} and has {num_gpus} GPU(s) for {num_ranks} ranks: ask for {num_gpus}"
-    else:
-        yield OK, f"{found}, {num_gpus or 'no'} GPU(s)"
+            remedy = "open all ports between the two in the firewall"
+            yield Finding(PROBLEM, f"it cannot connect to a port of this machine: {remedy}")
+        connection, num_gpus = f"{address} answers by ssh", int(answer["gpus"])
+    too_few = list(check_gpus(f"{connection}, {num_ranks} rank(s) would start", num_ranks, num_gpus, "there"))
+    yield from too_few or [Finding(OK, f"{connection}, {num_gpus or 'no'} GPU(s)")]
 
 
 def _is_here(address: str) -> bool:
-    with socket.socket() as own, contextlib.suppress(OSError):
-        own.bind((address, 0))
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind((address, 0))
         return True
     return False
 
 
 def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
     """The other host's answers by name, or the "reason" why there are none; and whether it sees a file written here."""
-    value, place = uuid.uuid4().hex, results.existing
+    value = uuid.uuid4().hex
     with (
         socket.create_server(("", 0)) as server,
-        tempfile.NamedTemporaryFile("w", prefix=".doctor-", dir=place) as mark,
+        tempfile.NamedTemporaryFile("w", prefix=".doctor-", dir=results.existing) as mark,
     ):
         mark.write(value)
         mark.flush()
@@ -90,7 +91,7 @@ def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
         script = _LOOK.format(port=server.getsockname()[1], **quoted)
         options = ["-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
         answer = ask(["ssh", *options, name, "bash", "-s"], 60.0, script)
-    found = dict(line.partition(" ")[::2] for line in answer.out.splitlines())
-    if not re.fullmatch(r"[0-9]+\.[0-9]+ [0-9]+", f"{found.get('clock')} {found.get('gpus')}"):
+    values = dict(line.partition(" ")[::2] for line in answer.out.splitlines())
+    if not re.fullmatch(r"[0-9]+\.[0-9]+ [0-9]+", f"{values.get('clock')} {values.get('gpus')}"):
         return {"reason": answer.reason if answer.code else "bash and date do not answer there as on Linux"}, False
-    return found, found.get("mark") == value
+    return values, values.get("mark") == value

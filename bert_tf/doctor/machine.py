@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings
 
 GIB = 1 << 30
 PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
@@ -46,56 +46,56 @@ def check_gpus() -> Findings:
     for number, gpu in enumerate(gpus):
         message = f"{number}: {gpu.name}, {gpu.total:.1f} GiB, driver {gpu.driver}"
         if gpu.used > 0.1 * gpu.total:
-            way_out = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
-            yield WARNING, f"{message}; other processes hold {gpu.used:.1f} GiB: {way_out}"
+            remedy = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
+            yield Finding(WARNING, f"{message}; other processes hold {gpu.used:.1f} GiB: {remedy}")
         else:
-            yield OK, message
-    if "CUDA_VISIBLE_DEVICES" in os.environ and count_gpus(os.environ) < len(gpus):
-        given = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
-        yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(gpus)} GPU(s): unset it to use all"
-    if gpus:
-        return
+            yield Finding(OK, message)
+    if "CUDA_VISIBLE_DEVICES" in os.environ and (visible := count_gpus(os.environ)) < len(gpus):
+        setting = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
+        yield Finding(WARNING, f"{setting} leaves {visible} of {len(gpus)} GPU(s): unset it to use all")
+    if not gpus:
+        yield _explain_no_gpus()
+
+
+def _explain_no_gpus() -> Finding:
     # PCI vendor 10de is NVIDIA; class 03 is a display controller.
-    classes = [file for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
+    displays = [file.parent for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
     if shutil.which("nvidia-smi"):
         said = (ask_nvidia_smi() or ["nothing"])[0]
-        way_out = "install the driver again, or reboot where it was updated; on a login node look from within a job"
-        yield (
-            WARNING if "No devices" in said else PROBLEM,
-            f"nvidia-smi lists none and says: {said}. Way out: {way_out}",
-        )
-    elif any((file.parent / "vendor").read_text().strip() == "0x10de" for file in classes):
-        way_out = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
-        yield WARNING, f"there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: {way_out}"
-    else:
-        yield OK, "none: trains on the CPU, which is enough for the quickstart and small models"
+        remedy = "install the driver again, or reboot where it was updated; on a login node look from within a job"
+        state = WARNING if "No devices" in said else PROBLEM
+        return Finding(state, f"nvidia-smi lists none and says: {said}. Way out: {remedy}")
+    if any((device / "vendor").read_text().strip() == "0x10de" for device in displays):
+        remedy = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
+        return Finding(WARNING, f"there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: {remedy}")
+    return Finding(OK, "none: trains on the CPU, which is enough for the quickstart and small models")
 
 
 def check_shared_memory() -> Findings:
     """Checks /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
     if size >= 0.5:
-        yield OK, f"{size:.1f} GiB"
+        yield Finding(OK, f"{size:.1f} GiB")
     else:
-        way_out = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
-        message = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {way_out}"
-        yield PROBLEM if count_gpus(os.environ) > 1 else WARNING, message
+        remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
+        message = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
+        yield Finding(PROBLEM if count_gpus(os.environ) > 1 else WARNING, message)
 
 
 def check_limits() -> Findings:
     """Checks what ``ulimit`` shows."""
     has_infiniband = any(INFINIBAND.glob("*"))
-    low = []
-    for letter, kind, wanted, unit, what in _LIMITS:
+    num_low = 0
+    for letter, kind, least, unit, quantity in _LIMITS:
         soft = resource.getrlimit(kind)[0]
-        if soft != _UNLIMITED and (wanted == _UNLIMITED or soft // unit < wanted) and (letter != "l" or has_infiniband):
-            value = "unlimited" if wanted == _UNLIMITED else wanted
-            way_out = f"'ulimit -{letter} {value}', or ask the administrator (limits.conf; docker --ulimit)"
-            low.append(f"{soft // unit} {what}: {way_out}")
-    for message in low:
-        yield WARNING, message
-    if not low:
-        yield OK, "ulimits are large enough"
+        is_low = soft != _UNLIMITED and (least == _UNLIMITED or soft // unit < least)
+        if is_low and (letter != "l" or has_infiniband):
+            value = "unlimited" if least == _UNLIMITED else least
+            remedy = f"'ulimit -{letter} {value}', or ask the administrator (limits.conf; docker --ulimit)"
+            yield Finding(WARNING, f"{soft // unit} {quantity}: {remedy}")
+            num_low += 1
+    if not num_low:
+        yield Finding(OK, "ulimits are large enough")
 
 
 def check_cores_and_memory() -> Findings:
@@ -106,8 +106,8 @@ def check_cores_and_memory() -> Findings:
     if limit < total:
         message += " (a container's or job's limit; the memory plan does not know it: give --gpu_memory_gib)"
     if limit >= 8 * GIB:
-        yield OK, message
+        yield Finding(OK, message)
     else:
         # README: 0.9 GiB per rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
-        way_out = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
-        yield WARNING if limit >= GIB else PROBLEM, f"{message}: {way_out}"
+        remedy = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
+        yield Finding(WARNING if limit >= GIB else PROBLEM, f"{message}: {remedy}")

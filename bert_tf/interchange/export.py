@@ -56,6 +56,7 @@ _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 def export(
     path: str,
     folder: Path,
+    *,
     replace: bool = False,
     vocab_file: str | None = None,
     flags: CasingFlags = CasingFlags(),  # noqa: B008
@@ -74,7 +75,6 @@ def export(
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
-    runs = read_history(weights.folder)
     texts = {
         CONFIG: _to_json(
             _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
@@ -83,7 +83,14 @@ def export(
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    texts[CARD] = write_card(folder.resolve().name, architecture, config, tokenizer.do_lower_case, num_weights, runs)
+    texts[CARD] = write_card(
+        folder.resolve().name,
+        architecture,
+        config,
+        do_lower_case=tokenizer.do_lower_case,
+        num_weights=num_weights,
+        runs=read_history(weights.folder),
+    )
     try:
         with atomic_folder(folder) as made:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
@@ -125,11 +132,10 @@ def _to_json(values: Mapping[str, Any]) -> str:
 
 
 def _check_contents(folder: Path, replace: bool) -> None:
-    there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in there if name not in _FILES]
-    if foreign:
-        raise UserError(f"{folder} holds other files ({', '.join(foreign[:3])}); name a folder that does not exist yet")
-    if there and not replace:
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if others := sorted(names - _FILES):
+        raise UserError(f"{folder} holds other files ({', '.join(others[:3])}); name a folder that does not exist yet")
+    if names and not replace:
         raise UserError(f"{folder} holds a model; replace it with --replace, or name another folder")
 
 
@@ -162,7 +168,7 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     wrong = [
-        f"{name} {shapes[name]}" + (f", which is {list(stored[name])} there" if name in stored else "")
+        f"{name} {shapes[name]}" + (f" (it has {list(stored[name])})" if name in stored else "")
         for name in names
         if list(stored.get(name, ())) != shapes[name]
     ]

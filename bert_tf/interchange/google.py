@@ -18,7 +18,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.weights import Weights, check_floats, finite_float32
+from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import StoredTokenizer
@@ -88,8 +88,7 @@ def read_checkpoint(prefix: Path) -> Weights:
 
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
-        check_floats(array.dtype.name, f"checkpoint {prefix}", name)
-        return finite_float32(array, f"checkpoint {prefix}", name)
+        return read_float32(lambda: array, array.dtype.name, f"checkpoint {prefix}", name)
 
     return Weights(
         source=str(prefix),

@@ -1,15 +1,14 @@
 """Hugging Face's BERT folders: reading them, and the mapping between their names of parameters and ours.
 
-A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin``, or several such files
-and an index. PyTorch's linear layers store [out, in], so our kernels are transposed; classifier heads are not, because
-Google stores them as [classes, in].
+A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin`` (which needs PyTorch),
+or several such files and an index. PyTorch's linear layers store [out, in], so our kernels are transposed; classifier
+heads are not, because Google stores them as [classes, in].
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,15 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.torch_file import open_torch_file
-from bert_tf.interchange.weights import Weights, check_floats, finite_float32
+from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG = "config.json"
+_FETCH_AGAIN = "fetch the model again"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 # Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
@@ -79,6 +78,43 @@ def is_transposed(name: str) -> bool:
     return name.endswith("/kernel")
 
 
+class _Field(NamedTuple):
+    """A field of ``config.json``: our encoder computes the same only with some of its values."""
+
+    default: Any  # its value where it is not there
+    is_ours: Callable[[Any], bool]
+    rule: str
+
+
+def _fixed(value: Any) -> _Field:
+    return _Field(value, lambda stored: stored == value, f"the encoder here has {value!r} only")
+
+
+def _are_berts(architectures: Any) -> bool:
+    is_list = architectures is None or isinstance(architectures, list)
+    return is_list and all(str(name).startswith("Bert") for name in architectures or ())
+
+
+def _has_no_model(auto_map: Any) -> bool:
+    return not isinstance(auto_map, dict) or not any(str(name).startswith("AutoModel") for name in auto_map)
+
+
+_BERT_ONLY = "only BERT's own architecture (bert) is supported"
+_FIELDS = {
+    "model_type": _Field("bert", lambda stored: stored == "bert", _BERT_ONLY),
+    "architectures": _Field(None, _are_berts, _BERT_ONLY),
+    "auto_map": _Field(None, _has_no_model, "code of its own computes something else than BERT"),
+    "position_embedding_type": _fixed("absolute"),
+    "is_decoder": _fixed(False),
+    "add_cross_attention": _fixed(False),
+    "layer_norm_eps": _fixed(LAYER_NORM_EPSILON),
+    "pruned_heads": _fixed({}),
+    "hidden_act": _Field(
+        "gelu", lambda stored: stored in list(ACTIVATIONS), f"must be one of {', '.join(ACTIVATIONS)}"
+    ),
+}
+
+
 def read_config(path: Path) -> BertConfig:
     """The configuration in Hugging Face's ``config.json``; fields without a meaning for the encoder are ignored.
 
@@ -86,43 +122,13 @@ def read_config(path: Path) -> BertConfig:
       UserError: it is not BERT's, or has a setting with which our encoder would compute something different.
     """
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
-    model_type = values.get("model_type", "bert")
-    architectures = values.get("architectures") or []
-    if not isinstance(architectures, list):
-        raise UserError(f"{path}: architectures={architectures!r:.40}: must be a list of names; fetch the model again")
-    others = [name for name in architectures if not str(name).startswith("Bert")]
-    if model_type != "bert" or others:
-        raise UserError(
-            f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture "
-            "(bert) is supported; name another model"
-        )
-    own_code = values.get("auto_map")
-    if isinstance(own_code, dict) and any(str(name).startswith("AutoModel") for name in own_code):
-        raise UserError(
-            f"{path}: auto_map {json.dumps(own_code):.120}: the model has code of its own, which computes something "
-            "else than BERT; name another model"
-        )
-    required: dict[str, Any] = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "layer_norm_eps": LAYER_NORM_EPSILON,
-        "pruned_heads": {},
-    }
-    for name, needed in required.items():
-        if values.get(name, needed) != needed:
-            raise UserError(
-                f"{path}: {name} is {values[name]!r:.40}, the encoder here has {needed!r} only; name another model"
-            )
-    act = values.get("hidden_act", "gelu")
-    if not isinstance(act, str) or act not in ACTIVATIONS:
-        raise UserError(f"{path}: hidden_act={act!r:.40}: must be one of {', '.join(ACTIVATIONS)}; name another model")
-    if "vocab_size" not in values:
-        raise UserError(f"{path}: vocab_size is missing; name a folder with a BERT model of Hugging Face's")
-    known = {field.name for field in dataclasses.fields(BertConfig)}
-    sizes = {name: value for name, value in values.items() if name in known}
+    for name, field in _FIELDS.items():
+        if not field.is_ours(value := values.get(name, field.default)):
+            raise UserError(f"{path}: {name} is {value!r:.120}: {field.rule}; name another model")
+    sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
+    activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
-        return BertConfig(**{**sizes, "hidden_act": ACTIVATIONS[act]})
+        return BertConfig(**{"vocab_size": None, **sizes, "hidden_act": activation})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -153,11 +159,11 @@ def read_folder(folder: Path) -> Weights:
     """The weights in a Hugging Face folder, with its configuration and tokenizer.
 
     Raises:
-      UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` that contains more than tensors.
+      UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` where PyTorch is not installed.
     """
     config, path = read_config(folder / CONFIG), weight_file(folder)
     assert path
-    described = read_json_object(folder / CONFIG, "fetch it again")
+    described = read_json_object(folder / CONFIG, _FETCH_AGAIN)
     architectures = tuple(described.get("architectures") or ())
     stored = _open_files(path)
     tensors: dict[str, dict[str, Stored]] = {}  # our name -> their names of the same variable, usually one
@@ -176,7 +182,7 @@ def read_folder(folder: Path) -> Weights:
 
     return Weights(
         source=str(folder),
-        shapes={name: _our_shape(name, next(iter(found.values())).shape) for name, found in tensors.items()},
+        shapes={name: _our_shape(name, next(iter(copies.values())).shape) for name, copies in tensors.items()},
         read=read,
         folder=folder,
         config=config,
@@ -200,10 +206,9 @@ def _our_shape(name: str, shape: list[int]) -> list[int]:
 
 def _read_variable(name: str, tensors: Mapping[str, Stored]) -> np.ndarray:
     """Our variable `name`, of which a file may hold two copies, under an old and a new name."""
-    arrays = {}
-    for theirs, (file, _, dtype, read_tensor) in tensors.items():
-        check_floats(dtype, str(file), theirs)
-        arrays[theirs] = finite_float32(read_tensor(), str(file), theirs)
+    arrays = {
+        theirs: read_float32(tensor.read, tensor.dtype, str(tensor.file), theirs) for theirs, tensor in tensors.items()
+    }
     (first, array), *others = arrays.items()
     for other, copy in others:
         if not np.array_equal(array, copy):
@@ -219,14 +224,14 @@ def _check_tied(
 ) -> None:
     """Raises `UserError` if the masked-word head does not multiply by the word table, as ours and Google's do."""
     if described.get("tie_word_embeddings", True) is not True:
-        found = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
+        difference = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
     elif decoder and not np.array_equal(_read_variable(_WORD_TABLE, {_DECODER: decoder}), read_word_table()):
-        found = f"{decoder.file}: {_DECODER} differs from the word embeddings"
+        difference = f"{decoder.file}: {_DECODER} differs from the word embeddings"
     else:
         return
     raise UserError(
-        f"{found}: the masked-word head there has a table of its own, the head here uses the word embeddings; only "
-        "the encoder can be used: fine-tune it, extract features, or pre-train from another model"
+        f"{difference}: the masked-word head there has a table of its own, the head here uses the word embeddings; "
+        "only the encoder can be used: fine-tune it, extract features, or pre-train from another model"
     )
 
 
@@ -234,34 +239,56 @@ def _open_files(path: Path) -> dict[str, Stored]:
     """The tensors, by name, of a file or of all files that an index names."""
     if path.suffix != ".json":
         return _open_file(path)
-    mapping = read_json_object(path, "fetch the model again").get("weight_map")
-    if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping.values()):
-        raise UserError(f"{path} has no weight_map from parameters to files; fetch the model again")
+    mapping = read_json_object(path, _FETCH_AGAIN).get("weight_map")
+    if not isinstance(mapping, dict) or not all(Path(str(file)).name == file for file in mapping.values()):
+        raise UserError(f"{path} has no weight_map from parameters to files beside it; {_FETCH_AGAIN}")
     tensors: dict[str, Stored] = {}
     for name in sorted(set(mapping.values())):
-        if Path(name).name != name:
-            raise UserError(f"{path} names the file {name!r}, which lies outside of its folder; fetch the model again")
         tensors.update(_open_file(path.parent / name))
-    missing = sorted(set(mapping) - set(tensors))
-    if missing:
-        raise UserError(f"{path} promises {', '.join(missing[:3])}, which its files do not hold; fetch the model again")
+    if missing := sorted(set(mapping) - set(tensors)):
+        raise UserError(f"{path} promises {', '.join(missing[:3])}, which its files do not hold; {_FETCH_AGAIN}")
     return tensors
 
 
 def _open_file(path: Path) -> dict[str, Stored]:
     check_file(path, "fetch this part of the weights again")
     if path.suffix == ".bin":
-        return {
-            name: Stored(path, list(tensor.shape), tensor.storage.dtype.name, tensor.read)
-            for name, tensor in open_torch_file(path).items()
-        }
+        return _open_torch_file(path)
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
-    names = list(file.keys())
-    parts = map(file.get_slice, names)
+    names = file.keys()
+    parts = {name: file.get_slice(name) for name in names}
     return {
         name: Stored(path, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
-        for name, part in zip(names, parts)
+        for name, part in parts.items()
     }
+
+
+def _open_torch_file(path: Path) -> dict[str, Stored]:
+    """The tensors that ``torch.load`` reads with weights_only, which creates tensors and runs nothing from the file."""
+    save_again = f"have the model saved as {SAFETENSORS} (save_pretrained of transformers does)"
+    try:
+        import torch  # which only these files need
+    except ImportError:
+        raise UserError(f"{path} can only be read by PyTorch: 'pip install torch', or {save_again}") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = {str(name): value.detach() for name, value in content.items()}  # which only tensors have
+    except Exception as error:  # a damaged pickle may raise anything
+        reason = first_line(error).partition(". ")[0]  # PyTorch goes on with advice that would run what is in the file
+        raise UserError(
+            f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors; fetch it again, or "
+            f"{save_again}"
+        ) from None
+    return {
+        name: Stored(
+            path, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], functools.partial(_to_numpy, tensor)
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    return tensor.float().numpy()  # NumPy has no bfloat16

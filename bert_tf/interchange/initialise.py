@@ -27,12 +27,10 @@ from bert_tf.run.checkpoint import (
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
-from bert_tf.text.tokenizer import CasingFlags, open_stored, open_vocab_file
+from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
-_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
-_PUT_IT_THERE = "put the model's there, or where a program has the flag, name it with"
 # Fields of a configuration, each with a variable and its dimension that has this size.
 _SIZES = {
     "hidden_size": ("bert/embeddings/word_embeddings", 1),
@@ -55,15 +53,13 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
     try:
         if (path / "checkpoints").is_dir():
             return _newest_of_run(path)
-        if path.is_dir() and hugging_face.is_folder(path):
+        if hugging_face.is_folder(path):
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
         if not Path(f"{prefix}{_INDEX}").is_file():
             raise UserError(_explain_no_checkpoint(path))
-        if (prefix.parent / MANIFEST).is_file():
-            damage = find_damage(prefix.parent)
-            if damage:
-                raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
+        if (prefix.parent / MANIFEST).is_file() and (damage := find_damage(prefix.parent)):
+            raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
     except UserError as error:
         raise UserError(f"{argument}={path}: {error}") from None
@@ -73,40 +69,49 @@ def _newest_of_run(folder: Path) -> Weights:
     """The weights of a run's newest sound checkpoint; that newer ones are damaged is a warning."""
     newest, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).newest_sound()
     if newest is None:
-        found = "; ".join(complaints) or "no checkpoint has been saved there yet"
-        raise UserError(f"{found}; train longer or name another checkpoint")
+        reason = "; ".join(complaints) or "no checkpoint has been saved there yet"
+        raise UserError(f"{reason}; train longer or name another checkpoint")
     weights = google.read_checkpoint(newest / PREFIX)
     return dataclasses.replace(weights, warnings=(*complaints, *weights.warnings))
 
 
 def _prefix_in(folder: Path) -> Path:
     """The prefix of a folder's TensorFlow checkpoint: the one with Google's name if it exists, else the only one."""
-    found = sorted(folder.glob(f"*{_INDEX}"))
-    if folder / f"{PREFIX}{_INDEX}" in found or not found:
+    indices = sorted(folder.glob(f"*{_INDEX}"))
+    if folder / f"{PREFIX}{_INDEX}" in indices or not indices:
         return folder / PREFIX
-    if len(found) > 1:
-        raise UserError(f"several checkpoints lie there ({', '.join(file.stem for file in found)}); name one of them")
-    return found[0].with_suffix("")
+    if len(indices) > 1:
+        raise UserError(f"several checkpoints lie there ({', '.join(file.stem for file in indices)}); name one of them")
+    return indices[0].with_suffix("")
 
 
 def _explain_no_checkpoint(path: Path) -> str:
-    if path.is_file() and path.suffix in _ARCHIVES:
-        return "is an archive; unpack it and name the folder with the weights"
     if path.is_file():
-        return f"is a single file; name its folder, {path.parent}"
-    if (path / hugging_face.CONFIG).is_file():
         return (
-            f"there is a {hugging_face.CONFIG}, but neither {hugging_face.SAFETENSORS} nor {hugging_face.TORCH}; "
-            "fetch the weights too, in one of these two forms"
+            f"is a single file; name its folder, {path.parent}, or if it is an archive, that into which you unpack it"
         )
-    if path.is_dir() and (file := hugging_face.weight_file(path)):
+    parts = {
+        hugging_face.CONFIG: (path / hugging_face.CONFIG).is_file(),
+        f"{hugging_face.SAFETENSORS} or {hugging_face.TORCH}": hugging_face.weight_file(path) is not None,
+    }
+    if any(parts.values()):
+        absent = next(name for name, is_there in parts.items() if not is_there)
         return (
-            f"there is a {file.name}, but no {hugging_face.CONFIG}, which says what model it is; fetch it too, or if "
-            f"{google.CONFIG_FILE} is that of these weights, copy it to {hugging_face.CONFIG}"
+            f"there is a part of a Hugging Face model, but no {absent}; fetch it too (where weights came with "
+            f"{google.CONFIG_FILE}, its copy serves as {hugging_face.CONFIG})"
         )
     return (
         f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder (phase_2 in that of "
         f"a pre-training), one with {PREFIX}{_INDEX} or {hugging_face.SAFETENSORS}, or the path up to and with '.ckpt'"
+    )
+
+
+def _missing(file: Path | None, flag: str) -> UserError:
+    """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
+    if file is None:
+        return UserError(f"{flag} is required where no --init_checkpoint is given")
+    return UserError(
+        f"{file} does not exist; put the model's there, or where a program has the flag, name it with {flag}"
     )
 
 
@@ -119,26 +124,18 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     if bert_config_file:
         path = Path(bert_config_file)
         config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
-    elif weights is None:
-        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
-    elif weights.config is None:
-        raise UserError(f"{weights.config_file} does not exist; {_PUT_IT_THERE} --bert_config_file")
+    elif weights is None or weights.config is None:
+        raise _missing(weights.config_file if weights else None, "--bert_config_file")
     else:
         path, config = weights.config_file, weights.config
-    if weights:
-        _check_sizes(config, path, weights)
-    return config
-
-
-def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
-    """Raises `UserError` if a size differs from that of the weights; checked before a model is built, which is slow."""
-    for field, (name, dimension) in _SIZES.items():
-        shape = weights.shapes.get(name, [])
-        if dimension < len(shape) and shape[dimension] != getattr(config, field):
+    for field, (name, dimension) in _SIZES.items():  # before a model is built, which is slow
+        shape = weights.shapes.get(name, []) if weights else []
+        if weights and dimension < len(shape) and shape[dimension] != getattr(config, field):
             raise UserError(
                 f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}: the weights are "
                 "of another model size; name the configuration that they were trained with"
             )
+    return config
 
 
 def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
@@ -146,10 +143,8 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
     if vocab_file:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
-    if weights is None:
-        raise UserError("--vocab_file is required where no --init_checkpoint is given")
-    if weights.tokenizer.vocab_file is None:
-        raise UserError(f"{weights.folder / VOCABULARY} does not exist; {_PUT_IT_THERE} --vocab_file")
+    if weights is None or weights.tokenizer.vocab_file is None:
+        raise _missing(weights.folder / VOCABULARY if weights else None, "--vocab_file")
     return weights.tokenizer.vocab_file
 
 
@@ -162,12 +157,12 @@ def choose_tokenizer(
       UserError: it is damaged, not supported, has more tokens than the model, or contradicts `flags`.
     """
     path = choose_vocabulary(vocab_file, weights)
-    is_models_own = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
-    if weights and is_models_own and path.name in (VOCABULARY, TOKENIZER):
+    is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
+    if weights and is_beside_weights and path.name in (VOCABULARY, TOKENIZER):
         tokenizer, assumed = open_stored(weights.tokenizer, flags)
     else:
         tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
-    check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_models_own)
+    check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
     return tokenizer, assumed
 
 
@@ -177,14 +172,16 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
     Args:
       files: those of the records' tokenizer.
     """
-    stored = weights.tokenizer
-    if not files or stored.vocab_file is None:
-        return
-    source = f"--init_checkpoint={weights.source}"
-    way_out = (
-        f"make records with the checkpoint's (bertPrep.py --action create_tfrecord_files --vocab_file "
-        f"{stored.vocab_file})"
-    )
+    if files and weights.tokenizer.vocab_file and (difference := _difference(weights.tokenizer, files)):
+        raise UserError(
+            f"--init_checkpoint={weights.source} {difference}; make records with the checkpoint's (bertPrep.py "
+            f"--action create_tfrecord_files --vocab_file {weights.tokenizer.vocab_file}) and its casing"
+        )
+
+
+def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
+    """How a model's tokenizer differs from the records', whose `files` are given; "" if it does not."""
+    assert stored.vocab_file
     recorded = json.loads(files.get(SETTINGS, "{}"))
     casing = Casing(*(recorded[flag] for flag in CasingFlags._fields)) if recorded else None
     pipeline: str | None = None  # not BERT's own
@@ -200,20 +197,15 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
         if piece != other:
-            raise UserError(
-                f"{source} has another vocabulary than the records: piece {number} is {piece!r} in "
-                f"{stored.vocab_file}, {other!r} in theirs; {way_out}"
+            return (
+                f"has another vocabulary than the records: piece {number} is {piece!r} in {stored.vocab_file}, "
+                f"{other!r} in theirs"
             )
     if None not in (their_casing, casing) and their_casing != casing:
-        raise UserError(
-            f"{source} was trained on text with {their_casing}, the records were made with {casing}; {way_out}, and "
-            "with its casing"
-        )
+        return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):
-        raise UserError(
-            f"{source}: its {TOKENIZER} gives other tokens than the rules of BERT that the records were made by; "
-            f"{way_out}"
-        )
+        return f"has a {TOKENIZER} that gives other tokens than the rules of BERT that the records were made by"
+    return ""
 
 
 def initialise_from(
@@ -256,12 +248,12 @@ def initialise_from(
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
     shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in named.items()}}
-    for what, names in (
+    for state, names in (
         ("not in the checkpoint, left as initialised", missing),
         ("in the checkpoint, not used", unused),
     ):
         if names:
-            telemetry.note(f"  {what}: {', '.join(f'{name} {shapes[name]}' for name in names)}")
+            telemetry.note(f"  {state}: {', '.join(f'{name} {shapes[name]}' for name in names)}")
 
 
 def _differences(weights: Weights, model: tf.keras.Model) -> list[str]:

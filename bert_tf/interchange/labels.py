@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,7 @@ TASK_FILE = "task.json"
 REGRESSION, CLASSES = "regression", "single_label_classification"
 # Fields in which sentence-transformers says what its CrossEncoder applies to a model's output.
 _CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
-_WAY_OUT = "correct it, or use another checkpoint"
-_ToPair = Callable[[Any, Any], "tuple[Any, Any]"]
+_CORRECT_IT = "correct it, or use another checkpoint"
 
 
 class TrainedTask(NamedTuple):
@@ -51,17 +50,32 @@ def read_task(weights: Weights) -> TrainedTask | None:
     file = weights.folder / TASK_FILE
     if not file.is_file():
         return None
-    task = {"labels": [], **read_json_object(file, _WAY_OUT)}
+    task = {"labels": [], **read_json_object(file, _CORRECT_IT)}
     labels, columns = task["labels"], task.get("text_columns")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; {_WAY_OUT}")
-    if labels:
-        _check_number(str(file), labels, num_classes)
+        raise _wrong(file, f"labels={labels!r:.80}: must be a list of texts")
+    if labels and len(labels) != num_classes:
+        raise _wrong(file, f"labels {_DIFFER.format(len(labels), num_classes)}")
     problem = REGRESSION if task.get("is_regression") else CLASSES
     columns = [str(column) for column in columns] if isinstance(columns, list) else None
-    labels, is_named = _or_numbered(labels, num_classes)
-    is_named, described = is_named or problem == REGRESSION, {"problem_type": problem}
-    return TrainedTask(file, task.get("task_name"), problem, labels, is_named, columns, described)
+    is_named, described = bool(labels) or problem == REGRESSION, {"problem_type": problem}
+    labels = tuple(labels) or numbered(num_classes)
+    return TrainedTask(
+        file,
+        task.get("task_name"),
+        problem=problem,
+        labels=labels,
+        is_named=is_named,
+        text_columns=columns,
+        described=described,
+    )
+
+
+_DIFFER = "names {} labels, the weights have {} classes"
+
+
+def _wrong(file: Path, fault: str) -> UserError:
+    return UserError(f"{file}: {fault}; {_CORRECT_IT}")
 
 
 def numbered(num_classes: int) -> tuple[str, ...]:
@@ -69,29 +83,16 @@ def numbered(num_classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{number}" for number in range(num_classes))
 
 
-def _or_numbered(labels: Sequence[str], num_classes: int) -> tuple[tuple[str, ...], bool]:
-    return (tuple(labels), True) if labels else (numbered(num_classes), False)
-
-
-def _check_number(where: str, labels: Sequence[Any], num_classes: int) -> None:
-    if len(labels) != num_classes:
-        raise UserError(f"{where} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
-
-
 def _read_config(file: Path, num_classes: int) -> TrainedTask:
-    values = read_json_object(file, _WAY_OUT)
-    orders = {
-        "id2label": _in_order(file, "id2label", values, lambda number, label: (number, label)),
-        "label2id": _in_order(file, "label2id", values, lambda label, number: (number, label)),
-    }
-    if orders["id2label"]:
-        _check_number(f"{file}: id2label", orders["id2label"], num_classes)
-    named = {name: labels for name, labels in orders.items() if labels != numbered(len(labels))}
-    for name, labels in named.items():
-        _check_number(f"{file}: {name}", labels, num_classes)
+    values = read_json_object(file, _CORRECT_IT)
+    orders = {field: _in_order(file, field, values.get(field)) for field in ("id2label", "label2id")}
+    named = {field: labels for field, labels in orders.items() if labels != numbered(len(labels))}
+    for field, labels in {"id2label": orders["id2label"], **named}.items():
+        if labels and len(labels) != num_classes:
+            raise _wrong(file, f"{field} {_DIFFER.format(len(labels), num_classes)}")
     if len({*named.values()}) > 1:
-        raise UserError(f"{file}: id2label says {named['id2label']}, label2id {named['label2id']}; correct one of them")
-    labels, is_named = _or_numbered(next(iter(named.values()), ()), num_classes)
+        raise _wrong(file, f"id2label says {named['id2label']}, label2id {named['label2id']}")
+    labels, is_named = next(iter(named.values()), numbered(num_classes)), bool(named)
     described = {name: values[name] for name in ("problem_type", *_CROSS_ENCODER) if values.get(name)}
     if num_classes > 1:
         described.setdefault("problem_type", CLASSES)
@@ -100,7 +101,15 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
         is_named = bool(described)
         activations = [_activation(described[name]) for name in _CROSS_ENCODER if name in described]
         problem = next((f"a number through {name}" for name in activations if not name.endswith("Identity")), problem)
-    return TrainedTask(file, values.get("finetuning_task"), problem, labels, is_named, None, described)
+    return TrainedTask(
+        file,
+        values.get("finetuning_task"),
+        problem=problem,
+        labels=labels,
+        is_named=is_named,
+        text_columns=None,
+        described=described,
+    )
 
 
 def _activation(setting: Any) -> str:
@@ -108,19 +117,17 @@ def _activation(setting: Any) -> str:
     return str(setting.get("activation_fn", "Identity") if isinstance(setting, dict) else setting)
 
 
-def _in_order(file: Path, name: str, values: Mapping[str, Any], to_pair: _ToPair) -> tuple[str, ...]:
-    """The labels of ``id2label`` or ``label2id`` in the order of their numbers; () if there is none.
-
-    `to_pair` makes a number and a label of a key and its value.
-    """
-    mapping = {} if values.get(name) is None else values[name]
-    pairs = [to_pair(*item) for item in mapping.items()] if isinstance(mapping, dict) else []
+def _in_order(file: Path, field: str, mapping: Any) -> tuple[str, ...]:
+    """The labels of ``id2label`` or ``label2id`` in the order of their numbers; () if there is none."""
+    if mapping is None:
+        return ()
+    pairs = list(mapping.items()) if isinstance(mapping, dict) else []
+    if field == "label2id":
+        pairs = [(number, label) for label, number in pairs]
     labels = {str(number): str(label) for number, label in pairs if isinstance(label, (str, int))}
     numbers = [str(number) for number in range(len(pairs))]
     if not isinstance(mapping, dict) or set(labels) != {*numbers} or len({*labels.values()}) < len(pairs):
-        raise UserError(
-            f"{file}: {name}={mapping!r:.200}: must give each number from 0 on a label of its own; {_WAY_OUT}"
-        )
+        raise _wrong(file, f"{field}={mapping!r:.200}: must give each number from 0 on a label of its own")
     return tuple(labels[number] for number in numbers)
 
 

@@ -13,24 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.report.figures import write_value
-from bert_tf.report.runs import Run, read_run
+from bert_tf.report.runs import RunRecord, read_run
 from bert_tf.run.checkpoint import PREFIX, STATE, read_state
 from bert_tf.run.run_folder import read_config
 
 CARD = "README.md"
 _TEMPLATE = "model_card.md"
-_NUM_POINTS = 10  # rows in a table of losses
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
     "BertForQuestionAnswering": "question-answering",
     "BertForSequenceClassification": "text-classification",
 }
-# Row of the table of settings, and the setting.
+# What is told of a run: the row's name, and the setting, or the count of its data.
 _SETTINGS = {
     "task": "task",
     "updates": "total_updates",
@@ -57,7 +55,7 @@ _COUNTS = {
 }
 
 
-def read_history(checkpoint: Path) -> list[Run]:
+def read_history(checkpoint: Path) -> list[RunRecord]:
     """The runs that led to a checkpoint folder, oldest first, with the last one up to this checkpoint.
 
     Empty if the checkpoint is not in a run folder. The history ends where the folder of an earlier run is gone.
@@ -86,7 +84,7 @@ def _run_of(path: Path) -> Path | None:
     return None
 
 
-def _earlier(run: Run) -> Path | None:
+def _earlier(run: RunRecord) -> Path | None:
     """The folder of the run whose weights `run` began with; also found beside `run` if both were moved together."""
     origin = run.setting("init_checkpoint")
     if not isinstance(origin, str):
@@ -94,18 +92,23 @@ def _earlier(run: Run) -> Path | None:
     return _run_of(Path(origin)) or _run_of(run.folder.resolve().parent / Path(origin).name)
 
 
-def _up_to(run: Run, update: int) -> Run:
+def _up_to(run: RunRecord, update: int) -> RunRecord:
     events = {kind: [event for event in run.events[kind] if event["update"] <= update] for kind in run.events}
     return dataclasses.replace(run, events=collections.defaultdict(list, events))
 
 
 def write_card(
-    name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[Run]
+    name: str,
+    architecture: str,
+    config: BertConfig,
+    *,
+    do_lower_case: bool,
+    num_weights: int,
+    runs: Sequence[RunRecord],
 ) -> str:
     """The text of ``README.md`` in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
-    names = [run.folder.resolve().name for run in runs]
     return template.render(
         name=name,
         architecture=architecture,
@@ -114,64 +117,36 @@ def write_card(
         do_lower_case=do_lower_case,
         num_weights=num_weights,
         origin=_origin(runs),
-        data=_table(names, [_data(run) for run in runs]),
-        settings=_table(names, [_settings(run) for run in runs]),
-        curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.events["train"]],
-        scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.events["evaluation"]],
+        runs=[(run.folder.resolve().name, _facts(run)) for run in runs],
     )
 
 
-def _origin(runs: Sequence[Run]) -> str:
+def _origin(runs: Sequence[RunRecord]) -> str:
     """The name of what the first run began with; "" for random weights."""
     stored = runs[0].setting("init_checkpoint") if runs else None
     origin = Path(stored if isinstance(stored, str) else "")
     return origin.parent.name if origin.name == PREFIX else origin.name
 
 
-def _settings(run: Run) -> dict[str, Any]:
-    settings = {key: run.setting(name) for key, name in _SETTINGS.items()}
-    return {
-        **settings,
-        "updates done": run.last_update,
-        "optimizer": settings["optimizer"] or "adamw",  # that of fine-tuning, which has no other
-        "seed": str(settings["seed"]),  # not a count
-    }
-
-
-def _data(run: Run) -> dict[str, Any]:
-    """Name and counts of a run's data."""
+def _facts(run: RunRecord) -> dict[str, str]:
+    """A run's data, settings and last scores, as they are written; what it does not record is left out."""
     data = run.config.get("data")
     data = data if isinstance(data, dict) else {}
     counts = data.get("counts")
     counts = counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
-    dataset = data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
-    return {"data": dataset, **{key: counts.get(name) for key, name in _COUNTS.items()}}
-
-
-def _table(heads: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """The rows of a table with a column per run, the first being the column heads; rows without values are left out."""
-    rows = [[key, *(_written(column.get(key)) for column in columns)] for key in (columns[0] if columns else ())]
-    return [["", *heads], *(row for row in rows if any(row[1:]))]
+    facts = {
+        "data": data.get("dataset") or Path(str(data.get("first_file", ""))).name or None,
+        **{label: counts.get(name) for label, name in _COUNTS.items()},
+        **{label: run.setting(name) for label, name in _SETTINGS.items()},
+        "optimizer": run.setting("optimizer_type", "adamw"),  # that of fine-tuning, which has no other
+        "seed": None if run.setting("seed") is None else str(run.setting("seed")),  # not a count
+        "updates done": run.last_update,
+        **{f"{name.replace('_', ' ')}, held out": value for name, value in run.scores.items()},
+    }
+    return {label: _written(value) for label, value in facts.items() if value is not None}
 
 
 def _written(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, int):
         return f"{value:,}"
     return write_value(value) if isinstance(value, float) and math.isfinite(value) else str(value)
-
-
-def _curve(run: Run) -> list[list[str]]:
-    """A table of the training's losses and accuracies at some updates from the first report to the last."""
-    reports = run.events["train"]
-    names = [name for name in reports[-1] if name.endswith(("loss", "accuracy"))]
-    chosen = np.unique(np.linspace(0, len(reports) - 1, _NUM_POINTS).round().astype(int))
-    rows = [[_written(reports[index].get(name)) for name in ("update", *names)] for index in chosen]
-    return [["update", *(name.replace("_", " ") for name in names)], *rows]
-
-
-def _scores(run: Run) -> list[list[str]]:
-    """A table of the last evaluation."""
-    rows = [[name.replace("_", " "), _written(value)] for name, value in run.scores.items()]
-    return [["score", f"after {run.events['evaluation'][-1]['update']:,} updates"], *rows]

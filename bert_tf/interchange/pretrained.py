@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,8 +72,6 @@ def from_pretrained(
       TypeError: `folder` is no path.
       UserError: something is missing, damaged, or belongs to another architecture.
     """
-    if not isinstance(folder, (str, os.PathLike)):
-        raise TypeError(f"folder={folder!r:.40}: must be a path, a string or a Path")
     weights = find_weights(folder, "folder")
     vocabulary = None if vocab_file is None else str(vocab_file)
     model, assumed = load_pretrained(weights, vocabulary, CasingFlags(do_lower_case, strip_accents))

@@ -132,22 +132,20 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     Raises:
       UserError: there is no such model, it is damaged, or it is for another task.
     """
-    way_out = "write one with --mode=export_only and name it with --model_export_path"
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder with an exported model; {way_out}")
-    settings = read_json_object(folder / SETTINGS, way_out)
+    export_again = "write one with --mode=export_only and name it with --model_export_path"
+    settings = read_json_object(folder / SETTINGS, export_again)
     if settings.get("task") != task:
-        raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {way_out}")
+        raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {export_again}")
     try:
         signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]
     except (IndexError, KeyError, OSError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{folder / MODEL} cannot be read ({first_line(error)}); export it again") from None
-    names, known = settings.get("outputs"), sorted(signature.structured_outputs)
-    if not isinstance(names, list) or sorted(map(str, names)) != known:
-        raise UserError(f"{folder / SETTINGS}: outputs is {names!r:.80}, the model has {known}; export it again")
-    length, known_length = settings.get("max_seq_length"), signature.structured_input_signature[1][INPUTS[0]].shape[1]
-    if length != known_length:
-        raise UserError(
-            f"{folder / SETTINGS}: max_seq_length is {length!r:.40}, the model has {known_length}; export it again"
-        )
+        raise UserError(f"{folder / MODEL} cannot be read ({first_line(error)}); {export_again}") from None
+    computed = {
+        "outputs": sorted(signature.structured_outputs),
+        "max_seq_length": signature.structured_input_signature[1][INPUTS[0]].shape[1],
+    }
+    for name, value in computed.items():
+        stated = settings.get(name)
+        if (sorted(map(str, stated)) if isinstance(stated, list) else stated) != value:
+            raise UserError(f"{folder / SETTINGS}: {name} is {stated!r:.80}, the model has {value}; {export_again}")
     return ExportedModel(settings, signature)

@@ -32,9 +32,9 @@ def main(argv: Sequence[str]) -> None:
             export(
                 options.run,
                 options.folder,
-                options.replace,
-                options.vocab_file,
-                CasingFlags(options.do_lower_case, options.strip_accents),
+                replace=options.replace,
+                vocab_file=options.vocab_file,
+                flags=CasingFlags(options.do_lower_case, options.strip_accents),
             )
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +34,19 @@ class Weights(StoredWeights):
     architectures: tuple[str, ...] = ()  # the classes of transformers that a Hugging Face folder says it is of
 
 
-def check_floats(dtype: str, source: str, name: str) -> None:
-    """Raises `UserError` if the variable `name` is not of floats: the scale of quantised numbers would be missing."""
+def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: str) -> np.ndarray:
+    """The values of the variable `name` of `source` as float32; `dtype`: what they are stored as.
+
+    Raises:
+      UserError: they are no floats, such as quantised numbers, whose scale would be missing; or one is not finite.
+    """
     if dtype not in _FLOATS:
         raise UserError(
             f"{source}: {name} holds {dtype}, but weights are floats of 16 to 64 bits; name the model as it was before "
             "it was quantised"
         )
-
-
-def finite_float32(array: np.ndarray, source: str, name: str) -> np.ndarray:
-    """The values of the variable `name` as float32. Raises `UserError` if any is NaN or infinite."""
     with np.errstate(over="ignore"):  # of float64
-        values = array.astype(np.float32, copy=False)
+        values = read().astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise UserError(
             f"{source}: {name} holds numbers that are not finite (NaN or infinite), so nothing can be computed with "

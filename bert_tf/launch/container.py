@@ -6,17 +6,14 @@ The launcher itself stays outside, so that it can call srun, and every path is t
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import CHECKOUT
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.launching import LaunchVariables
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 # Variables that name folders outside the checkout; CONTAINER_MOUNTS names others.
 _FOLDERS = [each.variable for each in settings_of(LaunchVariables) if each.variable.endswith("_DIR")]
 
@@ -46,16 +43,3 @@ def container_options(environ: Mapping[str, str]) -> list[str]:
         f"--container-mounts={','.join(mounts)}",
         f"--container-workdir={CHECKOUT}",
     ]
-
-
-def check_container(environ: Mapping[str, str]) -> None:
-    """Raises `UserError` if ranks cannot be started in a container."""
-    if environ.get("LAUNCHER", "srun") != "srun":
-        raise UserError(f"LAUNCHER={environ['LAUNCHER']}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
-    if not shutil.which("srun"):
-        raise UserError("CONTAINER_IMAGE is set, but there is no srun on this machine's PATH; unset it")
-    if b"--container-image" not in subprocess.run(["srun", "--help"], capture_output=True).stdout:
-        raise UserError(
-            "CONTAINER_IMAGE is set, but this Slurm has no Pyxis (srun --help lists no --container-image); unset it to "
-            "run without a container"
-        )

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import check_folder, work_folder
+from bert_tf.base.errors import MissingError
+from bert_tf.base.files import work_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.launch import launchers
-from bert_tf.launch.container import rank_python, uses_container
-from bert_tf.launch.hosts import check_addresses
+from bert_tf.launch.container import rank_python
+from bert_tf.launch.findings import check_start, choose_launcher, count_nodes
 from bert_tf.launch.rank import describe_signal
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.launching import LaunchVariables
@@ -28,9 +26,6 @@ from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
 
 Made = TypeVar("Made")
 
-_FOR_REPORTS = ("jinja2", "numpy", "plotly")
-# A larger number of ranks per machine is a typing error, unless the machine has as many cores.
-_MAX_RANKS_PER_MACHINE = 64
 # All classes with settings that have a variable.
 SETTINGS = (*PRETRAINING, *SQUAD, *GLUE, LaunchVariables)
 
@@ -76,31 +71,16 @@ class LaunchEnvironment:
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
 
-    def check_num_gpus(self, wanted: int) -> None:
-        """Raises `UserError` if the machine or allocation has too few GPUs, or if so many ranks are implausible."""
-        num_nodes = launchers.count_nodes(self.environ)
-        most = num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
-        if wanted > most:
-            raise UserError(f"num_gpus is {wanted}, but at most {most} ranks can be started on {num_nodes} machine(s)")
-        if self.num_gpus and wanted > self.num_gpus * num_nodes:
-            raise UserError(
-                f"num_gpus is {wanted}, but {self.num_gpus * num_nodes} GPU(s) can be used here "
-                "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. DEVICE=cpu computes on the CPU"
-            )
-
     def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
         """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
 
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        self.check_num_gpus(num_ranks)
-        check_folder(results, f"RESULTS_DIR={results}")
-        if not self.is_dry_run:
-            check_tensorflow()
-        check_addresses(self.environ)
+        for finding in check_start(num_ranks, self.num_gpus, self.environ, results):
+            self._unless_missing(finding.raise_problem)
         made = self._unless_missing(make)
-        self._unless_missing(lambda: show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"]))
+        show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
         if not self.is_dry_run:
             return made
         show(["DRY_RUN: nothing was started"])
@@ -128,13 +108,13 @@ class LaunchEnvironment:
             # What is left of MAX_HOURS is added with each start.
             *flag_texts({**from_variables(self.environ, *settings), "max_hours": None, **flags}),
         ]
-        launcher = launchers.choose_launcher(num_ranks, self.environ)
+        launcher = choose_launcher(num_ranks, self.environ)
         return launchers.Job(command, num_ranks, self.num_gpus, launcher, Path(flags["model_dir"]) / "logs")
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() * launchers.count_nodes(self.environ) // num_ranks)
+        threads = max(1, count_cores() * count_nodes(self.environ) // num_ranks)
         reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
 
@@ -162,18 +142,6 @@ def shown(path: Path) -> str:
 
 def show(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
-
-
-def check_tensorflow() -> None:
-    """Raises `UserError` if there is no TensorFlow; outside a container, if what writes the reports is missing."""
-    if uses_container(os.environ):
-        if missing := [name for name in _FOR_REPORTS if importlib.util.find_spec(name) is None]:
-            raise UserError(
-                f"{sys.executable}, which writes the reports, has no {', '.join(missing)}: "
-                f"'{sys.executable} -m pip install {' '.join(missing)}'"
-            )
-    elif importlib.util.find_spec("tensorflow") is None:
-        raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
 def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:

@@ -19,6 +19,7 @@ from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, arguments, describe_arguments, parse_arguments
 from bert_tf.launch.container import rank_python
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
+from bert_tf.launch.findings import choose_launcher
 from bert_tf.launch.finetuning import MODEL
 from bert_tf.memory.plan import Workload, find_device, fits
 from bert_tf.tasks.squad.settings import SETTINGS
@@ -107,7 +108,7 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
     if not program.is_file():
         raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
     command = [rank_python(environment.environ), str(program), *flag_texts(flags)]
-    launcher = launchers.choose_launcher(num_ranks, environment.environ)
+    launcher = choose_launcher(num_ranks, environment.environ)
     job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
     return run_job(_line(configuration), job, [])
 

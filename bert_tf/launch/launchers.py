@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import platform
 import shutil
@@ -28,13 +27,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.addresses import serve_addresses
-from bert_tf.launch.container import check_container, container_options, rank_python, uses_container
-from bert_tf.launch.hosts import check_hosts, hosts_of
+from bert_tf.launch.container import container_options, rank_python
+from bert_tf.launch.findings import count_nodes
+from bert_tf.launch.hosts import hosts_of
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
     FORWARDED_SIGNALS,
@@ -52,76 +51,6 @@ _LAUNCHER_LOG = "launcher.log"
 _TRACEBACK = "Traceback (most recent call last):"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
-
-
-# --- What is available ---------------------------------------------------------------------------
-
-
-def count_nodes(environ: Mapping[str, str]) -> int:
-    """The number of machines in HOSTS, or in the Slurm allocation; 1 outside of one.
-
-    Raises:
-      UserError: one of the variables has an invalid value.
-    """
-    text = environ.get("SLURM_JOB_NUM_NODES") or "1"
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"SLURM_JOB_NUM_NODES={text}: must be a whole number of at least 1; Slurm sets it, unset yours")
-    return len(hosts_of(environ)) or int(text)
-
-
-def horovod_library() -> Path | None:
-    """Horovod's compiled library for TensorFlow, or None if Horovod is not installed."""
-    package = importlib.util.find_spec("horovod")
-    folders = package.submodule_search_locations if package else None
-    return next((library for folder in folders or () for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
-
-
-def horovod_has_mpi() -> bool:
-    """Whether Horovod was built with MPI (asking Horovod itself would import TensorFlow)."""
-    library = horovod_library()
-    return library is not None and b"libmpi" in library.read_bytes()
-
-
-def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
-    """What starts the ranks: LAUNCHER if set, else what is installed.
-
-    Raises:
-      UserError: LAUNCHER is not installed, or unsuitable; or there is no Horovod, or HOSTS is unsuitable.
-    """
-    forced, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
-    if hosts:
-        check_hosts(hosts, num_ranks, environ)
-    if uses_container(environ):
-        check_container(environ)
-        return "srun"
-    if forced:
-        if forced in ("srun", "mpirun") and not shutil.which(forced):
-            # A dry run may be made elsewhere than on the cluster, with which srun comes.
-            raise (MissingError if forced == "srun" else UserError)(
-                f"LAUNCHER={forced}: there is no {forced} on this machine's PATH"
-            )
-        if forced == "none" and num_ranks > 1:
-            raise UserError(
-                f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
-            )
-    if num_ranks == 1 and not forced and not hosts:
-        return "none"
-    if forced != "none" and horovod_library() is None:
-        raise (UserError if forced else MissingError)(
-            f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
-            "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without"
-        )
-    if forced == "mpirun" and not horovod_has_mpi():
-        raise UserError(
-            "LAUNCHER=mpirun needs a Horovod with MPI, and this one was built without: LAUNCHER=horovodrun works; or "
-            "install an MPI with its compiler (apt-get install libopenmpi-dev openmpi-bin), delete .venv, and type "
-            "'bash scripts/setup.sh'"
-        )
-    if forced:
-        return forced
-    if "SLURM_JOB_ID" in environ and shutil.which("srun") and not hosts:
-        return "srun"
-    return "mpirun" if horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
 
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:

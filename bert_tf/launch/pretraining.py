@@ -262,8 +262,8 @@ def is_evaluated(phase: Phase, run_folder: Path) -> bool:
 
 
 def write_joint_report(folder: Path, run_folders: Sequence[Path]) -> None:
-    from bert_tf.report import write_report
+    from bert_tf.report import write_page
 
     there = [run for run in run_folders if (run / "metrics.jsonl").exists()]
-    write_report(there, folder / REPORT, title=f"Pre-training, {folder.name}")
+    write_page(there, folder / REPORT, title=f"Pre-training, {folder.name}")
     show([f"curves: {shown(folder / 'report.html')}", *(f"checkpoints: {shown(run / 'checkpoints')}" for run in there)])

@@ -18,6 +18,7 @@ from bert_tf.base.values import parse_count
 from bert_tf.launch import lamb, launchers
 from bert_tf.launch.container import container_options
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
+from bert_tf.launch.findings import count_nodes
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
 from bert_tf.launch.supervisor import newest_update
@@ -85,7 +86,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
     num_tasks = _count(environment.environ, "SLURM_NTASKS")
-    num_nodes = launchers.count_nodes(environment.environ)
+    num_nodes = count_nodes(environment.environ)
     num_per_node = _count(environment.environ, "SLURM_NTASKS_PER_NODE")
     if not num_tasks and not num_per_node and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")

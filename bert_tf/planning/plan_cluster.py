@@ -92,7 +92,11 @@ def main(argv: Sequence[str]) -> None:
     if cluster.num_ranks > MAX_RANKS:
         raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
     choices = Choices(
-        options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
+        options.model,
+        options.precision,
+        micro_batches=options.micro_batch,
+        global_batches=options.global_batch,
+        rates=options.measured_seqs_per_sec,
     )
     plan = plan_recipe(cluster, choices)
     if options.json:
@@ -120,7 +124,7 @@ def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
         "gpu_hours": plan.gpu_hours,
         "gloo_hours": plan.gloo_hours,
         "cost": price and price * plan.gpu_hours,
-        "hours_saved": plan.what_would_help(),
+        "hours_saved": plan.hours_saved(),
         "arguments": list(plan.typed),
     }
 
@@ -153,7 +157,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         f"where Horovod's ranks talk by Gloo and not by MPI, {plan.gloo_hours:.2f} hours more",
         "",
         "hours that would be saved by",
-        *(f"{hours:8.2f}  {name}" for name, hours in plan.what_would_help().items()),
+        *(f"{hours:8.2f}  {name}" for name, hours in plan.hours_saved().items()),
         "",
         "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.typed),
         "",

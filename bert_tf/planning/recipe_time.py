@@ -70,7 +70,7 @@ class RecipeTime:
             for time in self.phases
         )
 
-    def what_would_help(self) -> dict[str, float]:
+    def hours_saved(self) -> dict[str, float]:
         """Measures, and the hours that each would save."""
         faster = dataclasses.replace(self.cluster, network=10 * self.cluster.network)
         updates = [phase.phase.num_updates for phase in self.phases]
@@ -144,9 +144,9 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
     return RecipeTime(cluster, choices, list(typed.values()), times)
 
 
-def _split(work: Workload, memory: float, num_rows: int, wanted: int | None) -> Workload:
-    """The work with the `wanted` micro-batch, or with the largest one that fits and divides a rank's sequences."""
-    size = wanted or largest_micro_batch(work, memory, num_rows)
+def _split(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:
+    """The work with this micro-batch; None: with the largest one that fits and divides a rank's sequences."""
+    size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
     length = work.max_seq_length
     if num_rows % size:
         raise UserError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import BUCKET, FLOAT, Workload
 from bert_tf.planning.gpus import Gpu
 
@@ -39,11 +38,6 @@ class Cluster:
     num_nodes: int
     gpus_per_node: int
     network: float  # bandwidth of a node, bytes/s in one direction
-
-    def __post_init__(self) -> None:
-        for name in ("num_nodes", "gpus_per_node", "network"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name}={getattr(self, name):g}: a cluster needs more than that")
 
     @property
     def num_ranks(self) -> int:
@@ -108,11 +102,11 @@ def update_time(
     compute = rows / rate if rate else num_accumulation_steps * cluster.gpu.micro_batch_secs(work)
     shared = cluster.num_ranks > 1
     return UpdateTime(
-        compute,
-        compute * WAITING_SHARE * shared,
-        cluster.all_reduce_secs(gradient_bytes * work.num_parameters),
-        cluster.gpu.optimizer_secs(work),
-        (HOST_SECS + cluster.num_ranks * CONTROL_SECS_A_RANK) * shared,
-        max(0.0, rows * work.max_seq_length / INPUT_TOKENS_PER_SEC - compute),
-        3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,
+        compute=compute,
+        waiting=compute * WAITING_SHARE * shared,
+        all_reduce=cluster.all_reduce_secs(gradient_bytes * work.num_parameters),
+        optimizer=cluster.gpu.optimizer_secs(work),
+        host=(HOST_SECS + cluster.num_ranks * CONTROL_SECS_A_RANK) * shared,
+        input=max(0.0, rows * work.max_seq_length / INPUT_TOKENS_PER_SEC - compute),
+        checkpoints=3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,
     )

@@ -4,6 +4,6 @@ The page is self-contained and rewritten at each checkpoint; it also shows unfin
 TensorFlow is imported.
 """
 
-from bert_tf.report.page import write_report
+from bert_tf.report.page import write_page
 
-__all__ = ["write_report"]
+__all__ = ["write_page"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_output
-from bert_tf.report.page import write_report
+from bert_tf.report.page import write_page
 from bert_tf.report.runs import read_run
 from bert_tf.run.run_folder import is_report
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
                 "cut short by a kill, and are left out",
                 file=sys.stderr,
             )
-    write_report(options.runs, options.output, comparing=len(options.runs) > 1)
+    write_page(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.report.runs import Point, Run
+from bert_tf.report.runs import Point, RunRecord
 
 Item = dict[str, Any]  # a part of a figure, with Plotly's names
 
@@ -37,7 +37,7 @@ class Chart:
     overlaid: bool = False
 
 
-def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
+def draw(chart: Chart, runs: Sequence[RunRecord]) -> Item | None:
     """Plotly's `data` and `layout`; None if there is nothing to draw."""
     traces: list[Item] = []
     shapes: list[Item] = []
@@ -95,7 +95,7 @@ def _upright(x0: int, x1: int, y0: float, y1: float, **look: Any) -> Item:
     return {"x0": x0, "x1": x1, "y0": y0, "y1": y1, "yref": "paper", **look}
 
 
-def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]) -> None:
+def _add_phase(run: RunRecord, start: int, shapes: list[Item], annotations: list[Item]) -> None:
     """Marks a run: a line at its start, its name, a coloured background for the warm-up, and ticks where it resumed."""
     if start:
         shapes.append(_upright(start, start, 0.0, 1.0, line={"dash": "dot"}))

@@ -15,12 +15,12 @@ import jinja2
 
 from bert_tf.base.files import write_text
 from bert_tf.report.figures import Chart, draw, write_value
-from bert_tf.report.runs import Run, differing_settings, read_runs
+from bert_tf.report.runs import RunRecord, differing_settings, read_runs
 from bert_tf.run.events import is_number
 from bert_tf.run.goodput import write_time
 
 
-def write_report(folders: Sequence[str | Path], output: str | Path, title: str = "", comparing: bool = False) -> None:
+def write_page(folders: Sequence[str | Path], output: str | Path, title: str = "", comparing: bool = False) -> None:
     """Writes one self-contained HTML page; an OSError leaves an existing page as it was.
 
     `folders` are pre-training phases in order, and fine-tuning runs; missing ones are left out. `comparing` overlays
@@ -55,7 +55,7 @@ def _clock(time_unix: float) -> str:
     return f"{datetime.datetime.fromtimestamp(time_unix).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
-def state(run: Run) -> tuple[str, str]:
+def state(run: RunRecord) -> tuple[str, str]:
     """A colour and a text for a run's state."""
     planned = run.count("total_updates") or run.count("num_train_steps") or run.last_update
     progress = f"{run.last_update:,} of {planned:,} updates"
@@ -66,7 +66,7 @@ def state(run: Run) -> tuple[str, str]:
     return "c2", f"stopped ({reason}) after {progress}"
 
 
-def time_shares(run: Run) -> str:
+def time_shares(run: RunRecord) -> str:
     """How the updates' time is divided, without the first report, which includes compilation."""
     reports, secs = run.events["train"][1:] or run.events["train"], {}
     for name in ("compute", "input", "all_reduce", "host"):
@@ -77,7 +77,7 @@ def time_shares(run: Run) -> str:
     return ", ".join(f"{name} {share}" for name, share in parts.items())
 
 
-def rank_rates(run: Run) -> str:
+def rank_rates(run: RunRecord) -> str:
     """Sequences/s of the median rank and of the slowest without waiting for others, and the slowest rank's host."""
     middle, most, num_ranks = run.median("rank_secs_median"), run.median("rank_secs_max"), run.count("num_ranks")
     reports = [event for event in run.events["train"] if {"slowest_rank", "slowest_host"} <= event.keys()]

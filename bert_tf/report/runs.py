@@ -25,7 +25,7 @@ _NOT_SETTINGS = (
 
 
 @dataclasses.dataclass
-class Run:
+class RunRecord:
     """One run folder: its configuration, and the history that led to its present state.
 
     Updates that were logged but lost, because the run was resumed from an earlier checkpoint, are left out.
@@ -94,7 +94,7 @@ class Run:
         return statistics.median_high(rates[1:] or rates) if rates else None
 
 
-def read_runs(folders: Iterable[str | Path]) -> list[Run]:
+def read_runs(folders: Iterable[str | Path]) -> list[RunRecord]:
     """The runs of the folders that exist, with labels that tell them apart."""
     runs = [read_run(folder) for folder in folders if Path(folder).is_dir()]
     for run in runs:
@@ -108,7 +108,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
     return runs
 
 
-def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def differing_settings(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """The settings in config.json that differ between runs: name -> each run's value, None if it has none."""
     settings = [dict(_flatten(run.config)) for run in runs]
     names = dict.fromkeys(name for flat in settings for name in flat)
@@ -123,7 +123,7 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _flatten(value) if isinstance(value, Mapping) else [(name, value)]
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
     path, lines = Path(folder) / "config.json", read_lines(folder)
     events = [event for event in lines if event]
@@ -135,5 +135,11 @@ def read_run(folder: str | Path) -> Run:
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
-    last_time_unix = events[-1]["time_unix"] if events else None
-    return Run(Path(folder), config, kept, last_time_unix, measure_goodput(events), lines.count(None))
+    return RunRecord(
+        Path(folder),
+        config,
+        kept,
+        last_time_unix=events[-1]["time_unix"] if events else None,
+        goodput=measure_goodput(events),
+        num_unreadable=lines.count(None),
+    )

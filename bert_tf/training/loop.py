@@ -373,6 +373,6 @@ def write_report(telemetry: Telemetry) -> None:
     folder = telemetry.run_folder
     try:
         if telemetry.is_chief:
-            report.write_report([folder], folder / "report.html", title=folder.name)
+            report.write_page([folder], folder / "report.html", title=folder.name)
     except OSError as error:
         telemetry.warning(f"{folder / 'report.html'} could not be written ({error.strerror})")

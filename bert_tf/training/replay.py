@@ -23,7 +23,7 @@ from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
-from bert_tf.report.runs import Run, read_run
+from bert_tf.report.runs import RunRecord, read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.events import is_number
 from bert_tf.run.run_folder import CONFIG
@@ -163,7 +163,7 @@ class Replay:
         norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
         return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
 
-    def _compare(self, run: Run) -> str:
+    def _compare(self, run: RunRecord) -> str:
         """Fills `compared` with the replay's means and those of the run's log line; returns `logged`."""
         event = next((event for event in run.events["train"] if event.get("update") == self.update), None)
         if event is None:

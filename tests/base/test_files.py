@@ -75,12 +75,6 @@ def test_a_full_disk_names_the_file(tmp_path):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
 
-def test_a_file_whose_folder_takes_none_is_named_itself():
-    with pytest.raises(OSError) as raised:
-        write_text(Path("/proc/file"), "new")
-    assert str(as_user_error(raised.value)).startswith("/proc/file: its folder takes no files; name another path")
-
-
 def test_only_files_are_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
@@ -92,6 +86,9 @@ def test_only_files_are_replaced(tmp_path):
             as_user_error(raised.value)
         )
     assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(OSError) as raised:
+        write_text(Path("/proc/file"), "new")
+    assert str(as_user_error(raised.value)).startswith("/proc/file: its folder takes no files; name another path")
 
 
 def test_two_may_write_the_same_file_and_the_last_one_wins(tmp_path):
@@ -165,38 +162,30 @@ NO_TEXTS = {
     "compressed with bzip2, not UTF-8 text; convert it: bzip2 -dc": bz2.compress(TEXT.encode()),
     "compressed with xz, not UTF-8 text; convert it: xz -dc": lzma.compress(TEXT.encode()),
     "a ZIP archive or a spreadsheet, not UTF-8 text; convert it: unzip a.csv": zipped(TEXT),
+    "ISO-2022, an encoding of e-mails, not UTF-8 text; convert it: iconv -f ISO-2022-JP": "日本語".encode("iso2022_jp"),
+    "a PDF document, not UTF-8 text; convert it: pdftotext a.csv": b"%PDF-1.4\n1 0 obj",
+    "a document in Rich Text Format, not UTF-8 text; convert it: save a.csv as text": b"{\\rtf1\\ansi One. Two.}",
+    "a file of old Office programs, not UTF-8 text; convert it: save a.csv as CSV": bytes.fromhex("d0cf11e0a1b11ae1"),
     "a binary file, not text": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)),
 }
 
 
-@pytest.mark.parametrize("what", NO_TEXTS)
-def test_what_is_no_text_is_called_what_it_is(tmp_path, what):
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_what_is_no_text_is_called_what_it_is(tmp_path, kind):
     path = tmp_path / "a.csv"
-    path.write_bytes(NO_TEXTS[what])
+    path.write_bytes(NO_TEXTS[kind])
     for read in (lambda: list(decoded_lines(path)), lambda: read_json_object(path, "")):
         with pytest.raises(UserError) as raised:
             read()
-        assert str(raised.value).startswith(f"{path} is {what}")
+        assert str(raised.value).startswith(f"{path} is {kind}")
 
 
-@pytest.mark.parametrize(
-    "content, what",
-    [
-        ("日本語".encode("iso2022_jp"), r"ISO-2022.*iconv -f ISO-2022-JP -t UTF-8 a.txt"),
-        (b"%PDF-1.4\n1 0 obj", "a PDF document.*pdftotext a.txt"),
-        (b"{\\rtf1\\ansi One. Two.}", "Rich Text Format.*save a.txt as text"),
-        (bytes.fromhex("d0cf11e0a1b11ae1"), "old Office programs.*save a.txt as CSV"),
-    ],
-)
-def test_documents_and_escaped_text_among_ascii(tmp_path, content, what):
+def test_escaped_text_among_ascii_is_read_where_its_encoding_is_given(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=what):
-        list(decoded_lines(path))
-    with pytest.raises(UserError, match=what):
+    path.write_bytes("日本語".encode("iso2022_jp"))
+    with pytest.raises(UserError, match="ISO-2022.*iconv -f ISO-2022-JP -t UTF-8 a.txt"):
         encoding_of(path, None, "strict")
-    if "ISO" in what:
-        assert encoding_of(path, "iso2022_jp", "strict") == "iso2022_jp"
+    assert encoding_of(path, "iso2022_jp", "strict") == "iso2022_jp"
 
 
 @pytest.mark.parametrize("content", [b"", b"A \0 in a long line", b"a\n", ("é" * HEAD_BYTES).encode(), b"BZh, he said"])
@@ -244,16 +233,11 @@ def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
     for name, fault in (
         ("file", "file is a file, and must be a folder; name another"),
         ("file/below", "file is a file, and must be a folder; name another"),
-        ("circle", "circle is a link that leads in a circle; correct the link, or name another"),
-        ("circle/below", "circle is a link that leads in a circle; correct the link, or name another"),
-        ("lost/below", "lost is a link that leads to nothing; correct the link, or name another"),
+        ("circle/below", r"circle cannot be looked at, .* \(Too many levels of symbolic links\); name another"),
+        ("lost/below", r"lost cannot be looked at, also not through links \(No such file or directory\); name another"),
+        ("x" * 256, r"x* cannot be looked at, .* \(File name too long\); name another"),
     ):
         with pytest.raises(UserError, match=f"^--to=x: {tmp_path}/{fault}$"):
-            check_folder(tmp_path / name, "--to=x")
-    for name in ("x" * 256, "/".join(["x" * 200] * 25)):
-        with pytest.raises(
-            UserError, match="^--to=x: the name is longer than the file system allows; name a shorter one$"
-        ):
             check_folder(tmp_path / name, "--to=x")
     for name in (".", "new", "new/below"):
         check_folder(tmp_path / name, "--to=x")
@@ -276,10 +260,6 @@ def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
     ):
         check(theirs)
     os.mkfifo(tmp_path / "pipe")
-    for path, fault in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "pipe", "is no regular file"),
-        (theirs / "x", ": .* is a file"),
-    ):
+    for path, fault in ((tmp_path, "is no file"), (tmp_path / "pipe", "is no file"), (theirs / "x", ": .* is a file")):
         with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
             check(path)

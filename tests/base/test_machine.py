@@ -28,32 +28,29 @@ def write(tmp_path, membership, files):
     (tmp_path / "membership").write_text(membership)
 
 
-def cores(tmp_path, membership, files):
-    write(tmp_path, membership, files)
-    return count_cores()
+_V1 = "4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n"
 
 
 @pytest.mark.parametrize(
-    "limit, expected", [("max 100000", 8), ("250000 100000", 2), ("400000 100000", 4), ("50000 100000", 1)]
+    "membership, files, expected",
+    [
+        *(
+            ("0::/job\n", {"job/cpu.max": f"{limit}\n"}, cores)
+            for limit, cores in (("max 100000", 8), ("250000 100000", 2), ("400000 100000", 4), ("50000 100000", 1))
+        ),
+        # The tightest limit on the way up counts.
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "600000 100000"}, 3),
+        # Inside a container the name is one of the host's, and the root is the limit.
+        ("0::/docker/123\n", {"cpu.max": "200000 100000"}, 2),
+        *(
+            (_V1, {"cpu/job/cpu.cfs_quota_us": f"{quota}\n", "cpu/job/cpu.cfs_period_us": "100000\n"}, cores)
+            for quota, cores in (("-1", 8), ("150000", 1), ("700000", 7))
+        ),
+    ],
 )
-def test_version_2(tmp_path, limit, expected):
-    assert cores(tmp_path, "0::/job\n", {"job/cpu.max": f"{limit}\n"}) == expected
-
-
-def test_the_tightest_limit_on_the_way_up_counts(tmp_path):
-    files = {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "600000 100000"}
-    assert cores(tmp_path, "0::/a/b\n", files) == 3
-
-
-def test_inside_a_container_the_root_is_the_limit(tmp_path):
-    """The name is one of the host's, which the container cannot see."""
-    assert cores(tmp_path, "0::/docker/123\n", {"cpu.max": "200000 100000"}) == 2
-
-
-@pytest.mark.parametrize("quota, expected", [("-1", 8), ("150000", 1), ("700000", 7)])
-def test_version_1(tmp_path, quota, expected):
-    files = {"cpu/job/cpu.cfs_quota_us": f"{quota}\n", "cpu/job/cpu.cfs_period_us": "100000\n"}
-    assert cores(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n", files) == expected
+def test_cores(tmp_path, membership, files, expected):
+    write(tmp_path, membership, files)
+    assert count_cores() == expected
 
 
 def test_without_cgroups_the_affinity_counts():

@@ -17,8 +17,10 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.doctor import __main__ as doctor_program
 from bert_tf.doctor import folders, hosts, machine, software
-from bert_tf.doctor.finding import OK, PROBLEM, WARNING, ask
 from bert_tf.doctor.folders import GB, Folder
+from bert_tf.doctor.programs import ask
+from bert_tf.launch import findings as shared
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding
 from bert_tf.launch.hosts import parse_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,10 +61,10 @@ def package(tmp_path, monkeypatch):
 
 def holds(findings, *expected):
     """Whether the findings are these states, each with this in its message."""
-    found = list(findings)
-    assert [state for state, _ in found] == [state for state, _ in expected], found
-    for (_, message), (_, part) in zip(found, expected):
-        assert part in message and "\n" not in message
+    findings = list(findings)
+    assert [finding.state for finding in findings] == [state for state, _ in expected], findings
+    for finding, (_, part) in zip(findings, expected):
+        assert part in finding.message and "\n" not in finding.message
 
 
 def doctor(*arguments, python=("-m", "bert_tf.doctor"), **variables):
@@ -86,11 +88,30 @@ def test_without_any_package_it_still_speaks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--hots=a"], ["more"], ["--hosts=a:0"], ["--hosts=a,,b"], ["--hosts=a:1,a:1"], ["--hosts=-oX"]]
+    "argument", ["more", "--hosts=a:0", "--hosts=a,,b", "--hosts=a:1,a:1", "--hosts=-oX", "--hosts=b:x"]
 )
-def test_wrong_arguments(arguments):
-    answer = doctor(*arguments)
-    assert answer.returncode == 2 and "error: " in answer.stderr and "Traceback" not in answer.stderr
+def test_wrong_arguments(argument):
+    with pytest.raises(UserError):
+        doctor_program.main.__wrapped__(["doctor", argument])
+
+
+def test_a_wrong_argument_is_one_line():
+    answer = doctor("--host=a", python=("-S", "-m", "bert_tf.doctor"))
+    assert (answer.returncode, answer.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
+
+
+def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
+    """What stops a start is said by the doctor, too, whatever else this says."""
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LAUNCHER", "spark")
+    monkeypatch.setattr(shared.importlib.util, "find_spec", lambda name: None)
+    problems = {finding.message for finding in shared.check_start(2, 0, os.environ, file)}
+    checks = (software.check_tensorflow(), software.check_horovod(), software.check_launcher())
+    said = {finding.message for check in checks for finding in check}
+    said |= {finding.message for finding in folders.check_file_system(Folder(file, "RESULTS_DIR"))}
+    assert len(problems) == 4 and problems <= said
 
 
 def test_an_old_python_is_named_by_the_script(tmp_path):
@@ -104,7 +125,7 @@ def test_an_old_python_is_named_by_the_script(tmp_path):
 
 def test_where_nothing_can_be_looked_at():
     def check():
-        yield OK, "so far"
+        yield Finding(OK, "so far")
         raise PermissionError(errno.EACCES, "Permission denied", "/secret")
 
     holds(doctor_program._guarded(check()), (OK, "so far"), (PROBLEM, "/secret: Permission denied: ask"))
@@ -131,13 +152,11 @@ def test_what_hangs_is_ended_with_its_children():
 # --- Software ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version, state", [((3, 8, 1), PROBLEM), ((3, 9, 0), OK), ((3, 12, 0), PROBLEM)])
-def test_python(monkeypatch, version, state):
-    monkeypatch.setattr(sys, "version_info", version)
-    holds(software.check_python(), (state, "3."))
-
-
-def test_numpy_2(monkeypatch):
+def test_python_and_numpy(monkeypatch):
+    for version, state in (((3, 8, 1), PROBLEM), ((3, 9, 0), OK), ((3, 12, 0), PROBLEM)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "version_info", version)
+            holds(software.check_python(), (state, "3."))
     monkeypatch.setattr(software.importlib.metadata, "version", lambda _: "2.1.0")
     holds(software.check_packages(), (PROBLEM, "numpy is 2.1.0"))
 
@@ -224,22 +243,23 @@ def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
     package("horovod", "")
     package("horovod.tensorflow", "raise ImportError('undefined symbol: x')")
     holds(software.check_horovod(), (PROBLEM, "undefined symbol: x"))
-    monkeypatch.setattr(software, "_is_installed", lambda _: False)
-    holds(software.check_horovod(), (WARNING, "num_gpus must be 1"))
+    monkeypatch.setattr(software, "is_installed", lambda _: False)
+    monkeypatch.setattr(shared, "horovod_library", lambda: None)
+    holds(software.check_horovod(), (WARNING, "num_gpus=2 needs Horovod, which is not installed"))
+    monkeypatch.setenv("LAUNCHER", "none")
+    holds(software.check_horovod())
 
 
 def test_launcher_and_slurm(program, monkeypatch):
     program("sbatch", "")
-    monkeypatch.setattr(software, "_is_installed", lambda _: True)
     monkeypatch.setenv("LAUNCHER", "spark")
-    holds(software.check_launcher(), (WARNING, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
+    holds(software.check_launcher(), (PROBLEM, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
 
 
 def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
     program("ssh", "")
-    monkeypatch.setattr(software, "_is_installed", lambda _: True)
-    monkeypatch.setattr("bert_tf.launch.launchers.horovod_library", lambda: ROOT)
-    monkeypatch.setattr("bert_tf.launch.launchers.horovod_has_mpi", lambda: False)
+    monkeypatch.setattr(software, "is_installed", lambda _: True)
+    monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("HOSTS", "a:8,b:8")
     holds(software.check_launcher(), (OK, "started by horovodrun"))
@@ -321,7 +341,10 @@ def test_a_good_folder_is_left_as_it_was(tmp_path):
 
 def test_folders_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    holds(folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")), (PROBLEM, "folder by DATA_DIR="))
+    holds(
+        folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
+        (PROBLEM, "file is a file, and must be a folder"),
+    )
     holds(folders.check_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "/proc/x cannot be written"))
 
 
@@ -336,38 +359,31 @@ def test_locks(tmp_path, monkeypatch, number, state, part):
     holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
 
 
-def free(monkeypatch, num_bytes):
-    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=num_bytes))
+def text_of_a_gigabyte(folder):
+    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+        os.truncate(folder / name, int(size * GB))
 
 
 @pytest.mark.parametrize(
-    "room, state, part",
+    "check, has_text, room, state, part",
     [
-        (100, OK, "take 84 as token files, 487 as records"),
-        (54, WARNING, "20.0 GB of your own"),
-        (0.5, PROBLEM, "DATA_DIR="),
+        (folders.check_room_for_data, False, 100, OK, "Wikipedia takes 84.4 as token files, 487.0 as records"),
+        (folders.check_room_for_data, False, 54, WARNING, "Wikipedia takes 84.4 as token files"),
+        (folders.check_room_for_data, False, 0.5, PROBLEM, "DATA_DIR="),
+        (folders.check_room_for_data, True, 1.29, PROBLEM, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_data, True, 1.31, OK, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
+        (folders.check_room_for_results, False, 30, OK, "GB free for results"),
+        (folders.check_room_for_results, False, 10, WARNING, "GB free for results"),
+        (folders.check_room_for_results, False, 0.1, PROBLEM, "GB free for results"),
     ],
 )
-def test_room_before_there_is_text(tmp_path, monkeypatch, room, state, part):
-    free(monkeypatch, room * GB)
-    holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
-
-
-def test_room_for_what_is_still_to_be_made(tmp_path, monkeypatch):
-    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, int(size * GB))
-    for room, state in ((1.29, PROBLEM), (1.31, OK)):
-        free(monkeypatch, room * GB)
-        part = "1.0 GB of text take 1.3 as token files, 19.6 as records"
-        holds(folders.check_room_for_data(Folder(tmp_path, "DATA_DIR")), (state, part))
-
-
-@pytest.mark.parametrize("room, state", [(30, OK), (10, WARNING), (0.1, PROBLEM)])
-def test_room_for_results(tmp_path, monkeypatch, room, state):
-    free(monkeypatch, room * GB)
-    holds(folders.check_room_for_results(Folder(tmp_path, "RESULTS_DIR")), (state, "GB free for results"))
+def test_room(tmp_path, monkeypatch, check, has_text, room, state, part):
+    if has_text:
+        text_of_a_gigabyte(tmp_path)
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
+    holds(check(Folder(tmp_path, "DATA_DIR")), (state, part))
 
 
 def test_prepared_data(tmp_path):
@@ -390,31 +406,20 @@ def test_prepared_data(tmp_path):
     holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
 
 
-def test_a_wrong_argument_is_one_line():
-    command = [sys.executable, "-S", "-m", "bert_tf.doctor", "--host=a"]  # -S: without any package
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
-
-
 # --- Other hosts ---------------------------------------------------------------------------------
-
-
-def test_hosts():
-    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
-    with pytest.raises(UserError, match="'b:x' is not a host's name"):
-        parse_hosts("a:4,b:x")
 
 
 def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
     folder = Folder(tmp_path, "RESULTS_DIR")
+    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
     holds(hosts.check_host("localhost", 2, folder), (OK, "127.0.0.1 is this machine, no GPU(s)"))
     monkeypatch.setattr(hosts, "count_gpus", lambda _: 1)
-    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "1 GPU(s) for 2 ranks"))
+    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "2 rank(s) would start, but 1 GPU(s)"))
 
     def unknown(*_):
         raise hosts.socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(shared.socket, "getaddrinfo", unknown)
     holds(hosts.check_host("b", 2, folder), (PROBLEM, "has no address (Name or service not known)"))
     monkeypatch.undo()
     holds(hosts.check_host("a..b", 2, folder), (PROBLEM, "label empty or too long"))  # refused before it is looked up
@@ -443,12 +448,12 @@ RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
         (f"sed 's,cat .*doctor,cat /elsewhere,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
         (f"sed 's,/dev/tcp,/dev/none,' | {RUN}", [(PROBLEM, "cannot connect to a port"), (OK, "")]),
         (f"sed 's,test -f ,test -f /x,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
-        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "has 1 GPU(s) for 2 ranks")]),
+        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "2 rank(s) would start, but 1 GPU(s)")]),
     ],
 )
 def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
     (tmp_path / "results").mkdir()
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    monkeypatch.setattr(shared.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
     program("nvidia-smi", "exit 1")
     program("ssh", ssh)
     holds(hosts.check_host("b", 2, Folder(tmp_path / "results", "RESULTS_DIR")), *expected)
@@ -456,6 +461,6 @@ def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
 
 
 def test_no_ssh(tmp_path, monkeypatch):
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
+    monkeypatch.setattr(shared.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
     monkeypatch.setenv("PATH", str(tmp_path))
-    holds(hosts.check_host("b", 2, Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "there is no ssh"))
+    holds(hosts.check_host("b", 2, Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "HOSTS needs ssh, which is not on"))

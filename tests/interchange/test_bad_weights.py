@@ -32,7 +32,7 @@ from tests.google_checkpoints import (
     write_tf1,
 )
 from tests.interchange.test_google import keras_model
-from tests.interchange.test_hugging_face import MODEL, OLD_MODEL
+from tests.interchange.test_hugging_face import MODEL
 from tests.programs.test_bad_input import JUNK, changed_leaf, is_refusal
 
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "60")) // 2
@@ -67,10 +67,6 @@ def hugging_face(folder):
     run = run_folder(folder.with_name("run"))
     export(str(run), folder, replace=False)
     return folder
-
-
-def pytorch(folder):
-    return write_pieces(shutil.copytree(OLD_MODEL, folder), 23)
 
 
 def shards(folder):
@@ -128,7 +124,7 @@ def with_another_tensor(chooser, tensors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [google, keras, run_folder, hugging_face, pytorch, shards])
+@pytest.mark.parametrize("write", [google, keras, run_folder, hugging_face, shards])
 def test_damaged_weights(write, tmp_path):
     chooser = random.Random(write.__name__)
     sound, case, made = write(tmp_path / "sound"), tmp_path / "case", tmp_path / "made"
@@ -138,7 +134,7 @@ def test_damaged_weights(write, tmp_path):
         shutil.rmtree(case, ignore_errors=True)
         shutil.copytree(sound, case)
         files = sorted(path for path in case.rglob("*") if path.is_file())
-        weights = [path for path in files if path.suffix in (".index", ".safetensors", ".bin")]
+        weights = [path for path in files if path.suffix in (".index", ".safetensors")]
         what = damage(chooser, chooser.choice(chooser.choice([files, weights])))
         try:
             to_hugging_face.main.__wrapped__(["program", str(case), str(made)])

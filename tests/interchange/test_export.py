@@ -113,10 +113,8 @@ def test_labels(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("task.json", {"labels": ["a", {}, "c"]}, "task.json: labels is .*: must be a list of texts"),
-        ("task.json", {"labels": 3}, "task.json: labels is 3: must be a list of texts"),
+        ("task.json", {"labels": ["a", {}, "c"]}, "task.json: labels=.*: must be a list of texts"),
         ("state.json", {"updates_applied": ""}, "state.json holds no updates_applied"),
-        ("state.json", {}, "state.json holds no updates_applied"),
         ("state.json", {"updates_applied": 20, "identity": []}, "or no identity of a run"),
     ],
 )
@@ -208,20 +206,6 @@ def test_refused(tmp_path, variables, options, message):
     write_run(tmp_path / "run", variables(), **options)
     with pytest.raises(UserError, match=message):
         export(str(tmp_path / "run"), tmp_path / "out", replace=False)
-    assert not (tmp_path / "out").exists()
-
-
-def test_damaged_and_missing_runs_are_refused(tmp_path):
-    path = write_run(tmp_path / "run", make_variables(ENCODER_ONLY))
-    with pytest.raises(UserError, match="RUN=.*nothing: there is neither"):
-        export(str(tmp_path / "nothing"), tmp_path / "out", replace=False)
-    (tmp_path / "run" / "config.json").write_text('{"identity":', encoding="utf-8")
-    with pytest.raises(UserError, match=r"config.json is not valid JSON"):
-        export(str(tmp_path / "run"), tmp_path / "out", replace=False)
-    data = next(path.glob("*.data-*"))
-    data.write_bytes(data.read_bytes()[:-100])
-    with pytest.raises(UserError, match="does not match its sha256"):
-        export(str(path), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
 
 

@@ -102,7 +102,6 @@ def changed(**changes):
         ({"num_attention_heads": 4}, "num_attention_heads=2, the model has 4"),
         ({"vocab_size": 24}, r"word_embeddings is \[19, 8\], the model wants \[24, 8\]: the vocabulary"),
         ({"num_hidden_layers": 3}, "has 2 layers, the model 3; .* --allow_missing_weights"),
-        ({"num_hidden_layers": 1}, "has 2 layers, the model 1; "),
         ({"intermediate_size": 16}, r"kernel is \[8, 12\], the model wants \[8, 16\]: they are of another model size"),
     ],
 )
@@ -119,10 +118,8 @@ def test_weights_of_another_model_are_refused(google, changes, words):
             {"bert/encoder/layer_1/output/dense/bias": None},
             r"lacks bert/encoder/layer_1/output/dense/bias \(1 variables",
         ),
-        ({"bert/embeddings/position_embeddings": None}, "lacks bert/embeddings/position_embeddings"),
         ({"bert/encoder/layer_0/mlp/gate/kernel": [8, 8]}, "also has bert/encoder/layer_0/mlp/gate/kernel"),
         ({"bert/encoder/layer_2/output/dense/bias": [8]}, "has 3 layers, the model 2"),
-        ({name: None for name in published_names(2) if "layer_1" in name}, "has 1 layers, the model 2"),
     ],
 )
 def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words):
@@ -135,11 +132,10 @@ def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words
     assert any(name in note for name in changes for note in telemetry.notes)
 
 
-def test_heads_pooler_and_optimizers_are_no_part_of_the_encoder(tmp_path):
+def test_the_pooler_is_no_part_of_the_encoder(tmp_path):
     shapes = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
-    slots = {f"{name}/{slot}": shape for name, shape in shapes.items() for slot in ("Adam", "Adam_1", "adam_m")}
     telemetry = Notes()
-    initialise_from(find_weights(write_tf1(tmp_path, random_values({**shapes, **slots}))), SpanModel(CONFIG), telemetry)
+    initialise_from(find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), telemetry)
     assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
 
 
@@ -151,16 +147,13 @@ def test_weights_that_are_not_finite_are_named_with_their_file(tmp_path):
         initialise_from(weights, SpanModel(CONFIG), Notes())
 
 
-def test_another_activation_is_a_warning(google):
+def test_another_activation_is_a_warning_and_another_model_a_fault(google, tmp_path):
     telemetry, config = Notes(), changed(hidden_act="gelu_exact")
     initialise_from(find_weights(google), SpanModel(config), telemetry)
     assert len(telemetry.warnings) == 1 and "hidden_act=gelu, the model computes gelu_exact" in telemetry.warnings[0]
-
-
-def test_a_checkpoint_of_something_else(tmp_path):
     write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
     with pytest.raises(UserError, match="holds none of the model's variables, but my/kernel .1 in all.; name a BERT"):
-        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes())
+        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes(), allow_missing=True)
 
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):
@@ -200,26 +193,22 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)  # BERT's own rules
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(folder / "tokenizer.json"))
-    with pytest.raises(UserError, match="its tokenizer.json gives other tokens than the rules of BERT"):
+    with pytest.raises(UserError, match="has a tokenizer.json that gives other tokens than the rules of BERT"):
         initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)
     files = open_tokenizer(folder / "tokenizer.json").files()
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
-    for name in ("model.zip", "model.tar.gz"):
-        (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(UserError, match=f"^--init_checkpoint=.*{name}: is an archive; unpack it"):
-            find_weights(tmp_path / name)
-    with pytest.raises(UserError, match="is a single file; name its folder"):
+    with pytest.raises(UserError, match="^--init_checkpoint=.*is a single file; name its folder.* archive"):
         find_weights(HUGGING_FACE / "model.safetensors")
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    with pytest.raises(UserError, match="config.json, but neither model.safetensors nor pytorch_model.bin"):
+    with pytest.raises(UserError, match="but no model.safetensors or pytorch_model.bin; fetch it"):
         find_weights(tmp_path)
     (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     with pytest.raises(
-        UserError, match="a pytorch_model.bin, but no config.json, .* if bert_config.json is .*, copy it"
+        UserError, match="but no config.json; fetch it too .where weights came with bert_config.json, its copy"
     ):
         find_weights(tmp_path)
     with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):

@@ -20,7 +20,17 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, hosts, lamb, launchers, pretraining, squad
+from bert_tf.launch import (
+    adam,
+    environment,
+    findings,
+    finetune_benchmark,
+    finetuning,
+    lamb,
+    launchers,
+    pretraining,
+    squad,
+)
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
@@ -96,41 +106,47 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
 
 
 def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):
-    monkeypatch.setattr(launchers, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
-    monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod and mpi)
-    monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", address_of)
+    monkeypatch.setattr(findings, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(findings, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(findings.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(findings.socket, "getaddrinfo", address_of)
 
 
-def address_of(name, port):
+def address_of(name, *_):
     if name == "nowhere":
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    return [(0, 0, 0, "", ("192.0.2.1", 0))]
+
+
+def refusal(num_ranks, environ):
+    """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
+    for finding in findings.check_start(num_ranks, 0, environ, Path("/tmp")):
+        try:
+            finding.raise_problem()
+        except UserError as error:
+            return str(error)
+    return ""
 
 
 def test_choice_of_launcher(monkeypatch):
+    choose = findings.choose_launcher
     fake_machine(monkeypatch)
-    assert launchers.choose_launcher(1, {}) == "none"
-    assert launchers.choose_launcher(2, {}) == "mpirun"
-    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
-    assert launchers.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
+    assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
+    assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
     fake_machine(monkeypatch, mpi=False)
-    with pytest.raises(UserError, match="LAUNCHER=mpirun needs a Horovod with MPI"):
-        launchers.choose_launcher(2, {"LAUNCHER": "mpirun"})
-    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
-    assert launchers.choose_launcher(2, {}) == "horovodrun"
+    assert [choose(2, {"SLURM_JOB_ID": "7"}), choose(2, {})] == ["srun", "horovodrun"]
+    assert "LAUNCHER=mpirun needs a Horovod with MPI" in refusal(2, {"LAUNCHER": "mpirun"})
     fake_machine(monkeypatch, tools=())
-    assert launchers.choose_launcher(2, {}) == "horovodrun"
+    assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
     for environ, expected in (
         ({"LAUNCHER": "srun"}, "there is no srun"),
         ({"HOSTS": "a,b"}, "HOSTS needs ssh, which is not on this machine's PATH"),
         ({"LAUNCHER": "none"}, "num_gpus is 2"),
     ):
-        with pytest.raises(UserError, match=expected):
-            launchers.choose_launcher(2, environ)
+        assert expected in refusal(2, environ)
     fake_machine(monkeypatch, horovod=False)
-    assert launchers.choose_launcher(1, {}) == "none"
-    with pytest.raises(UserError, match="needs Horovod, which is not installed"):
-        launchers.choose_launcher(2, {})
+    assert choose(1, {}) == "none" and refusal(1, {}) == ""
+    assert "needs Horovod, which is not installed" in refusal(2, {})
 
 
 @pytest.mark.parametrize(
@@ -575,10 +591,13 @@ def test_a_damaged_plan_is_named(checkout, content):
         launch()
 
 
-def test_without_tensorflow(checkout, monkeypatch):
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
+def test_without_tensorflow(checkout, monkeypatch, capsys):
+    monkeypatch.setattr(findings.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="scripts/setup.sh"):
         launch()
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert launch() == 0
+    assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
 
 
 # --- SQuAD ---------------------------------------------------------------------------------------
@@ -911,7 +930,7 @@ def test_a_killed_launcher_leaves_no_orphans(tmp_path, moment):
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
 def test_two_ranks(tmp_path, capfd, monkeypatch, launcher):
     pytest.importorskip("horovod.tensorflow")
-    if launcher == "mpirun" and not (launchers.horovod_has_mpi() and launchers.shutil.which("mpirun")):
+    if launcher == "mpirun" and not (findings.horovod_has_mpi() and launchers.shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import container, environment, lamb, launchers, pretraining, run_sub
+from bert_tf.launch import container, findings, lamb, launchers, pretraining, run_sub
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.test_launch import RECIPE_VARIABLES, prepare
@@ -258,15 +258,17 @@ def test_ranks_in_a_container(job):
 def test_a_container_needs_pyxis(job, monkeypatch, changed, expected):
     for name, value in {**job, **changed}.items():
         monkeypatch.setenv(name, value)
+    (finding,) = findings.check_launcher(1, os.environ)
     with pytest.raises(UserError, match=expected):
-        launchers.choose_launcher(1, os.environ)
+        finding.raise_problem()
 
 
 def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
     monkeypatch.setenv("CONTAINER_IMAGE", "image.sqsh")
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    with pytest.raises(UserError, match="has no plotly: '.* -m pip install plotly'"):
-        environment.check_tensorflow()
+    monkeypatch.setattr(findings.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    (finding,) = findings.check_tensorflow_installed(os.environ)
+    with pytest.raises(UserError, match="has no plotly: '.* -m pip install jinja2 numpy plotly'"):
+        finding.raise_problem()
 
 
 def test_without_an_image_there_is_no_container(job):

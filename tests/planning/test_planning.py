@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,10 +35,7 @@ def test_an_all_reduce_by_hand():
         2 * 7 / 8 * 1.5 * BUCKET / (LINK_SHARE * 1e9) + 2 * 2 * 3 * LATENCY_SECS
     )
     assert Cluster(GPU, 1, 1, 1e9).all_reduce_secs(BUCKET) == 0
-
-
-def test_gloo_passes_every_rank():
-    # Two buckets and the exchange before the update, each past the 31 other ranks and back.
+    # By Gloo, two buckets and the exchange before the update, each past the 31 other ranks and back.
     assert Cluster(GPU, 4, 8, 1e9).gloo_secs(1.5 * BUCKET) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
 
 
@@ -156,15 +150,12 @@ def test_the_program_says_where_the_time_goes(capsys):
     [
         ("--gpu=p100", "must be one of v100-16"),
         ("--gpu=65,8,16,0,12", "five numbers of the data sheet"),
-        ("--gpu=65,8,16,1e-320,12", "from 0.001 to 1,000,000"),
         ("--measured_seqs_per_sec=1e-300,1", "must be a number from 0.001 to 1,000,000"),
         ("--gpu=h100 --nodes=0", "argument --nodes"),
         ("--gpu=h100 --network_gbit=-1", "argument --network_gbit"),
-        ("--gpu=h100 --price_per_gpu_hour=nan", "argument --price_per_gpu_hour"),
         ("--gpu=h100 --nodes=3", "--global_batch=65544,32760 is"),
         ("--gpu=h100 --micro_batch=3,auto", "--micro_batch: 3 at length 128 does not divide"),
         ("--gpu=v100-16 --micro_batch=512,auto", "needs more than 16 GiB"),
-        ("--gpu=20,20,2,300,12", "needs more than 2 GiB"),
         ("--gpu=v100-32 --precision=bf16", "no such arithmetic"),
         ("--gpu=h100 --nodes=4000", "at most 16384 ranks"),
         ("--gpu=h100 --measured_seqs_per_sec=5", "argument --measured_seqs_per_sec"),
@@ -175,15 +166,3 @@ def test_impossible_clusters_are_refused(capsys, typed, message):
         plan_cluster.main.__wrapped__(["plan_cluster", *typed.split()])
     assert message in str(refused.value)
     assert capsys.readouterr().out == ""
-
-
-def test_a_refusal_is_one_line_and_exit_code_2():
-    command = [sys.executable, "-m", "bert_tf.planning.plan_cluster", "--gpu=h100", "--nodes=3"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
-
-
-def test_a_cluster_needs_machines():
-    with pytest.raises(UserError, match="num_nodes=0"):
-        Cluster(GPU, 0, 8, 1e9)
-    assert math.isfinite(Cluster(GPU, 4096, 1, 1e9).all_reduce_secs(1e9))

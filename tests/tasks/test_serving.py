@@ -139,7 +139,9 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     before = sorted(exported.rglob("*"))
     refused("already exists; name another folder", export_squad, exported, None)
     assert sorted(exported.rglob("*")) == before
-    refused("is no folder with an exported model", predict_with_export, tmp_path / "absent")
+    refused(
+        "settings.json cannot be read .*; write one with --mode=export_only", predict_with_export, tmp_path / "absent"
+    )
     refused("settings.json cannot be read .*export_only", predict_with_export, trained)
     other = tmp_path / "other"
     shutil.copytree(exported, other)

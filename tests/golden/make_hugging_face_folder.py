@@ -1,12 +1,9 @@
-"""Makes tests/golden/hugging_face/ and hugging_face_old/: two tiny models as `transformers` and PyTorch write them.
+"""Makes tests/golden/hugging_face/: a tiny model as `transformers` writes it.
 
-    /path/to/environment/bin/python tests/golden/make_hugging_face_folders.py    # torch, transformers, safetensors
+    /path/to/environment/bin/python tests/golden/make_hugging_face_folder.py    # torch, transformers, safetensors
 
-hugging_face/      config.json, model.safetensors of a BertForPreTraining; outputs.npz: input_ids, input_mask,
-                   segment_ids, hidden_states [L + 1, B, S, H], pooled, mlm_logits [B, S, V], nsp_logits
-hugging_face_old/  the same encoder as BertModel files of 2019 have it: pytorch_model.bin, no "bert." in the names,
-                   LayerNorm.gamma and .beta, the buffer position_ids, half precision
-tensors.bin        tensors of every supported type, one a transposed view, one a slice of another's storage
+config.json, model.safetensors of a BertForPreTraining; outputs.npz: input_ids, input_mask, segment_ids,
+hidden_states [L + 1, B, S, H], pooled, mlm_logits [B, S, V], nsp_logits
 """
 
 from __future__ import annotations
@@ -60,29 +57,6 @@ def main() -> None:
         mlm_logits=outputs.prediction_logits.numpy(),
         nsp_logits=outputs.seq_relationship_logits.numpy(),
     )
-
-    old = FOLDER / "hugging_face_old"
-    old.mkdir(exist_ok=True)
-    (old / "config.json").write_bytes((FOLDER / "hugging_face" / "config.json").read_bytes())
-    state = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value.half()
-        for name, value in model.bert.state_dict().items()
-    }
-    state["embeddings.position_ids"] = torch.arange(16)[None]
-    torch.save(state, old / "pytorch_model.bin")
-
-    whole = torch.arange(12, dtype=torch.float32)
-    tensors = {
-        "float32": whole.reshape(3, 4),
-        "transposed": whole.reshape(3, 4).T,
-        "slice": whole[5:8],
-        "float16": whole.half(),
-        "bfloat16": whole.bfloat16(),
-        "int64": torch.arange(3),
-        "scalar": torch.tensor(7.0),
-        "empty": torch.zeros(0, 2),
-    }
-    torch.save(tensors, FOLDER / "tensors.bin")
 
 
 if __name__ == "__main__":

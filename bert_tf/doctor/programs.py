@@ -1,4 +1,4 @@
-"""What a check yields, and how checks run other programs."""
+"""How checks run other programs: with a time limit, and with an answer that says why one failed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.launch.container import CHECKOUT
-
-# States of a finding: a training works; it works, but not as well as it could; it does not work.
-OK, WARNING, PROBLEM = "OK", "warning", "problem"
-# What a check yields: a state, and what was found; if it is not OK, also what to do.
-Findings = Iterator[tuple[str, str]]
+from bert_tf.base.files import CHECKOUT
 
 
 class Answer(NamedTuple):
