@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert_tf.base.files import atomic_folder, checkout, write_text
 from bert_tf.base.locks import WITHOUT_FLOCK
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_writable
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_writable, judge
 from bert_tf.launch.prepared_data import FORMATS, find_prepared
 
 GB = 10**9
@@ -74,11 +74,9 @@ def check_file_system(folder: Folder) -> Findings:
         remedy = f"ask for the right to, or name another folder by {folder.variable}="
         yield Finding(PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {remedy}")
         return
-    if fault:
-        remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
-        yield Finding(WARNING, f"{folder.path} has no locks ({fault}): {remedy}")
-    else:
-        yield Finding(OK, f"{folder.path}: writing, renaming and locks work")
+    remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
+    no_locks = f"{folder.path} has no locks ({fault}): {remedy}"
+    yield judge(not fault, f"{folder.path}: writing, renaming and locks work", no_locks, WARNING)
 
 
 def _lock_fault(path: Path) -> str:
@@ -125,8 +123,8 @@ def check_room_for_data(folder: Folder) -> Findings:
 
 def _judge_room(folder: Folder, num_bytes: float, message: str, least: float = GB) -> Finding:
     """Whether a folder has room for so many bytes; small models and texts still work with the `least`."""
-    state = OK if folder.free >= num_bytes else WARNING if folder.free >= least else PROBLEM
-    return Finding(state, message if state == OK else f"{message}: {folder.remedy}")
+    state = WARNING if folder.free >= least else PROBLEM
+    return judge(folder.free >= num_bytes, message, f"{message}: {folder.remedy}", state)
 
 
 def _size_of(folder: Path, pattern: str) -> int:

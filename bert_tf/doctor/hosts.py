@@ -55,16 +55,17 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
         if skew > MOST_SKEW_SECS:
             message = f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
             yield Finding(WARNING, message)
-        for key, path in (("checkout", CHECKOUT), ("python", sys.executable)):
-            if not answer.get(key):
-                remedy = "share the checkout with its .venv, or set it up there, same path"
-                yield Finding(PROBLEM, f"it has no {path}: {remedy}")
-        if not is_shared:
-            remedy = "RESULTS_DIR= must name one on a file system that both share"
-            yield Finding(PROBLEM, f"a file written here in {results.existing} is not seen there: {remedy}")
-        if not answer.get("port"):
-            remedy = "open all ports between the two in the firewall"
-            yield Finding(PROBLEM, f"it cannot connect to a port of this machine: {remedy}")
+        set_up = "share the checkout with its .venv, or set it up there, same path"
+        share = "RESULTS_DIR= must name one on a file system that both share"
+        faults = {
+            f"it has no {CHECKOUT}: {set_up}": not answer.get("checkout"),
+            f"it has no {sys.executable}: {set_up}": not answer.get("python"),
+            f"a file written here in {results.existing} is not seen there: {share}": not is_shared,
+            "it cannot connect to a port of this machine: open all ports between the two in the firewall": (
+                not answer.get("port")
+            ),
+        }
+        yield from (Finding(PROBLEM, fault) for fault, is_so in faults.items() if is_so)
         connection, num_gpus = f"{address} answers by ssh", int(answer["gpus"])
     too_few = list(check_gpus(f"{connection}, {num_ranks} rank(s) would start", num_ranks, num_gpus, "there"))
     yield from too_few or [Finding(OK, f"{connection}, {num_gpus or 'no'} GPU(s)")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings
+from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
 GIB = 1 << 30
 PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
@@ -45,11 +45,9 @@ def check_gpus() -> Findings:
     gpus = query_gpus()
     for number, gpu in enumerate(gpus):
         message = f"{number}: {gpu.name}, {gpu.total:.1f} GiB, driver {gpu.driver}"
-        if gpu.used > 0.1 * gpu.total:
-            remedy = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
-            yield Finding(WARNING, f"{message}; other processes hold {gpu.used:.1f} GiB: {remedy}")
-        else:
-            yield Finding(OK, message)
+        remedy = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
+        fault = f"{message}; other processes hold {gpu.used:.1f} GiB: {remedy}"
+        yield judge(gpu.used <= 0.1 * gpu.total, message, fault, WARNING)
     if "CUDA_VISIBLE_DEVICES" in os.environ and (visible := count_gpus(os.environ)) < len(gpus):
         setting = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
         yield Finding(WARNING, f"{setting} leaves {visible} of {len(gpus)} GPU(s): unset it to use all")
@@ -74,12 +72,9 @@ def _explain_no_gpus() -> Finding:
 def check_shared_memory() -> Findings:
     """Checks /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
-    if size >= 0.5:
-        yield Finding(OK, f"{size:.1f} GiB")
-    else:
-        remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
-        message = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
-        yield Finding(PROBLEM if count_gpus(os.environ) > 1 else WARNING, message)
+    remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
+    fault = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
+    yield judge(size >= 0.5, f"{size:.1f} GiB", fault, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
 
 
 def check_limits() -> Findings:
@@ -105,9 +100,6 @@ def check_cores_and_memory() -> Findings:
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"
     if limit < total:
         message += " (a container's or job's limit; the memory plan does not know it: give --gpu_memory_gib)"
-    if limit >= 8 * GIB:
-        yield Finding(OK, message)
-    else:
-        # README: 0.9 GiB per rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
-        remedy = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
-        yield Finding(WARNING if limit >= GIB else PROBLEM, f"{message}: {remedy}")
+    # README: 0.9 GiB per rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
+    remedy = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
+    yield judge(limit >= 8 * GIB, message, f"{message}: {remedy}", WARNING if limit >= GIB else PROBLEM)

@@ -12,7 +12,7 @@ from bert_tf.base.machine import count_gpus, gpu_complaints
 from bert_tf.doctor.machine import query_gpus
 from bert_tf.doctor.programs import ask, ask_python
 from bert_tf.launch import findings
-from bert_tf.launch.findings import OK, PROBLEM, SETUP, WARNING, Finding, Findings, is_installed
+from bert_tf.launch.findings import OK, PROBLEM, SETUP, WARNING, Finding, Findings, is_installed, judge
 from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
@@ -40,20 +40,17 @@ assert total == [3.0], f"1 + 2 = {total}"
 
 def check_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
-    if (3, 9) <= sys.version_info[:2] <= (3, 11):
-        yield Finding(OK, f"{version}, {sys.executable}")
-    else:
-        yield Finding(PROBLEM, f"{version} is not 3.9, 3.10 or 3.11: {SETUP} finds or fetches one")
+    fault = f"{version} is not 3.9, 3.10 or 3.11: {SETUP} finds or fetches one"
+    yield judge((3, 9) <= sys.version_info[:2] <= (3, 11), f"{version}, {sys.executable}", fault)
 
 
 def check_packages() -> Findings:
-    missing = list(findings.check_installed(_PACKAGES.split(), f"{SETUP} installs them"))
-    if missing:
+    if missing := list(findings.check_installed(_PACKAGES.split(), f"{SETUP} installs them")):
         yield from missing
-    elif not (version := importlib.metadata.version("numpy")).startswith("1."):
-        yield Finding(PROBLEM, f"numpy is {version}, TensorFlow needs 1: {SETUP} installs it")
-    else:
-        yield Finding(OK, "all of requirements/base.txt")
+        return
+    version = importlib.metadata.version("numpy")
+    fault = f"numpy is {version}, TensorFlow needs 1: {SETUP} installs it"
+    yield judge(version.startswith("1."), "all of requirements/base.txt", fault)
 
 
 def check_tensorflow() -> Findings:
@@ -67,10 +64,9 @@ def check_tensorflow() -> Findings:
     except ValueError:
         yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} repairs that")
         return
-    if version.startswith("2.15."):
-        yield Finding(OK, f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}")
-    else:
-        yield Finding(WARNING, f"{version} was never tried, 2.15.1 is what works: {SETUP} installs it")
+    fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
+    fault = f"{version} was never tried, 2.15.1 is what works: {SETUP} installs it"
+    yield judge(version.startswith("2.15."), fine, fault, WARNING)
     num_gpus = count_gpus(os.environ)
     driver = next((gpu.driver for gpu in query_gpus()), "")
     oldest = _OLDEST_DRIVERS.get(cuda.split(".")[0], "")
@@ -78,12 +74,11 @@ def check_tensorflow() -> Findings:
         yield Finding(
             PROBLEM, f"the driver {driver} is too old for CUDA {cuda}: install {oldest} or newer, then reboot"
         )
-    if num_gpus > num_seen:
-        said = "; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu"
+    if num_gpus:
+        said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        yield Finding(PROBLEM, f"it sees {num_seen} of {num_gpus} GPU(s) ({said or 'it gives no reason'}): {remedy}")
-    elif num_gpus:
-        yield Finding(OK, f"it sees {num_seen} GPU(s)")
+        fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
+        yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
 
 
 def _numbers(version: str) -> list[int]:
@@ -113,20 +108,15 @@ def check_horovod() -> Findings:
         yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} builds it again")
         return
     names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
-    if count_gpus(os.environ) > 1 and not nccl:
-        remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
-        slow = "without NCCL gradients go by way of the CPU, slowly"
-        yield Finding(WARNING, f"{version} with {names}: {slow}: {remedy}")
-    else:
-        yield Finding(OK, f"{version} with {names}")
+    remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
+    fault = f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {remedy}"
+    yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", fault, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
         command = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
         answer = ask([*command, _ALL_REDUCE], 120.0, TF_CPP_MIN_LOG_LEVEL="2")
-        if answer.code == 0:
-            yield Finding(OK, f"two ranks have added their numbers by {library}")
-        else:
-            remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
-            yield Finding(PROBLEM, f"two ranks cannot add their numbers by {library} ({answer.reason}): {remedy}")
+        remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
+        fault = f"two ranks cannot add their numbers by {library} ({answer.reason}): {remedy}"
+        yield judge(answer.code == 0, f"two ranks have added their numbers by {library}", fault)
 
 
 def check_launcher() -> Findings:

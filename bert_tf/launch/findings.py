@@ -47,6 +47,11 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
+def judge(is_fine: bool, fine: str, fault: str, state: str = PROBLEM) -> Finding:
+    """OK with one text, or `state` with the other, which ends with what to do."""
+    return Finding(OK, fine) if is_fine else Finding(state, fault)
+
+
 def check_start(num_ranks: int, num_gpus: int, environ: Mapping[str, str], results: Path) -> Findings:
     """All that can be said about `num_ranks` in the folder `results` without starting a program.
 

