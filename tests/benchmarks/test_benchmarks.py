@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, gpu_program_report, peers, probe, readme, results
+from benchmarks import frame, pages, peers, probe, results
+from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that hold parts of others.
-PARTS = set("child frame results readme made_up killing gpu_kernels gpu_peer gpu_program_report gpu_report".split())
-PARTS |= set("gpu_roofline gpu_row trials __init__ __main__".split())
+PARTS = set("child frame results made_up killing trials __init__ __main__".split())
 
 
 def bench(folder, *arguments, peer_names=(), rounds=2):
@@ -32,7 +32,7 @@ def bench(folder, *arguments, peer_names=(), rounds=2):
 def test_every_benchmark_is_listed(capsys):
     program.main(["benchmarks"])
     said = capsys.readouterr().out
-    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS | {"gpu", "gpu_program"}
     assert set(program.find_benchmarks()) == modules
     for name in modules:
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
@@ -127,7 +127,7 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     kept_result = json.loads((tmp_path / "results/x.json").read_text())
     assert kept_result["parts"][0]["variants"]["here"][0][1] == found["here"][0].cpu_secs
     assert kept_result["hardware"]["num_cores"] and kept_result["load"] and kept_result["versions"]["python"]
-    assert (tmp_path / "results/x.md").read_text() == results.pages(tmp_path / "results")["x"]
+    assert (tmp_path / "results/x.md").read_text() == pages.result_pages(tmp_path / "results")["x"]
     assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
 
 
@@ -217,22 +217,23 @@ def test_versions_of_peers_are_exact(path):
         assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line
 
 
-@pytest.mark.parametrize("name", results.pages(results.FOLDER))
-def test_pages_are_those_of_the_results(name):
-    page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    assert page == results.pages(results.FOLDER)[name], "python -m benchmarks tables"
+def test_pages_are_those_of_the_results():
+    texts = pages.result_pages()
+    assert {path.stem for path in results.FOLDER.glob("*.md")} == set(texts)
+    for name, text in texts.items():
+        page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        assert page == text, f"{name}: python -m benchmarks tables"
 
 
-def test_every_page_has_its_result():
-    assert {path.stem for path in results.FOLDER.glob("*.md")} == set(results.pages(results.FOLDER))
+@pytest.mark.parametrize("document", pages.TABLES)
+def test_tables_of_documents_are_those_of_today(document):
+    assert (ROOT / document).read_text(encoding="utf-8") == pages.renewed(document), "python -m benchmarks tables"
 
 
-@pytest.mark.parametrize(
-    "path, renewed", [(readme.PAGE, readme.renewed), (gpu_program_report.PAGE, gpu_program_report.renewed_page)]
-)
-def test_the_tables_of_pages_are_those_of_the_results(path, renewed):
-    page = path.read_text(encoding="utf-8")
-    assert page == renewed(page), "python -m benchmarks tables"
+def test_plots_are_of_todays_figures():
+    for name, digest in pictures.sources().items():
+        assert digest in (pictures.IMAGES / f"{name}.svg").read_text(), "python -m benchmarks pictures"
+        assert f"images/{name}.svg" in (ROOT / "docs/RESULTS.md").read_text()
 
 
 def test_results_name_no_folder_of_a_machine():

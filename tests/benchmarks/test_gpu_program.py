@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_kernels import Kernel, kernels
-from benchmarks.gpu_program import Row, prepare_compiler
-from benchmarks.gpu_roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
+from benchmarks.gpu_program.compiler import prepare_compiler
+from benchmarks.gpu_program.kernels import Kernel, kernels
+from benchmarks.gpu_program.roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
+from benchmarks.gpu_program.rows import Row
 from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import predict
 

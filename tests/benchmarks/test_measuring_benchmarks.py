@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, gpu_report, input_pipeline
+from benchmarks import input_pipeline
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import report
 from tests.pretraining_data import write_dataset
 
 CHECKOUT = Path(__file__).parents[2]
@@ -81,7 +83,7 @@ def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
     line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
-    text = gpu_report.render(facts, [line], planned)
+    text = report.render(facts, [line], planned)
     assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
     failed, missing = text.split("## Failed")[1].split("## Not run yet")
     assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing

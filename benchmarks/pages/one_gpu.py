@@ -1,22 +1,16 @@
-"""Writes the table of docs/one_gpu.md anew from the memory plan: ``python docs/one_gpu.py``."""
+"""The table of docs/one_gpu.md: the largest micro-batches by the memory plan."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.memory.plan import GIB, Workload, fits, largest_micro_batch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.results import with_tables  # noqa: E402
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
-from bert_tf.memory.plan import GIB, Workload, fits, largest_micro_batch  # noqa: E402
-
-PAGE = Path(__file__).with_suffix(".md")
 GPUS = (8, 11, 16, 24, 40, 80)  # GiB
 # What is trained, its length and predictions, and the sequences of an update, which the micro-batch must divide.
 WORK = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
 
 
-def write_table() -> str:
+def tables() -> str:
     """A line for each model, precision and work; for each GPU the largest micro-batch, kept and recomputed."""
     lines = ["| model | length | " + " | ".join(f"{gpu} GB" for gpu in GPUS) + " |", "|---" * (2 + len(GPUS)) + "|"]
     for model in ("large", "base"):
@@ -33,12 +27,3 @@ def write_table() -> str:
                     cells.append(" / ".join(sizes))
                 lines.append(f"| {model}, {name} | {length}{task} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def renewed(page: str) -> str:
-    """The text of docs/one_gpu.md with the table of today's plan."""
-    return with_tables(page, "docs/one_gpu.py", write_table())
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,7 +11,7 @@ PAGES = ("*.md", "docs/*.md", "docs/images/*", "benchmarks/results/*.md", "bench
 
 
 def on_files(files: Files, config) -> Files:
-    for file in [file for file in files if file.is_documentation_page() or file.src_uri.endswith((".py", ".svg"))]:
+    for file in [file for file in files if file.is_documentation_page() or file.src_uri.endswith(".svg")]:
         files.remove(file)
     for path in (path for pattern in PAGES for path in sorted(ROOT.glob(pattern))):
         files.append(File(str(path.relative_to(ROOT)), str(ROOT), config.site_dir, config.use_directory_urls))

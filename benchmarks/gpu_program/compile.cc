@@ -1,10 +1,10 @@
 // Compiles one XLA program for a GPU that this machine need not have.
 //
-//   gpu_compile PROGRAM GPU
+//   compile PROGRAM GPU
 //
 // PROGRAM: a serialised HloModuleProto, as TensorFlow lowers a compiled function. GPU: a GpuTargetConfigProto as text.
 // What the compiler decided is written by its own flags (XLA_FLAGS=--xla_dump_to=... --xla_dump_hlo_as_text).
-// Built and called by gpu_program.py; it takes XLA's public headers and its library from TensorFlow's wheel for GPUs.
+// Built and called by python -m benchmarks gpu_program; it takes XLA's public headers and its library from TensorFlow's wheel for GPUs.
 #include <unistd.h>
 
 #include <fstream>

@@ -1,29 +1,20 @@
-"""Draws plots of the documents (needs matplotlib).
-
-``python docs/results.py``: those of docs/RESULTS.md, from the committed figures. ``python docs/results.py RUN RUN``:
-README's curve.svg, from the run folders of the quickstart's two phases.
-"""
+"""Draws the plots of docs/RESULTS.md from the committed figures, and README's curve from run folders."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent), str(DOCS)]
-from clusters import LENGTHS, RATES, rate_errors  # noqa: E402
+from benchmarks.pages.clusters import LENGTHS, RATES, rate_errors
+from benchmarks.results import FOLDER
+from bert_tf.base.errors import UserError
+from bert_tf.report.figures import smoothed
+from bert_tf.report.runs import read_runs
 
-from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
-from bert_tf.report.figures import smoothed  # noqa: E402
-from bert_tf.report.runs import read_runs  # noqa: E402
-
-GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
-RESULTS = DOCS.parent / "benchmarks" / "results"
-IMAGES = DOCS / "images"
+ROOT = FOLDER.parents[1]
+GOLDEN, IMAGES = ROOT / "tests/golden/convergence.json", ROOT / "docs/images"
 PROBES = {"probe.reviews": "reviews of films", "probe.sst2": "books and Wikipedia"}
 # Seen on white and on black; no background.
 GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
@@ -57,7 +48,7 @@ def draw_convergence(axes: Any) -> None:
 
 def _parts(benchmark: str) -> list[dict[str, Any]]:
     """The tables of a benchmark's result."""
-    return json.loads((RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))["parts"]
+    return json.loads((FOLDER / f"{benchmark}.json").read_text(encoding="utf-8"))["parts"]
 
 
 def _mean_and_spread(cell: str) -> list[float]:
@@ -181,8 +172,8 @@ DRAWINGS = {
 }
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
+def draw(folders: Sequence[str]) -> None:
+    """The plots of docs/RESULTS.md; README's curve if run folders are given."""
     try:
         import matplotlib
     except ImportError as error:
@@ -192,10 +183,10 @@ def main(argv: Sequence[str]) -> None:
 
     matplotlib.rcParams.update(dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), GREY))
     matplotlib.rcParams.update({"xtick.color": GREY, "ytick.color": GREY, "svg.hashsalt": "same ids in every run"})
-    for name, digest in {"curve": "quickstart"}.items() if argv[1:] else sources().items():
+    for name, digest in {"curve": "quickstart"}.items() if folders else sources().items():
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         if name == "curve":
-            draw_curve(axes, argv[1:])
+            draw_curve(axes, folders)
         else:
             DRAWINGS[name](axes)
         for panel in axes:
@@ -203,7 +194,3 @@ def main(argv: Sequence[str]) -> None:
             panel.legend(frameon=False, fontsize="small")
         metadata = {"Date": None, "Identifier": digest}
         figure.savefig(IMAGES / f"{name}.svg", transparent=True, metadata=metadata)
-
-
-if __name__ == "__main__":
-    main(sys.argv)

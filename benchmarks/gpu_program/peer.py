@@ -1,8 +1,8 @@
-"""Lowers the step of tf-models-official, from which NVIDIA's TensorFlow 2 code descends, for gpu_program.py.
+"""Lowers the step of tf-models-official, from which NVIDIA's TensorFlow 2 code descends, for this package's program.
 
-    <python of an environment with tf-models-official==2.15.0> gpu_peer.py JSON FILE...
+    <python of an environment with tf-models-official==2.15.0> peer.py JSON FILE...
 
-JSON: what is trained, as in `gpu_program.Row`; one file for each of its numbers of layers.
+JSON: what is trained, as in `rows.Row`; one file for each of its numbers of layers.
 """
 
 from __future__ import annotations

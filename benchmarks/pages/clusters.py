@@ -1,4 +1,4 @@
-"""Writes the tables of docs/clusters.md anew, the planner beside what was published: ``python docs/clusters.py``.
+"""The tables of docs/clusters.md: the planner beside what was published.
 
 Sources: the tables of performance in the README of NVIDIA's TensorFlow 2 code (DeepLearningExamples), the article
 about 47 and 67 minutes, and the rates and times that DeepSpeed and NVIDIA's PaddlePaddle code name.
@@ -7,19 +7,14 @@ about 47 and 67 minutes, and the rates and times that DeepSpeed and NVIDIA's Pad
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.results import with_tables  # noqa: E402
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
-from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
-from bert_tf.planning.gpus import find_gpu  # noqa: E402
-from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402
-from bert_tf.planning.update_time import START_SECS, Cluster, update_time  # noqa: E402
+from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.memory.plan import FLOAT, Workload
+from bert_tf.planning.gpus import find_gpu
+from bert_tf.planning.recipe_time import Choices, plan_recipe
+from bert_tf.planning.update_time import START_SECS, Cluster, update_time
 
-PAGE = Path(__file__).with_suffix(".md")
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12
 PREDICTIONS = {128: 20, 512: 80}
@@ -152,7 +147,7 @@ def training_hours(training: Training) -> float:
     return hours if training.with_start else hours - 2 * START_SECS / 3600
 
 
-def write_tables() -> str:
+def tables() -> str:
     lines = [
         "| one GPU: what the plan says of our program, over NVIDIA TF2's published rate | 128 | 512 |",
         "|---|---|---|",
@@ -184,12 +179,3 @@ def write_tables() -> str:
         where = f"{gpus}, {training.machine}, {training.precision}"
         lines.append(f"| {training.source} | {where} | {shown} | {hours / training.hours - 1:+.0%} |")
     return "\n".join(lines) + "\n"
-
-
-def renewed(page: str) -> str:
-    """The text of docs/clusters.md with the tables of today's planner."""
-    return with_tables(page, "docs/clusters.py", write_tables())
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

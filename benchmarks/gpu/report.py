@@ -1,4 +1,4 @@
-"""The report of `gpu.py`, from the lines of its rows.jsonl."""
+"""The report of `python -m benchmarks gpu`, from the lines of its rows.jsonl."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_report import write_report
+from benchmarks.gpu.report import write_report
 from bert_tf.base.machine import ask_nvidia_smi
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
@@ -179,7 +179,7 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
     with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
         try:
             code = subprocess.run(
-                [sys.executable, "-m", "benchmarks.gpu_row", json.dumps(what)],
+                [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)],
                 env=environment,
                 stdout=answers,
                 stderr=errors,

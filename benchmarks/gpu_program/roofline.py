@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from benchmarks.gpu_kernels import Kernel
+from benchmarks.gpu_program.kernels import Kernel
 from bert_tf.run.flops import peak_tflops
 
 # Shares of the peaks that are reached in practice: by cuBLAS with large matrices on tensor cores and on ordinary cores,

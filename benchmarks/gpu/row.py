@@ -1,4 +1,4 @@
-"""The process of one row of `gpu.py`: the row as JSON in its argument, figures as JSON in its last line of output."""
+"""The process of one row: the row as JSON in its argument, figures as JSON in its last line of output."""
 
 from __future__ import annotations
 

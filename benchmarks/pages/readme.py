@@ -1,14 +1,12 @@
-"""The table of README.md "Beside other tools", made from the results: ``python -m benchmarks tables``."""
+"""The table of README.md "Beside other tools", made from the results."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.results import FOLDER, ratios, with_tables
+from benchmarks.results import FOLDER, ratios
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
-
-PAGE = FOLDER.parents[1] / "README.md"
 
 
 class Claim(NamedTuple):
@@ -49,16 +47,11 @@ def ratio(claim: Claim, place: tuple[str, str]) -> str:
         first = claim.first or next(iter(variants))
         found = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
         return f"{found:.2f}" if found < 10 else f"{found:.1f}"
-    raise UserError(f"{file} has no part {title!r}; mend benchmarks/readme.py")
+    raise UserError(f"{file} has no part {title!r}; mend benchmarks/pages/readme.py")
 
 
-def renewed(page: str) -> str:
-    """The text of README.md with the table of today's results."""
+def tables() -> str:
     lines = ["| what | beside | times as fast |", "|---|---|---|"]
     for claim in CLAIMS:
         lines.append(f"| {claim.what} | {claim.beside} | {' / '.join(ratio(claim, place) for place in claim.parts)} |")
-    return with_tables(page, "python -m benchmarks tables", "\n".join(lines) + "\n")
-
-
-def write() -> None:
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return "\n".join(lines) + "\n"
