@@ -1,4 +1,4 @@
-"""One pre-training update of this project beside tf-models-official (plain Keras without it) and Hugging Face.
+"""One pre-training update of this project beside tf-models-official and Hugging Face.
 
 Every variant is a process in its own environment. All get the same random batch of full rows, accumulate the same
 micro-batches, clip and apply.

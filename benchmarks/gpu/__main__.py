@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.report import write_report
+from benchmarks.gpu.report import render
 from bert_tf.base.machine import ask_nvidia_smi
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
@@ -197,10 +197,6 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
     return {"failed": f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"}
 
 
-def driver_version() -> str:
-    return next(iter(ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")), "unknown")
-
-
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
     found = run_process({"kind": "device"}, "", 300.0, logs / "device.log", args.rehearse)
@@ -213,7 +209,7 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
         "rehearsal": args.rehearse,
         "bert_model": args.bert_model,
         **found,
-        "driver": "none" if args.rehearse else driver_version(),
+        "driver": next(iter(ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")), "unknown"),
         "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
         "versions": {**there["versions"], "tensorflow": found["tensorflow"]},
         "processor": there["processor"],
@@ -252,8 +248,8 @@ def main() -> None:
             continue  # ended by the budget, not by its own time limit: not recorded, so that the next start measures it
         print(f"  {outcome.get('failed', 'done')}", flush=True)
         results.add(row, outcome)
-        write_report(args.output / "report.md", results.facts, results.found, planned)
-    write_report(args.output / "report.md", results.facts, results.found, planned)
+        write_whole(args.output / "report.md", render(results.facts, results.found, planned))
+    write_whole(args.output / "report.md", render(results.facts, results.found, planned))
     print(f"report: {args.output / 'report.md'}", flush=True)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.results import table
-from bert_tf.run.run_folder import write_whole
 
 MIB = 1 << 20
 FLOOR = "floor"  # the beginning of that variant's name in lamb_update.py
@@ -148,7 +146,3 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
     text += ["## Failed", "", *(failed or ["Nothing."]), "", "## Not run yet", ""]
     text += [f"- {title}" for title in missing] or ["Nothing."]
     return "\n".join(text) + "\n"
-
-
-def write_report(path: Path, facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -> None:
-    write_whole(path, render(facts, lines, planned_rows))

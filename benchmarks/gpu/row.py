@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 
@@ -193,15 +193,15 @@ def count_events(folder: Path) -> dict[str, Any]:
     """From the profiler's trace: Python callbacks and, where it recorded the device, copies from it."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    callbacks, copies, sees_device = 0, 0, False
+    names: dict[bool, list[str]] = {True: [], False: []}  # of the device's events and of the others
     for path in folder.rglob("*.xplane.pb"):
         for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-            names = [plane.event_metadata[event.metadata_id].name for line in plane.lines for event in line.events]
-            callbacks += sum("PyFunc" in name for name in names)
-            if plane.name.startswith("/device:GPU"):
-                sees_device |= bool(names)
-                copies += sum("MemcpyD2H" in name for name in names)
-    return {"callbacks": callbacks, "copies_to_host": copies if sees_device else None}
+            on_device = plane.name.startswith("/device:GPU")
+            names[on_device] += [
+                plane.event_metadata[event.metadata_id].name for line in plane.lines for event in line.events
+            ]
+    copies = sum("MemcpyD2H" in name for name in names[True]) if names[True] else None
+    return {"callbacks": sum("PyFunc" in name for name in names[False]), "copies_to_host": copies}
 
 
 def lamb(row: dict[str, Any]) -> dict[str, Any]:
@@ -221,12 +221,7 @@ def lamb(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "device": device,
-    "update": update,
-    "counts": counts,
-    "lamb": lamb,
-}
+KINDS = {kind.__name__: kind for kind in (device, update, counts, lamb)}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def test_every_benchmark_is_listed(capsys):
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are control_work, "):
+    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are finetuning, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
