@@ -5,8 +5,8 @@
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
 GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host waits, copies and compilations inside an
-update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; XLA flags,
-one at a time; memory by micro-batch compared with the memory plan.
+update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; memory by
+micro-batch compared with the memory plan.
 
 After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
 to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
@@ -45,14 +45,6 @@ SHORTEST_ROW_SECS = 45.0
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
 # Words that mark the line of a log that says why a process failed.
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
-# Each flag is compared with the same row without it. In TensorFlow 2.15 cuDNN's fused attention has a constant dropout
-# seed, so it is tried only without attention dropout.
-FLAGS = (
-    "--xla_gpu_enable_cublaslt=true",
-    "--xla_gpu_enable_triton_softmax_fusion=true",
-    "--xla_gpu_enable_triton_gemm=false",
-)
-FLAGS_WITHOUT_ATTENTION_DROPOUT = ("--xla_gpu_enable_cudnn_fmha=true",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +61,6 @@ class Row:
     micro_batch_size: int = 0
     num_accumulation_steps: int = 0
     packing: bool = False
-    attention_dropout: bool = True
-    flags: str = ""
     num_updates: int = 0
 
     @property
@@ -82,9 +72,7 @@ class Row:
             f"{self.num_accumulation_steps} x {self.micro_batch_size}",
             f"scope {self.scope}",
         ]
-        words += ["packed"] * self.packing + ["no attention dropout"] * (not self.attention_dropout)
-        words += [self.flags] * bool(self.flags) + ["counted"] * (self.kind == "counts")
-        return ", ".join(words)
+        return ", ".join([*words, *["packed"] * self.packing, *["counted"] * (self.kind == "counts")])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,11 +118,6 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
     ]
     rows += [update("speed", at, "fp16", packing=True) for at in (1, 0)]
     rows.append(Row("lamb", "lamb", args.bert_model, num_updates=2 * sizes.num_updates))
-    rows += [update("flags", 0, "fp16", flags=flags) for flags in FLAGS]
-    rows += [
-        update("flags", 0, "fp16", attention_dropout=False, flags=flags)
-        for flags in ("", *FLAGS_WITHOUT_ATTENTION_DROPOUT)
-    ]
     rows.append(update("speed", 0, "fp16", scope="blocks"))
     rows += [update("memory", at, "fp16", size, **short) for at in (0, 1) for size in sizes.memory_sizes[at]]
     rows += [
@@ -169,9 +152,9 @@ class Results:
         write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
 
 
-def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
+def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
     """The JSON in the last line of a process's output, or {"failed": reason}."""
-    environment = dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip())
+    environment = dict(os.environ)
     if rehearse:
         # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
         environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
@@ -199,7 +182,7 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
-    found = run_process({"kind": "device"}, "", 300.0, logs / "device.log", args.rehearse)
+    found = run_process({"kind": "device"}, 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
         raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
     if found["device"] is None and not args.rehearse:
@@ -243,7 +226,7 @@ def main() -> None:
             break
         print(f"row {number} of {len(rows)}, {left / 60:.0f} minutes left: {row.title}", flush=True)
         limit = min(left, 60.0 * args.row_minutes)
-        outcome = run_process(dataclasses.asdict(row), row.flags, limit, logs / f"row_{number}.log", args.rehearse)
+        outcome = run_process(dataclasses.asdict(row), limit, logs / f"row_{number}.log", args.rehearse)
         if outcome.pop("timed_out", False) and limit == left:
             continue  # ended by the budget, not by its own time limit: not recorded, so that the next start measures it
         print(f"  {outcome.get('failed', 'done')}", flush=True)

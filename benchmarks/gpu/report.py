@@ -49,23 +49,6 @@ def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def flags(lines: list[Line]) -> list[str]:
-    """Each row with a flag, compared with the row that differs only in that flag."""
-    rows = []
-    for line in of_part(lines, "flags"):
-        row = line["row"]
-        if not row["flags"]:
-            continue
-        base = [
-            each
-            for each in of_part(lines, "flags", "speed")
-            if {**each["row"], "part": ""} == {**row, "part": "", "flags": ""}
-        ]
-        times = f"{line['sequences_per_sec'] / base[0]['sequences_per_sec']:.3f}" if base else "-"
-        rows.append([line["title"], number(line["sequences_per_sec"]), times, number(line["first_call_secs"])])
-    return [*table(["configuration", "sequences/s", "times the rate without the flag", "first call s"], rows), ""]
-
-
 def counts(lines: list[Line]) -> list[str]:
     found = []
     for line in of_part(lines, "counts"):
@@ -137,7 +120,6 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
     ]
     text += ["## Compilations, calls back and copies inside an update", "", *counts(lines)]
     text += ["## LAMB", "", *lamb(lines)]
-    text += ["## XLA's flags, one at a time", "", *flags(lines)]
     text += ["## Memory", "", *rows_of(measured, MEMORY)]
     if errors:
         largest, mean = max(errors), statistics.mean(errors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import statistics
@@ -28,8 +27,6 @@ Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how man
 
 def workload(row: dict[str, Any]) -> Workload:
     config = BertConfig.preset(row["bert_model"], VOCABULARY)
-    if not row["attention_dropout"]:
-        config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
     return Workload(config, row["length"], row["predictions"], row["scope"], row["micro_batch_size"], row["precision"])
 
 
