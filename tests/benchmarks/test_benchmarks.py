@@ -36,9 +36,6 @@ def test_every_benchmark_is_listed(capsys):
     assert set(program.find_benchmarks()) == modules
     for name in modules:
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
-
-
-def test_an_unknown_one_is_refused():
     with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are finetuning, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
@@ -75,14 +72,17 @@ def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
     assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
 
 
-def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch):
-    said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "F1")
-    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and num_begun == 1
-    for finetune in ("run_pretraining.py", ""):
-        said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", "f1")
-        assert "--finetune must begin with run_squad.py or run_classifier.py" in said and not num_begun
-    said, _ = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
-    assert "--seeds is 0; at least one" in said
+@pytest.mark.parametrize(
+    "arguments, message, num_begun",
+    [
+        ("--finetune run_squad.py --score F1", "--score F1: this fine-tuning has the scores exact_match, f1; name", 1),
+        ("--finetune run_pretraining.py --score f1", "--finetune must begin with run_squad.py or run_classifier.py", 0),
+        ("--finetune run_squad.py --score f1 --seeds 0", "--seeds is 0; at least one", 0),
+    ],
+)
+def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch, arguments, message, num_begun):
+    said, begun = begin_probe(tmp_path, monkeypatch, *arguments.split())
+    assert message in said and begun == num_begun
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
@@ -93,10 +93,7 @@ def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
     assert results.rates(part, "b") == (1.6, 8 / 30, 1.6)
     assert results.ratios({**part, "clock": "cpu"}, "b") == (2.0, 1.0, 4.0)
     assert "| b | 5 (5 to 30) | 2 (1 to 4) | 1.6 (0.267 to 1.6) | 3 (2 to 4) |" in results.part_lines(part)
-
-
-def test_ratios_where_each_turn_says_how_much_it_did():
-    part = {"title": "t", "amount": "tokens", "unit": "tokens", "clock": "cpu"}
+    part = {**part, "amount": "tokens", "clock": "cpu"}  # where each turn says how much it did
     part["variants"] = {"a": [[0.0, 2.0, {"tokens": 100}]], "b": [[0.0, 2.0, {"tokens": 300}]]}
     assert results.ratios(part, "b").median == 3.0 and results.rates(part, "b").median == 150.0
 
@@ -150,23 +147,9 @@ def test_a_result_of_another_machine_or_configuration_is_kept(tmp_path):
     bench(tmp_path, "--label", "here").save()
     assert (tmp_path / "x.md").read_text().count("\n## ") == 2
     bench(tmp_path, "--overwrite").save()
+    with pytest.raises(UserError, match="--cores is 1000; this process has"):
+        bench(tmp_path, "--cores", "1000")
     assert json.loads((tmp_path / "x.json").read_text())["hardware"] == json.loads(before)["hardware"]
-
-
-def test_a_result_that_is_no_json_is_named(tmp_path):
-    (tmp_path / "x.json").write_text("{")
-    with pytest.raises(UserError, match="x.json is not valid JSON"):
-        bench(tmp_path)
-
-
-def test_options_are_kept_without_the_folders_of_a_machine(tmp_path):
-    (tmp_path / "a").touch()
-    assert frame.shown([tmp_path / "a", f"{tmp_path}/a,{tmp_path}@128", "blocks/fp32", 3]) == [
-        "a",
-        f"a,{tmp_path.name}@128",
-        "blocks/fp32",
-        3,
-    ]
 
 
 def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_path, monkeypatch):
@@ -186,29 +169,6 @@ def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_p
         bench(tmp_path, "--peer_python", given, peer_names=["slide_rule"])
     with pytest.raises(UserError, match="--peer_python abacus=/there: no program there"):
         bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"])
-
-
-def test_options_that_cannot_be_met_are_named(tmp_path):
-    with pytest.raises(UserError, match="--cores is 1000; this process has"):
-        bench(tmp_path, "--cores", "1000")
-    with pytest.raises(argparse.ArgumentTypeError, match="absent.txt does not exist"):
-        frame.existing("absent.txt")
-
-
-def test_an_environment_is_made_once_and_anew_when_its_list_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    wanted = tmp_path / "abacus.txt"
-    wanted.write_text("# nothing\n")
-    monkeypatch.setattr(peers, "HERE", tmp_path)
-    commands = []
-    monkeypatch.setattr(
-        peers.subprocess, "run", lambda command, **_: commands.append(command) or argparse.Namespace(returncode=0)
-    )
-    monkeypatch.setattr(peers.Path, "touch", lambda path: (path.parent.mkdir(), path.write_text("")))
-    first = peers.python_of("abacus")
-    assert peers.python_of("abacus") == first and len(commands) == 2
-    wanted.write_text("# another\n")
-    assert peers.python_of("abacus") != first and len(commands) == 4
 
 
 @pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)

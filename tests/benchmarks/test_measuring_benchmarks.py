@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 from benchmarks import input_pipeline
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import report
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.preparation import documents
 from tests.pretraining_data import write_dataset
 
 CHECKOUT = Path(__file__).parents[2]
@@ -46,11 +49,6 @@ def test_the_most_important_rows_come_first_and_none_twice():
     assert {("fp16", 128, True), ("fp16", 512, True)} <= speed
 
 
-def test_a_smaller_gpu_gets_smaller_micro_batches():
-    assert max(row.micro_batch_size for row in rows() if row.length == 512 and row.part == "speed") == 64
-    assert max(row.micro_batch_size for row in rows(11 * GIB) if row.length == 512 and row.part == "speed") < 4
-
-
 def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
     first, second, *_ = rows()
     gpu.Results(tmp_path, {"device": "a"}).add(first, {"failed": "exit code 1: no memory"})
@@ -61,18 +59,8 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_p
 
 
 def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
-    facts = {
-        "rehearsal": True,
-        "device": None,
-        "driver": "none",
-        "cuda": None,
-        "cudnn": None,
-        "processor": "p",
-        "num_cores": 2,
-        "versions": {},
-        "bert_model": "tiny",
-        "environment": {},
-    }
+    names = ("device", "driver", "cuda", "cudnn", "processor", "num_cores", "bert_model")
+    facts = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(names)}
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
     line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
@@ -113,3 +101,22 @@ def test_each_way_of_reading_records_gives_as_many(tmp_path, variant):
     folder = str(write_dataset(tmp_path / "records") / "training")
     settings = {"variant": variant, "folder": folder, "batch_size": 8, "micro_batch_size": 4, "num_batches": 2}
     assert input_pipeline.turn(settings)()["records"] == 2 * 8
+
+
+@pytest.mark.slow
+def test_preparing_and_formatting_give_their_tables(tmp_path):
+    text, vocab, dump = (tmp_path / name for name in ("text.txt", "vocab.txt", "dump.xml.bz2"))
+    texts, letters = documents(20), "abcdefghijklmnopqrstuvwxyz."
+    text.write_text("".join(f"{each}\n" for each in texts))
+    vocab.write_text("\n".join([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)]))
+    pages = "".join(
+        f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{each}</text></revision>\n</page>\n"
+        for number, each in enumerate(texts[:5])
+    )
+    dump.write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
+    common = ("--rounds", 1, "--no_peers", "--results", tmp_path)
+    sizes = ("--megabytes", 0.03, "--stage_megabytes", 0.05)
+    said = run("preparation", "--text", text, "--vocab_file", vocab, *sizes, *common)
+    assert said.count("\n### ") + said.startswith("### ") == 5 and "\n| token files, second shard | " in said
+    said = run("formatting", "--dump", dump, "--copies", 2, *common)
+    assert sum(line.startswith("| ") for line in said.splitlines()) == 3 + 5
