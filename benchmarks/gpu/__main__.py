@@ -4,9 +4,9 @@
 
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
-GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host waits, copies and compilations inside an
-update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; memory by
-micro-batch compared with the memory plan.
+GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; how long the host is held; the LAMB update
+compared with tensorflow-addons' (if installed) and with ten passes over the arrays; memory by micro-batch compared with
+the memory plan.
 
 After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
 to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
@@ -51,7 +51,7 @@ TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 class Row:
     """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
 
-    kind: str  # "update", "counts" or "lamb"
+    kind: str  # "update" or "lamb"
     part: str  # of the report
     bert_model: str
     length: int = 0
@@ -72,7 +72,7 @@ class Row:
             f"{self.num_accumulation_steps} x {self.micro_batch_size}",
             f"scope {self.scope}",
         ]
-        return ", ".join([*words, *["packed"] * self.packing, *["counted"] * (self.kind == "counts")])
+        return ", ".join([*words, *["packed"] * self.packing])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +83,11 @@ class Sizes:
     largest: tuple[int, ...] = (256, 64)  # micro-batch at each length: larger ones are not faster
     num_accumulation_steps: int = 8
     num_updates: int = 8
-    counted_model: str = "mini"
     memory_sizes: tuple[tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
 
     @classmethod
     def of_rehearsal(cls) -> Sizes:
-        return cls(((32, 4), (64, 8)), (4, 2), 3, 2, "tiny", ((1, 4), (2,)))
+        return cls(((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)))
 
 
 def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row]:
@@ -107,11 +106,6 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
     rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]
-    length, predictions = sizes.lengths[0]
-    rows += [
-        Row("counts", "counts", sizes.counted_model, length, predictions, "fp16", "step", 4, 4, packing)
-        for packing in (False, True)
-    ]
     rows += [
         update("speed", at, precision)
         for precision, at in (("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))

@@ -49,23 +49,6 @@ def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def counts(lines: list[Line]) -> list[str]:
-    found = []
-    for line in of_part(lines, "counts"):
-        copies = (
-            "could not be seen: the trace holds no device"
-            if line["copies_to_host"] is None
-            else f"{line['copies_to_host'] / line['updates']:g} an update, of which one is this benchmark's own"
-        )
-        found.append(
-            f"- {line['title']}: {line['compiled_first']} programs compiled in the first update, "
-            f"{line['compiled_later']} in the {line['updates']} after it; traced "
-            f"{' and '.join(map(str, line['traced']))} time(s); {line['callbacks']} calls back to Python; copies to "
-            f"the host: {copies}"
-        )
-    return [*found, ""]
-
-
 def lamb(lines: list[Line]) -> list[str]:
     found = []
     for line in of_part(lines, "lamb"):
@@ -118,7 +101,6 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
         "it has handed an update over; for the rest of the update's time it is free.",
         "",
     ]
-    text += ["## Compilations, calls back and copies inside an update", "", *counts(lines)]
     text += ["## LAMB", "", *lamb(lines)]
     text += ["## Memory", "", *rows_of(measured, MEMORY)]
     if errors:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -20,7 +17,6 @@ from bert_tf.memory.plan import Workload, predict
 
 VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
 NUM_TRIALS = 3  # updates measured one by one, waiting for each
-NUM_COUNTED = 4  # updates inspected after the first one
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
 
@@ -150,57 +146,6 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def counts(row: dict[str, Any]) -> dict[str, Any]:
-    """Compilations, traces, Python callbacks and copies to the host in updates after the first one."""
-    folder = Path(tempfile.mkdtemp(prefix="gpu_counts_"))
-    # XLA reads them on first use, so they must be set before anything else.
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
-    import tensorflow as tf
-
-    from benchmarks.made_up import make_step
-
-    work = workload(row)
-    start_device(row["precision"])
-    step = make_step(work)
-    given = batches(row, work, NUM_COUNTED + 1)
-
-    def run(number: int) -> None:
-        features, count = given[number]
-        float(step(features, number, num_micro_batches=count).gradient_norm)
-
-    def compiled() -> int:
-        return len(list(folder.glob("*before_optimizations.txt")))
-
-    run(0)
-    at_first = compiled()
-    tf.profiler.experimental.start(str(folder / "trace"))
-    for number in range(1, NUM_COUNTED + 1):
-        run(number)
-    tf.profiler.experimental.stop()
-    return {
-        "compiled_first": at_first,
-        "compiled_later": compiled() - at_first,
-        "traced": [function.experimental_get_tracing_count() for function in (step._accumulate, step._apply)],
-        "updates": NUM_COUNTED,
-        **count_events(folder / "trace"),
-    }
-
-
-def count_events(folder: Path) -> dict[str, Any]:
-    """From the profiler's trace: Python callbacks and, where it recorded the device, copies from it."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    names: dict[bool, list[str]] = {True: [], False: []}  # of the device's events and of the others
-    for path in folder.rglob("*.xplane.pb"):
-        for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-            on_device = plane.name.startswith("/device:GPU")
-            names[on_device] += [
-                plane.event_metadata[event.metadata_id].name for line in plane.lines for event in line.events
-            ]
-    copies = sum("MemcpyD2H" in name for name in names[True]) if names[True] else None
-    return {"callbacks": sum("PyFunc" in name for name in names[False]), "copies_to_host": copies}
-
-
 def lamb(row: dict[str, Any]) -> dict[str, Any]:
     start_device("fp32")
     from benchmarks import lamb_update
@@ -218,7 +163,7 @@ def lamb(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-KINDS = {kind.__name__: kind for kind in (device, update, counts, lamb)}
+KINDS = {kind.__name__: kind for kind in (device, update, lamb)}
 
 
 if __name__ == "__main__":
