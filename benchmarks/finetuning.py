@@ -101,7 +101,6 @@ def main(argv: list[str]) -> None:
         logger.parameters({**settings, "num_ranks": workers.size})
         figures = speed.speed()
         logger.log([], {name: figures.pop("throughput_val"), **figures})
-        logger.close()
 
 
 if __name__ == "__main__":
