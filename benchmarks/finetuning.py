@@ -14,8 +14,11 @@ import sys
 from pathlib import Path
 from typing import Callable
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.child import timed
 from bert_tf.base.command_line import choose_device
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig
@@ -70,10 +73,6 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
 
 def measure(batch: Callable[[], object], min_secs: float, workers) -> list[float]:
     """Seconds of each batch; all ranks run as many."""
-    import numpy as np
-
-    from benchmarks.child import timed
-
     last = [timed(batch)[0] for _ in range(NUM_WARM_UP)][-1:]
     slowest = float(workers.gather(np.array(last)).max())
     return [timed(batch)[0] for _ in range(max(MIN_BATCHES, round(min_secs / slowest)))]

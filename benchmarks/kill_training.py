@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -95,6 +96,9 @@ class Run:
             return "evaluating"
         return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
 
+    def is_in(self, state: str) -> bool:
+        return self.state() == state
+
     def processes(self) -> list[psutil.Process]:
         """All descendants of the launcher."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -116,14 +120,11 @@ class Run:
 def wait_for_end(processes: list[psutil.Process]) -> str:
     """Waits until all processes of a run have ended; returns those that took longer than they may."""
     _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
-    names = []
-    for process in late:
-        with contextlib.suppress(psutil.Error):
-            names.append(" ".join(process.cmdline()[:4]))
+    names = "; ".join(map(str, late))
     _, alive = psutil.wait_procs(late, timeout=SECS_TO_GIVE_UP)
     if alive:
         raise SystemExit(f"{SECS_TO_GIVE_UP} s after the disturbance there are still {alive}")
-    return "; ".join(names)
+    return names
 
 
 def result_files(folder: Path) -> dict[str, bytes]:
@@ -213,11 +214,7 @@ class Training:
     def _wait_for_moment(self, run: Run) -> bool:
         """Waits for a random moment; returns False if the run finished before."""
         generator, delay = self._generator, 0.0
-        events: list[Callable[[], bool]] = [
-            run.is_saving,
-            lambda: run.state() == "compiling",
-            lambda: run.state() == "evaluating",
-        ]
+        events = [run.is_saving, *(functools.partial(run.is_in, state) for state in ("compiling", "evaluating"))]
         if generator.random() < 0.5:
             deadline = time.monotonic() + generator.uniform(0, self.outcome.undisturbed_secs / 2)
             has_come: Callable[[], bool] = lambda: time.monotonic() > deadline  # noqa: E731

@@ -4,9 +4,8 @@
 
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
-GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; how long the host is held; the LAMB update
-compared with tensorflow-addons' (if installed) and with ten passes over the arrays; memory by micro-batch compared with
-the memory plan.
+GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; how long the host is held; memory by
+micro-batch compared with the memory plan.
 
 After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
 to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
@@ -51,7 +50,6 @@ TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 class Row:
     """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
 
-    kind: str  # "update" or "lamb"
     part: str  # of the report
     bert_model: str
     length: int = 0
@@ -65,8 +63,6 @@ class Row:
 
     @property
     def title(self) -> str:
-        if self.kind == "lamb":
-            return f"{self.bert_model}: one LAMB update"
         words = [
             f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
             f"{self.num_accumulation_steps} x {self.micro_batch_size}",
@@ -100,9 +96,8 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
         work = Workload(config, length, predictions, scope, precision=precision)
         best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
-        return Row(
-            "update", part, args.bert_model, length, predictions, precision, micro_batch_size=size or best, **settings
-        )
+        size = size or best
+        return Row(part, args.bert_model, length, predictions, precision, micro_batch_size=size, **settings)
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
     rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]
@@ -111,7 +106,6 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
         for precision, at in (("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))
     ]
     rows += [update("speed", at, "fp16", packing=True) for at in (1, 0)]
-    rows.append(Row("lamb", "lamb", args.bert_model, num_updates=2 * sizes.num_updates))
     rows.append(update("speed", 0, "fp16", scope="blocks"))
     rows += [update("memory", at, "fp16", size, **short) for at in (0, 1) for size in sizes.memory_sizes[at]]
     rows += [
@@ -176,7 +170,7 @@ def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bo
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
-    found = run_process({"kind": "device"}, 300.0, logs / "device.log", args.rehearse)
+    found = run_process({}, 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
         raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
     if found["device"] is None and not args.rehearse:

@@ -9,7 +9,6 @@ from typing import Any, Callable
 from benchmarks.results import table
 
 MIB = 1 << 20
-FLOOR = "floor"  # the beginning of that variant's name in lamb_update.py
 Line = dict[str, Any]
 Columns = Sequence[tuple[str, Callable[[Line], str]]]
 
@@ -49,23 +48,6 @@ def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def lamb(lines: list[Line]) -> list[str]:
-    found = []
-    for line in of_part(lines, "lamb"):
-        (floor,) = (secs for name, secs in line["median_secs"].items() if name.startswith(FLOOR))
-        found += [
-            f"{line['num_parameters'] / 1e6:.1f} million parameters."
-            + ("" if line["has_addons"] else " tensorflow-addons is not installed, so the peer is missing."),
-            "",
-        ]
-        rows = [
-            [name, f"{1000 * secs:.1f}", f"{secs / floor:.2f}", f"{line['first_call_secs'][name]:.1f}"]
-            for name, secs in line["median_secs"].items()
-        ]
-        found += table(["variant", "median ms", "times the floor", "first call s"], rows)
-    return [*found, ""]
-
-
 def opening(facts: dict[str, Any], lines: list[Line]) -> list[str]:
     kind = (
         "# Rehearsal on a CPU: no figure here says anything about a GPU"
@@ -101,7 +83,6 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
         "it has handed an update over; for the rest of the update's time it is free.",
         "",
     ]
-    text += ["## LAMB", "", *lamb(lines)]
     text += ["## Memory", "", *rows_of(measured, MEMORY)]
     if errors:
         largest, mean = max(errors), statistics.mean(errors)

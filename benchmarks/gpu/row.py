@@ -1,4 +1,7 @@
-"""The process of one row: the row as JSON in its argument, figures as JSON in its last line of output."""
+"""The process of one row: the row as JSON in its argument, figures as JSON in its last line of output.
+
+An empty row asks what device there is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import Any, Optional
 
 import numpy as np
 
-from benchmarks.child import timed
 from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
@@ -84,7 +86,7 @@ def start_device(precision: str) -> tuple[str | None, str]:
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"), "GPU:0"
 
 
-def device(_: dict[str, Any]) -> dict[str, Any]:
+def device() -> dict[str, Any]:
     import tensorflow as tf
 
     build = tf.sysconfig.get_build_info()
@@ -146,26 +148,6 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def lamb(row: dict[str, Any]) -> dict[str, Any]:
-    start_device("fp32")
-    from benchmarks import lamb_update
-
-    updates, num_parameters, first = lamb_update.make_updates(row["bert_model"], VOCABULARY)
-    secs: dict[str, list[float]] = {name: [] for name in updates}
-    for _ in range(row["num_updates"]):
-        for name, update in updates.items():
-            secs[name].append(timed(update)[0])
-    return {
-        "num_parameters": num_parameters,
-        "first_call_secs": first,
-        "has_addons": lamb_update.tfa is not None,
-        "median_secs": {name: statistics.median(values) for name, values in secs.items()},
-    }
-
-
-KINDS = {kind.__name__: kind for kind in (device, update, lamb)}
-
-
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    print(json.dumps(KINDS[asked["kind"]](asked)))
+    print(json.dumps(update(asked) if asked else device()))

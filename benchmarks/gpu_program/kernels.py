@@ -144,16 +144,8 @@ def _kernel(each: Instruction, computation: Computation, computations: dict[str,
     inputs = [computation[operand] for operand in each.operands if operand in computation]
     if each.opcode == "custom-call" and ("gemm" in each.rest or "matmul" in each.rest):
         shape, kind = _matmul(each, inputs), inputs[0].shapes[0][0]
-        read = sum(operand.bytes for operand in inputs)
-        return Kernel(
-            "matmul",
-            times,
-            read + each.shapes[0][1] * size_of(each.shapes[0][0]),
-            2.0 * math.prod(shape),
-            kind,
-            shape,
-            name,
-        )
+        moved = sum(operand.bytes for operand in inputs) + each.shapes[0][1] * size_of(each.shapes[0][0])
+        return Kernel("matmul", times, moved, 2.0 * math.prod(shape), kind, shape, name)
     if each.opcode == "fusion":
         inside = computations[_called(each, "calls")]
         moved, operations = _traffic(inside), _arithmetic(inside)

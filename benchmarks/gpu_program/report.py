@@ -186,20 +186,17 @@ def render(lines: list[Line]) -> str:
     return "\n".join([*text, "## Not compiled", "", *(failed or ["Nothing that was tried."])]) + "\n"
 
 
-def read_lines() -> list[Line]:
-    return list(json.loads(RESULTS.read_text(encoding="utf-8"))["rows"].values())
-
-
 def tables() -> str:
     """The table of docs/gpu.md: BERT-Large in fp16, plain and packed."""
-    lines = [line for line in read_lines() if published(line)]
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"].values()
+    lines = [line for line in rows if published(line)]
     peers = peer_rates(lines)
     programs = {
         (*case(line), line["row"]["micro_batch_size"], line["row"]["packing"]): line
         for line in lines
         if line["row"]["part"] == "program"
     }
-    rows = []
+    cells_of = []
     for (gpu, length), best in BEST.items():
         key = (gpu, "fp16", length)
         for size in sorted(number for *of, number, packing in programs if tuple(of) == key and not packing):
@@ -207,10 +204,10 @@ def tables() -> str:
             rate, instances = predicted(line), predicted(packed) * instances_in_a_row(packed)
             row = [f"{gpu}, {length} x {size}", f"{line['memory'] / GIB:.1f}", f"{rate:.3g}"]
             row += [f"{rate / other:.2f}" for other in (PUBLISHED[key], peers[key])]
-            rows.append([*row, f"{instances:.3g}", f"{instances / PUBLISHED[key]:.2f}", f"{best:g}"])
+            cells_of.append([*row, f"{instances:.3g}", f"{instances / PUBLISHED[key]:.2f}", f"{best:g}"])
     heads = (
         "GPU, length x micro-batch|GiB|sequences/s|times NVIDIA TF2's published|"
         "times tf-models-official's by the same roofline|packed: instances/s|times NVIDIA TF2's published|"
         "best published of others"
     )
-    return "\n".join(markdown(heads.split("|"), rows)) + "\n"
+    return "\n".join(markdown(heads.split("|"), cells_of)) + "\n"

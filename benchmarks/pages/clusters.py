@@ -121,13 +121,10 @@ def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
     for name, precision, length, micro_batch, batch, published in RATES:
         machine, number = MACHINES[name], LENGTHS.index(length)
         for num_gpus, rate in published.items():
-            time = update_time(
-                cluster_of(machine, precision, num_gpus),
-                work_of(precision, length, micro_batch),
-                batch // (num_gpus * micro_batch),
-                rate=rates_of(machine, precision)[number],
-                gradient_bytes=travelling_bytes(precision),
-            )
+            cluster, work = cluster_of(machine, precision, num_gpus), work_of(precision, length, micro_batch)
+            rate_of_one = rates_of(machine, precision)[number]
+            steps, size = batch // (num_gpus * micro_batch), travelling_bytes(precision)
+            time = update_time(cluster, work, steps, rate=rate_of_one, gradient_bytes=size)
             errors[name, precision, length, micro_batch, num_gpus] = rate, batch / time.total / rate - 1
     return errors
 
@@ -135,13 +132,8 @@ def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
 def training_hours(training: Training) -> float:
     """What the planner says of it."""
     machine = MACHINES[training.machine]
-    choices = Choices(
-        "large",
-        training.precision,
-        training.micro_batches,
-        training.global_batches,
-        training.rates or rates_of(machine, training.precision),
-    )
+    rates = training.rates or rates_of(machine, training.precision)
+    choices = Choices("large", training.precision, training.micro_batches, training.global_batches, rates)
     cluster = cluster_of(machine, training.precision, training.nodes * machine.gpus)
     hours = plan_recipe(cluster, choices, travelling_bytes(training.precision)).hours
     return hours if training.with_start else hours - 2 * START_SECS / 3600

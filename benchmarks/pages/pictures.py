@@ -152,11 +152,9 @@ def draw_curve(axes: Any, folders: Sequence[str]) -> None:
             panel.plot(*zip(*((start + x, y) for x, y in smoothed(logged))), color=BLUE, linewidth=2, label=labels[0])
             panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE, label=labels[1])
             panel.axvline(start, color=GREY, linestyle=":", linewidth=1)
-            phase, place = (
-                f" {run.label}, length {run.setting('max_seq_length')}",
-                {"xycoords": ("data", "axes fraction")},
-            )
-            panel.annotate(phase, (start, 1), **place, va="bottom", fontsize="small", color=GREY)
+            text = f" {run.label}, length {run.setting('max_seq_length')}"
+            place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+            panel.annotate(text, (start, 1), fontsize="small", color=GREY, **place)
         start += run.last_update
     for panel, title in zip(axes, ("Total loss (MLM + NSP)", "Masked-word accuracy")):
         panel.set_title(title, pad=20)
