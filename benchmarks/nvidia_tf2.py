@@ -290,13 +290,10 @@ def compare_records(bench: Bench) -> None:
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
         settings = record_settings(bench, text, length, predictions)
-        variants = {}
-        if python:
-            theirs = {**settings, "checkout": str(options.checkout)}
-            variants["NVIDIA's create_pretraining_data.py"] = Variant(
-                "benchmarks.variants.nvidia_tf2:instances", theirs, python, afresh=True
-            )
-        variants["this project"] = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        theirs = {**settings, "checkout": str(options.checkout)}
+        peer = Variant("benchmarks.variants.nvidia_tf2:instances", theirs, python or "", afresh=True)
+        ours = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        variants = {**({"NVIDIA's create_pretraining_data.py": peer} if python else {}), "this project": ours}
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         bench.compare(title, variants, amount=megabytes, unit="MB")
 

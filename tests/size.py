@@ -37,8 +37,8 @@ REFUSING_SHARE = 0.25
 
 
 def files(checkout: Path, patterns: Iterable[str]) -> list[Path]:
-    found = {path for pattern in patterns for path in checkout.glob(pattern)}
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    paths = {path for pattern in patterns for path in checkout.glob(pattern)}
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def num_lines(paths: Iterable[Path]) -> int:
@@ -66,19 +66,19 @@ def lines_of(node: ast.stmt | ast.excepthandler) -> range:
 
 def refusal_lines(module: ast.Module) -> set[int]:
     """The numbers of the lines that refuse."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Raise):
-            found.update(lines_of(node))
+            numbers.update(lines_of(node))
         elif isinstance(node, (ast.If, ast.Try)):
             handlers = node.handlers if isinstance(node, ast.Try) else [node]
             if any(isinstance(each, ast.Raise) for handler in handlers for each in handler.body):
-                found.update(lines_of(node))
+                numbers.update(lines_of(node))
         elif isinstance(node, ast.FunctionDef):
             raised = sum(len(lines_of(each)) for each in ast.walk(node) if isinstance(each, ast.Raise))
             if REFUSING_NAME.match(node.name) or (raised and raised >= REFUSING_SHARE * len(lines_of(node))):
-                found.update(lines_of(node))
-    return found
+                numbers.update(lines_of(node))
+    return numbers
 
 
 def measure(checkout: Path) -> dict[str, str]:

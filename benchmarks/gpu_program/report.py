@@ -145,10 +145,10 @@ def matmuls(line: Line) -> list[str]:
 
 
 def check(line: Line) -> list[str]:
-    found, whole = line["figures"], line["compiled_whole"]
+    figures, whole = line["figures"], line["compiled_whole"]
     names = ("bytes temporary", "each launches", "each other bytes", "each FLOPs on tensor cores", "each secs")
     rows = [
-        [name, f"{found[name]:.5g}", f"{whole[name]:.5g}", f"{100 * (found[name] / whole[name] - 1):+.1f} %"]
+        [name, f"{figures[name]:.5g}", f"{whole[name]:.5g}", f"{100 * (figures[name] / whole[name] - 1):+.1f} %"]
         for name in names
     ]
     heads = ["", "from 2 and 4 layers", "all compiled", "error"]
@@ -156,10 +156,10 @@ def check(line: Line) -> list[str]:
 
 
 def optimizer(line: Line) -> str:
-    found, row = line["figures"], line["row"]
+    figures, row = line["figures"], line["row"]
     return (
-        f"{row['gpu']}, {row['bert_model']}: {found['calls']:.0f} calls of compiled functions, "
-        f"{found['launches']:.0f} launches, {found['bytes'] / 1e9:.1f} GB, {1000 * found['secs']:.0f} ms "
+        f"{row['gpu']}, {row['bert_model']}: {figures['calls']:.0f} calls of compiled functions, "
+        f"{figures['launches']:.0f} launches, {figures['bytes'] / 1e9:.1f} GB, {1000 * figures['secs']:.0f} ms "
         "predicted. On top come TensorFlow's own operations, such as three norms a variable."
     )
 
@@ -199,7 +199,7 @@ def tables() -> str:
     cells_of = []
     for (gpu, length), best in BEST.items():
         key = (gpu, "fp16", length)
-        for size in sorted(number for *of, number, packing in programs if tuple(of) == key and not packing):
+        for size in sorted(number for *what, number, packing in programs if tuple(what) == key and not packing):
             line, packed = (programs[(*key, size, packing)] for packing in (False, True))
             rate, instances = predicted(line), predicted(packed) * instances_in_a_row(packed)
             row = [f"{gpu}, {length} x {size}", f"{line['memory'] / GIB:.1f}", f"{rate:.3g}"]

@@ -40,8 +40,8 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 
     def logits(features: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-        wanted = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-        outputs = model({names.get(name, name): features[name] for name in wanted}, training=True)
+        inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+        outputs = model({names.get(name, name): features[name] for name in inputs}, training=True)
         return outputs["mlm_logits"], outputs["nsp"]
 
     batch = random_batch(settings)

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_program.compiler import prepare_compiler
 from benchmarks.gpu_program.kernels import Kernel, kernels
 from benchmarks.gpu_program.roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
 from benchmarks.gpu_program.rows import Row
-from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import predict
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -93,8 +91,3 @@ def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
     assert secs(1, 40000) == secs(1, 40000, 5) < 0.7 * secs(1, 40000, 1)
     assert secs(1, 512) == secs(1, 512, 1), "adding the parts up would take longer than is gained"
     assert secs(2, 40000) == secs(2, 40000, 1), "a batch of matmuls is not cut"
-
-
-def test_an_environment_without_the_compiler_is_named(tmp_path):
-    with pytest.raises(UserError, match=f"{tmp_path} has no tensorflow: .*gpu_compiler.txt"):
-        prepare_compiler(str(tmp_path / "bin/python"))

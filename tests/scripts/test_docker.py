@@ -7,7 +7,6 @@ import pty
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -252,29 +251,6 @@ def test_what_git_ignores_gets_into_no_image():
         name = entry.strip("/")
         assert ignored & {name, f"**/{name}"}, f".dockerignore lacks {entry}"
     assert ".git" in ignored
-
-
-@pytest.mark.parametrize("arguments, options", [([], "-f Dockerfile.cpu"), (["--test"], "--build-arg SETUP=--test")])
-def test_an_image_without_the_packages_names_the_command_that_makes_one(arguments, options):
-    """In an image the environment belongs to another user, so that setup.sh can only check it."""
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # not in tmp_path, which belongs to root alone where that runs the tests
-        state = Path(folder) / "venv-setup"
-        state.mkdir()
-        (state / "stamp").write_text("runtime 0\n")
-        state.chmod(0o555)
-        os.chmod(folder, 0o755)
-        refused = subprocess.run(
-            ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments],
-            env={"PATH": os.environ["PATH"], "BERT_VENV": f"{folder}/venv", "HOME": folder},
-            user=65534 if os.getuid() == 0 else None,
-            capture_output=True,
-            text=True,
-        )
-        state.chmod(0o755)
-    assert refused.returncode != 0
-    assert "bash scripts/docker/build.sh" in refused.stderr and options in refused.stderr
 
 
 def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
