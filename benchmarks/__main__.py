@@ -1,8 +1,10 @@
-"""Lists the benchmarks, runs one of them, or makes all tables of their results anew.
+"""Lists the benchmarks, runs one of them, or makes all tables and plots of their results anew.
 
 python -m benchmarks                            # the list
-python -m benchmarks tokenizing --text FILE --vocab_file FILE
-python -m benchmarks tables                     # benchmarks/results/*.md, the tables in README.md and docs/gpu.md
+python -m benchmarks training_step --bert_model mini --rounds 15
+python -m benchmarks tables                     # benchmarks/results/*.md, the tables in README.md and docs/*.md
+python -m benchmarks pictures                   # the plots of docs/RESULTS.md; needs matplotlib
+python -m benchmarks pictures RUN RUN           # README's curve, from the quickstart's two phases
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ class Benchmark(NamedTuple):
 def find_benchmarks() -> dict[str, Benchmark]:
     """The benchmarks by name, found without importing them, because TensorFlow takes seconds."""
     found = {}
-    for path in sorted(HERE.glob("*.py")):
+    for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/__main__.py")]):
         module = ast.parse(path.read_text(encoding="utf-8"))
         is_program = any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body)
         for node in module.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NEEDS":
                 what = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
-                found[path.stem] = Benchmark(what, ast.literal_eval(node.value), is_program)
-    return found
+                name = path.stem if path.parent == HERE else path.parent.name
+                found[name] = Benchmark(what, ast.literal_eval(node.value), is_program)
+    return dict(sorted(found.items()))
 
 
 def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
@@ -85,11 +88,13 @@ def main(argv: Sequence[str]) -> None:
     if name in found:
         run(name, found[name], argv[2:])
     elif name == "tables":
-        from benchmarks import gpu_program_report, readme, results
+        from benchmarks import pages
 
-        results.write_pages()
-        readme.write()
-        gpu_program_report.write_page()
+        pages.write()
+    elif name == "pictures":
+        from benchmarks.pages import pictures
+
+        pictures.draw(argv[2:])
     elif name in ("", "-h", "--help"):
         print(__doc__)
         for key, each in found.items():

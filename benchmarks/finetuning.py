@@ -14,12 +14,15 @@ import sys
 from pathlib import Path
 from typing import Callable
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.child import timed
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.tensorflow import choose_device
 from bert_tf.bert_config import PRESETS, BertConfig
-from bert_tf.settings.training import PRECISIONS, FinetuningConfig
+from bert_tf.settings.training import PRECISIONS
 
 NEEDS = "nothing; several ranks by scripts/finetune_train_benchmark.sh"
 VOCAB_SIZE = 30522
@@ -44,30 +47,26 @@ def arguments() -> argparse.Namespace:
 
 def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     """A function that makes one update, or one prediction, and waits for the result."""
-    from benchmarks.made_up import made_up_rows
+    import tensorflow as tf
+
+    from benchmarks.made_up import made_up_rows, make_state
     from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload
     from bert_tf.model.blocks import choose_scope
-    from bert_tf.model.heads import SpanModel
     from bert_tf.model.losses import SpanObjective
-    from bert_tf.optimizer.keras_optimizers import make_optimizer
-    from bert_tf.optimizer.loss_scale import LossScale
     from bert_tf.tasks.predict import compile_model
-    from bert_tf.training.loop import make_blocks
-    from bert_tf.training.step import TrainState, TrainStep
+    from bert_tf.training.step import TrainStep
 
-    scope = choose_scope(args.enable_xla == "true", "auto", False)
-    config = FinetuningConfig(5e-6, args.batch_size, 1, workers.size, args.precision, scope, num_train_epochs=1.0)
-    bert_config = BertConfig.preset(args.bert_model, VOCAB_SIZE)
-    model = SpanModel(bert_config, make_blocks(config), seed=1)
-    rows = made_up_rows(
-        Workload(bert_config, args.max_seq_length, 0, scope, args.batch_size, args.precision), num_steps=1
+    tf.config.experimental.enable_tensor_float_32_execution(args.precision == "tf32")
+    config, scope = (
+        BertConfig.preset(args.bert_model, VOCAB_SIZE),
+        choose_scope(args.enable_xla == "true", "auto", False),
     )
+    work = Workload(config, args.max_seq_length, 0, scope, args.batch_size, args.precision)
+    rows, state = made_up_rows(work, num_steps=1), make_state(work, "adamw")
     if args.mode == "predict":
-        compute, inputs = compile_model(model), {name: rows[name][0] for name in INPUTS}
+        compute, inputs = compile_model(state.model), {name: rows[name][0] for name in INPUTS}
         return lambda: [output.numpy() for output in compute(inputs)]
-    optimizer = make_optimizer("adamw", 5e-6, 1, 10**6, compiled=scope != "off")
-    state = TrainState(model, optimizer, LossScale(enabled=args.precision == "fp16"))
     state.broadcast(workers)
     step, number = TrainStep(state, SpanObjective(), workers, seed=1), iter(range(10**9))
     return lambda: step(rows, next(number)).metrics.numpy()
@@ -75,10 +74,6 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
 
 def measure(batch: Callable[[], object], min_secs: float, workers) -> list[float]:
     """Seconds of each batch; all ranks run as many."""
-    import numpy as np
-
-    from benchmarks.child import timed
-
     last = [timed(batch)[0] for _ in range(NUM_WARM_UP)][-1:]
     slowest = float(workers.gather(np.array(last)).max())
     return [timed(batch)[0] for _ in range(max(MIN_BATCHES, round(min_secs / slowest)))]
@@ -94,10 +89,9 @@ def main(argv: list[str]) -> None:
 
     workers = connect(args.use_horovod)
     secs = measure(make_batch(args, workers), args.secs, workers)
-    rate = len(secs) * args.batch_size * workers.size / sum(secs)
     if not workers.is_chief:
         return
-    speed = Predicted((), secs, rate)
+    speed = Predicted((), secs, args.batch_size * workers.size)
     print("random weights, made-up questions")
     print("\n".join(speed.describe_speed()), flush=True)
     if args.dllog_path:
@@ -105,8 +99,8 @@ def main(argv: list[str]) -> None:
         name = "throughput_train" if args.mode == "train" else "throughput_val"
         settings = {name: value for name, value in vars(args).items() if name != "dllog_path"}
         logger.parameters({**settings, "num_ranks": workers.size})
-        logger.log([], {name: rate, **speed.latencies()})
-        logger.close()
+        figures = speed.speed()
+        logger.log([], {name: figures.pop("throughput_val"), **figures})
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             for name, variant in variants.items():
                 if not isinstance(variant, Variant):
-                    turns[name] = functools.partial(sample, variant)
+                    turns[name] = functools.partial(lambda call: Sample(*timed(call)), variant)
                 elif variant.afresh:
                     turns[name] = functools.partial(self.once, variant)
                 else:
@@ -239,10 +239,6 @@ class Bench:
         self.result["versions"] = dict(sorted(self.result["versions"].items()))
         results.write(self.file, self.result)
         print(f"result: {self.file}", flush=True)
-
-
-def sample(call: Callable[[], Any]) -> Sample:
-    return Sample(*timed(call))
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:

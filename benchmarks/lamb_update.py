@@ -2,8 +2,7 @@
 
 Both start from the same random gradients with a norm over 1, so that both clip. The bound is the time of ten passes
 over arrays of all parameters, about what an update takes (it reads w, m, v, g for the norms, reads them again and
-writes w, m, v), measured as five copies on all cores, or on the GPU if there is one. If tensorflow-addons is missing,
-its row is left out.
+writes w, m, v), measured as five copies on all cores. If tensorflow-addons is missing, its row is left out.
 
     python -m benchmarks lamb_update --bert_model base --rounds 15
 """
@@ -69,8 +68,6 @@ def addons_update(weights: dict[str, np.ndarray], gradients: list[tf.Tensor]) ->
 
 
 def floor(num_parameters: int) -> Callable[[], None]:
-    if tf.config.list_physical_devices("GPU"):
-        return device_floor(num_parameters)
     source, target = np.ones(num_parameters, np.float32), np.empty(num_parameters, np.float32)
     num_threads = os.cpu_count() or 1
     pairs = list(zip(np.array_split(target, num_threads), np.array_split(source, num_threads)))
@@ -81,19 +78,6 @@ def floor(num_parameters: int) -> Callable[[], None]:
             list(pool.map(lambda pair: np.copyto(*pair), pairs))
 
     return copy
-
-
-def device_floor(num_parameters: int) -> Callable[[], None]:
-    source = tf.ones([num_parameters])
-    copy = tf.function(lambda values: values + 1.0, jit_compile=True)
-
-    def copies() -> None:
-        values = source
-        for _ in range(NUM_FLOOR_COPIES):
-            values = copy(values)
-        float(values[0])  # waits for the device
-
-    return copies
 
 
 def make_updates(bert_model: str, vocab_size: int) -> tuple[dict[str, Callable[[], None]], int, dict[str, float]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
@@ -13,22 +11,9 @@ from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective, SpanObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
-from bert_tf.ranks.workers import Workers, in_buckets
+from bert_tf.ranks.workers import Workers
 from bert_tf.settings.training import compute_dtype
 from bert_tf.training.step import TrainState, TrainStep
-
-
-class OneOfSeveral(Workers):
-    """One of several simulated ranks: copies gradients as an all-reduce does, but sums nothing."""
-
-    def __init__(self, size: int):
-        self.size = size
-
-    def gather(self, vector: np.ndarray) -> np.ndarray:
-        return np.repeat(np.asarray(vector)[np.newaxis], self.size, axis=0)
-
-    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return in_buckets(tensors, lambda _, flat: flat * 1.0)
 
 
 def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None) -> TrainState:
@@ -45,8 +30,7 @@ def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | Non
 def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | None = None) -> TrainStep:
     """A training step as in a run, of `state` or from random weights."""
     objective = PretrainingObjective() if work.max_predictions_per_seq else SpanObjective()
-    workers = OneOfSeveral(work.num_ranks) if work.num_ranks > 1 else Workers()
-    return TrainStep(state or make_state(work, optimizer_type), objective, workers, seed=1)
+    return TrainStep(state or make_state(work, optimizer_type), objective, Workers(), seed=1)
 
 
 def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:

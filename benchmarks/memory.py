@@ -44,15 +44,8 @@ base,2,128,20,blocks,bf16,keep
 
 def describe(text: str) -> Workload:
     model, size, length, predictions, scope, precision, kept = text.split(",")
-    return Workload(
-        BertConfig.preset(model, VOCABULARY),
-        int(length),
-        int(predictions),
-        scope,
-        int(size),
-        precision,
-        kept == "recompute",
-    )
+    config, shape = BertConfig.preset(model, VOCABULARY), (int(length), int(predictions))
+    return Workload(config, *shape, scope, int(size), precision, kept == "recompute")
 
 
 def resident(kind: str) -> float:
@@ -99,11 +92,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options, rows, errors = bench.options, [], []
     for text in options.configurations:
-        settings = {
-            "configuration": text,
-            "accumulation": options.accumulation,
-            "address_space_gib": options.address_space_gib,
-        }
+        names = ("accumulation", "address_space_gib")
+        settings = {"configuration": text, **{name: getattr(options, name) for name in names}}
         found = bench.once(Variant("benchmarks.memory:updates", settings)).figures
         work = describe(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.frame import Bench, Variant, existing
-from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
+from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.batches import parse_records
 from bert_tf.batches.record_set import RecordSet
@@ -289,21 +289,11 @@ def compare_records(bench: Bench) -> None:
     write_text(options.text, options.megabytes * 1e6, text, is_split=True)
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
-        settings = {
-            "text": str(text),
-            "output": str(bench.folder / "x.tfrecord"),
-            "vocab_file": str(options.vocab_file),
-            "dupe_factor": DUPE_FACTOR,
-            "max_seq_length": length,
-            "max_predictions_per_seq": predictions,
-        }
-        variants = {}
-        if python:
-            theirs = {**settings, "checkout": str(options.checkout)}
-            variants["NVIDIA's create_pretraining_data.py"] = Variant(
-                "benchmarks.variants.nvidia_tf2:instances", theirs, python, afresh=True
-            )
-        variants["this project"] = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        settings = record_settings(bench, text, length, predictions)
+        theirs = {**settings, "checkout": str(options.checkout)}
+        peer = Variant("benchmarks.variants.nvidia_tf2:instances", theirs, python or "", afresh=True)
+        ours = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        variants = {**({"NVIDIA's create_pretraining_data.py": peer} if python else {}), "this project": ours}
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         bench.compare(title, variants, amount=megabytes, unit="MB")
 

@@ -16,6 +16,7 @@ import itertools
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from benchmarks.frame import Bench, Sample, Variant, bert_prep, existing
 from bert_tf.base.errors import UserError
@@ -26,11 +27,7 @@ PEERS = ("tf_models",)
 ROUNDS = 3
 DUPE_FACTOR, NUM_SHARDS = 5, 8
 LENGTHS = ((128, 20), (512, 80))
-OTHER_SETTINGS = {
-    "whole words": {"whole_word_masking": True},
-    "up to 3 words": {"whole_word_masking": True, "max_ngram_size": 3},
-    "case kept": {"do_lower_case": False},
-}
+OTHER_SETTINGS = {"whole words": {"whole_word_masking": True}, "case kept": {"do_lower_case": False}}
 PEER = "tf-models-official"
 
 
@@ -67,6 +64,12 @@ def write_text(texts: list[Path], num_bytes: float, path: Path, *, is_split: boo
                 return
 
 
+def record_settings(bench: Bench, text: Path, length: int = 0, predictions: int = 0) -> dict[str, Any]:
+    """The settings of the variants that make records."""
+    files = {"text": str(text), "output": str(bench.folder / "x.tfrecord"), "vocab_file": str(bench.options.vocab_file)}
+    return {**files, "dupe_factor": DUPE_FACTOR, "max_seq_length": length, "max_predictions_per_seq": predictions}
+
+
 def compare_instances(bench: Bench) -> None:
     options, python = bench.options, bench.peer("tf_models")
     text, other_text = bench.folder / "sentences.txt", bench.folder / "other_sentences.txt"
@@ -74,15 +77,9 @@ def compare_instances(bench: Bench) -> None:
     write_text(options.text, num_bytes, text, is_split=True)
     write_text(options.text, num_bytes, other_text, is_split=True, skip_bytes=num_bytes)
     megabytes = text.stat().st_size / 1e6
-    common = {"text": str(text), "vocab_file": options.vocab_file, "dupe_factor": DUPE_FACTOR}
     theirs: list[list[Sample]] = []
     for length, predictions in LENGTHS:
-        settings = {
-            **common,
-            "output": str(bench.folder / "x.tfrecord"),
-            "max_seq_length": length,
-            "max_predictions_per_seq": predictions,
-        }
+        settings = record_settings(bench, text, length, predictions)
         others = OTHER_SETTINGS if length == 128 else {}
         variants = {
             name: Variant("benchmarks.variants.this_project:instances", {**settings, **changes}, afresh=True)
@@ -94,7 +91,8 @@ def compare_instances(bench: Bench) -> None:
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         found = bench.compare(title, variants, amount=megabytes, unit="MB")
         theirs.append(found.get(PEER, []))
-    settings = {**common, "output": str(bench.folder / "x.tokens"), "lengths": [length for length, _ in LENGTHS]}
+    settings = record_settings(bench, text)
+    settings.update({"output": str(bench.folder / "x.tokens"), "lengths": [length for length, _ in LENGTHS]})
     tokens = {
         name: Variant("benchmarks.variants.this_project:tokens", {**settings, "texts_before": before}, afresh=True)
         for name, before in (("token files", []), ("token files, second shard", [str(other_text)]))

@@ -17,6 +17,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 # Options that say how a benchmark is run, not what it measures.
 OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder", "trials")
 UNSET = (None, False, "")
+BEGIN, END = "<!-- from here on written by python -m benchmarks tables -->\n\n", "\n<!-- up to here -->\n"
 Part = Mapping[str, Any]
 
 
@@ -151,33 +152,23 @@ def check_replaceable(file: Path, result: Mapping[str, Any], overwrite: bool) ->
 
 def write(file: Path, result: Mapping[str, Any]) -> None:
     write_whole(file, json.dumps(result, indent=1) + "\n", "choose another folder with --results")
-    write_pages(file.parent, file.name.split(".")[0])
+    name = file.name.split(".")[0]
+    text = page(name, read_all(file.parent)[name])
+    write_whole(file.parent / f"{name}.md", text, "choose another folder with --results")
 
 
-def pages(folder: Path) -> dict[str, str]:
-    """The text of each page, by its benchmark's name."""
-    from benchmarks import gpu_program_report
-
+def read_all(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The results of a folder by benchmark: one for each label, which is added."""
     found: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
         name, _, label = file.stem.partition(".")
         found.setdefault(name, []).append({"label": label, **read_json_object(file, "delete it, or restore it")})
-    return {
-        name: page(name, own) if "parts" in own[0] else gpu_program_report.render(list(own[0]["rows"].values()))
-        for name, own in found.items()
-    }
+    return found
 
 
-def write_pages(folder: Path = FOLDER, only: str = "") -> None:
-    for name, text in pages(folder).items():
-        if only in ("", name):
-            write_whole(folder / f"{name}.md", text, "choose another folder with --results")
-
-
-def with_tables(page: str, command: str, tables: str) -> str:
-    """The text of a document with new `tables` between the two comments that name the `command` which writes them."""
-    begin, end = f"<!-- from here on written by {command} -->\n\n", "\n<!-- up to here -->\n"
-    before, found, rest = page.partition(begin)
-    if not found or end not in rest:
-        raise UserError(f"the page has no place for tables: the lines {begin.strip()} and {end.strip()}")
-    return before + begin + tables + end + rest.partition(end)[2]
+def with_tables(text: str, tables: str) -> str:
+    """The text of a document with new `tables` between the two comments that say what writes them."""
+    before, found, rest = text.partition(BEGIN)
+    if not found or END not in rest:
+        raise UserError(f"the page has no place for tables: the lines {BEGIN.strip()} and {END.strip()}")
+    return before + BEGIN + tables + END + rest.partition(END)[2]

@@ -38,10 +38,7 @@ def run(bench: Bench) -> None:
     with_one_answer(bench.options.file, file)
     for use in ("training", "prediction"):
         settings = {"file": str(file), "vocab_file": bench.options.vocab_file, "is_training": use == "training"}
-        variants = {}
-        if python:
-            variants["tf-models-official"] = Variant(
-                "benchmarks.variants.tf_models:squad_features", settings, python, afresh=True
-            )
-        variants["this project"] = Variant("benchmarks.variants.this_project:squad_features", settings, afresh=True)
+        peer = Variant("benchmarks.variants.tf_models:squad_features", settings, python or "", afresh=True)
+        ours = Variant("benchmarks.variants.this_project:squad_features", settings, afresh=True)
+        variants = {**({"tf-models-official": peer} if python else {}), "this project": ours}
         bench.compare(f"For {use}", variants, amount="windows", unit="windows")

@@ -1,4 +1,4 @@
-"""One pre-training update of this project beside tf-models-official (plain Keras without it) and Hugging Face.
+"""One pre-training update of this project beside tf-models-official and Hugging Face.
 
 Every variant is a process in its own environment. All get the same random batch of full rows, accumulate the same
 micro-batches, clip and apply.
@@ -40,10 +40,7 @@ def run(bench: Bench) -> None:
         return Variant(f"benchmarks.variants.{module}:update", {**settings, **more}, warm_up=2, **given)
 
     tf_models, pytorch = bench.peer("tf_models"), bench.peer("pytorch")
-    if tf_models:
-        variants = {"tf-models-official, its LAMB, fp32": update("tf_models", tf_models)}
-    else:
-        variants = {"plain Keras, tensorflow-addons' LAMB, fp32": update("plain_keras")}
+    variants = {"tf-models-official, its LAMB, fp32": update("tf_models", tf_models)} if tf_models else {}
     for precision in ("fp32", "bf16") if pytorch else ():
         variants[f"Hugging Face on PyTorch, fused AdamW, {precision}"] = update(
             "hugging_face", pytorch, precision=precision

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import queue
-import random
 import sys
 import tempfile
 import threading
@@ -21,8 +20,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from benchmarks.variants.shared import LEARNING_RATE, random_batch
-from bert_tf.base.machine import memory_peak_mib
+from benchmarks.variants.shared import LEARNING_RATE, google_instances, random_batch
 from bert_tf.interchange.google import to_our_name
 
 Settings = dict[str, Any]
@@ -324,18 +322,4 @@ def instances(settings: Settings) -> Callable[[], dict[str, float]]:
     import create_pretraining_data as program
     import tokenization
 
-    length, predictions, factor = (
-        settings[name] for name in ("max_seq_length", "max_predictions_per_seq", "dupe_factor")
-    )
-
-    def make() -> dict[str, float]:
-        tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
-        found = program.create_training_instances(
-            [settings["text"]], tokenizer, length, factor, 0.1, 0.15, predictions, random.Random(12345), False, None
-        )
-        program.write_instance_to_example_files(
-            found, tokenizer, length, predictions, [settings["output"]], False, False
-        )
-        return {"instances": len(found), "peak MiB": memory_peak_mib()}
-
-    return make
+    return google_instances(program, tokenization, settings)

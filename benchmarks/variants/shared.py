@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import random
+from typing import Any, Callable
 
 import numpy as np
 
@@ -36,3 +37,25 @@ def read_questions(settings: dict[str, Any]) -> list[tuple[str, str]]:
 def span_head(hidden_size: int) -> np.ndarray:
     """Weights [2, H] of a question answering head, the same for all variants, because the model has none."""
     return np.random.default_rng(0).normal(0, 0.5, [2, hidden_size]).astype(np.float32)
+
+
+def google_instances(program: Any, tokenization: Any, settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Masked records of a file of sentences by a descendant of Google's create_pretraining_data.py.
+
+    `settings` as of `this_project.instances`.
+    """
+    from bert_tf.base.machine import memory_peak_mib
+
+    names = ("max_seq_length", "max_predictions_per_seq", "dupe_factor")
+    length, predictions, dupe_factor = (settings[name] for name in names)
+
+    def make() -> dict[str, float]:
+        tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
+        how = (tokenizer, length, dupe_factor, 0.1, 0.15, predictions, random.Random(12345), False, None)
+        made = program.create_training_instances([settings["text"]], *how)
+        program.write_instance_to_example_files(
+            made, tokenizer, length, predictions, [settings["output"]], False, False
+        )
+        return {"instances": len(made), "peak MiB": memory_peak_mib()}
+
+    return make

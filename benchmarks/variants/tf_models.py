@@ -5,19 +5,16 @@ NVIDIA's TF2 model descends from it.
 
 from __future__ import annotations
 
-import random
 from typing import Any, Callable
 
-from benchmarks.variants.shared import LEARNING_RATE, random_batch
-from bert_tf.base.machine import memory_peak_mib
+from benchmarks.variants.shared import LEARNING_RATE, google_instances, random_batch
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
+    """One update: gradients of all micro-batches in one tf.function, then clip and apply."""
     import tensorflow as tf
     from official.modeling.optimization.lamb import LAMB
     from official.nlp.modeling import layers, models, networks
-
-    from benchmarks.variants.tensorflow_update import accumulated_update
 
     config = settings["bert_config"]
     initializer = tf.keras.initializers.TruncatedNormal(stddev=config["initializer_range"])
@@ -41,24 +38,41 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
         classification_heads=[head],
     )
 
-    def logits(features):
-        outputs = model(
-            {
-                "input_word_ids": features["input_ids"],
-                "input_mask": features["input_mask"],
-                "input_type_ids": features["segment_ids"],
-                "masked_lm_positions": features["masked_lm_positions"],
-            },
-            training=True,
-        )
+    def logits(features: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+        inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+        outputs = model({names.get(name, name): features[name] for name in inputs}, training=True)
         return outputs["mlm_logits"], outputs["nsp"]
 
     batch = random_batch(settings)
-    logits({name: tf.constant(values[0]) for name, values in batch.items()})  # creates the variables
+    features = {name: tf.constant(values) for name, values in batch.items()}
+    logits({name: values[0] for name, values in features.items()})  # creates the variables
+    variables, num_micro_batches = model.trainable_variables, len(batch["input_ids"])
     optimizer = LAMB(
         LEARNING_RATE, weight_decay_rate=0.01, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"]
     )
-    return accumulated_update(logits, model.trainable_variables, optimizer, batch)
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+
+    @tf.function
+    def update() -> tf.Tensor:
+        sums = [tf.zeros(variable.shape) for variable in variables]
+        for number in range(num_micro_batches):
+            part = {name: values[number] for name, values in features.items()}
+            with tf.GradientTape() as tape:
+                mlm_logits, nsp_logits = logits(part)
+                loss = tf.reduce_mean(cross_entropy(part["masked_lm_ids"], mlm_logits)) + tf.reduce_mean(
+                    cross_entropy(part["next_sentence_labels"][:, 0], nsp_logits)
+                )
+            gradients = tape.gradient(loss, variables)
+            sums = [
+                total if gradient is None else total + tf.convert_to_tensor(gradient)
+                for total, gradient in zip(sums, gradients)
+            ]
+        clipped, _ = tf.clip_by_global_norm([total / num_micro_batches for total in sums], 1.0)
+        optimizer.apply_gradients(zip(clipped, variables))
+        return loss
+
+    return lambda: float(update())
 
 
 def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
@@ -68,26 +82,7 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     from official.nlp.tools import tokenization
 
     logging.set_verbosity(logging.ERROR)
-    length, predictions = settings["max_seq_length"], settings["max_predictions_per_seq"]
-
-    def make() -> dict[str, float]:
-        tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
-        found = peer.create_training_instances(
-            [settings["text"]],
-            tokenizer,
-            length,
-            settings["dupe_factor"],
-            0.1,
-            0.15,
-            predictions,
-            random.Random(12345),
-            False,
-            None,
-        )
-        peer.write_instance_to_example_files(found, tokenizer, length, predictions, [settings["output"]], False, False)
-        return {"instances": len(found), "peak MiB": memory_peak_mib()}
-
-    return make
+    return google_instances(peer, tokenization, settings)
 
 
 def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:

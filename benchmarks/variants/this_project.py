@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable
 
-from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questions, span_head
+from benchmarks.variants.shared import random_batch, read_questions, span_head
 from bert_tf.base.machine import memory_peak_mib
 
 
@@ -13,24 +13,14 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
     """An update of pre-training; settings: scope, precision."""
     import tensorflow as tf
 
+    from benchmarks.made_up import make_step
     from bert_tf.bert_config import BertConfig
-    from bert_tf.model.blocks import Blocks
-    from bert_tf.model.heads import PretrainingModel
-    from bert_tf.model.losses import PretrainingObjective
-    from bert_tf.optimizer.keras_optimizers import make_optimizer
-    from bert_tf.optimizer.loss_scale import LossScale
-    from bert_tf.ranks.workers import Workers
-    from bert_tf.settings.training import compute_dtype
-    from bert_tf.training.step import TrainState, TrainStep
+    from bert_tf.memory.plan import Workload
 
-    scope, precision = settings["scope"], settings["precision"]
-    config = BertConfig(**settings["bert_config"])
-    model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
-    optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
-    state = TrainState(model, optimizer, LossScale(enabled=precision == "fp16"))
-    step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
+    sizes = (settings["seq_length"], settings["predictions"])
+    work = Workload(BertConfig(**settings["bert_config"]), *sizes, settings["scope"], precision=settings["precision"])
+    step, number = make_step(work), iter(range(10**9))
     features = {name: tf.constant(value) for name, value in random_batch(settings).items()}
-    number = iter(range(10**9))
     return lambda: float(step(features, next(number)).metrics[0])
 
 

@@ -58,7 +58,7 @@ class _Kept(NamedTuple):
 # element; of the attention scores it keeps the float32 softmax, the softmax after dropout, and the dropout mask. The
 # plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
 # context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
-# scores and the softmax after dropout. benchmarks/gpu_program.py compares with XLA's own figures.
+# scores and the softmax after dropout. benchmarks/gpu_program compares with XLA's own figures.
 _KEPT = {
     "blocks": _Kept(12, 4, 2, 1, 5, 2, 20, 60, 3, 1.1),
     "off": _Kept(12, 4, 88, 1, 5, 1, 9, 60, 10, 1.1),

@@ -1,6 +1,6 @@
 """Predicts, without measuring, how long a GPU takes for a micro-batch and for an update of the weights.
 
-The figures for programs are those that XLA's compiler reports for ours (benchmarks/gpu_program.py,
+The figures for programs are those that XLA's compiler reports for ours (benchmarks/gpu_program,
 benchmarks/results/gpu_program.md), as functions of the model's shape. A test requires this module to be within 12 % of
 the roofline of BERT-Large's programs, and 17 % of BERT-Base's, whose small matmuls do not fill a large GPU.
 """

@@ -26,7 +26,7 @@ LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
 SAVE_BYTES_PER_SEC = 5e9
 # What an input thread reads and parses at length 128; with longer records it is faster (benchmarks/results).
 INPUT_TOKENS_PER_SEC = 128 * 120_000
-# A rank's own work per update for each other rank (benchmarks/control_work.py).
+# A rank's own work per update for each other rank (benchmarks/results/records/control_work.md).
 CONTROL_SECS_A_RANK = 1e-7
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, gpu_program_report, peers, probe, readme, results
+from benchmarks import frame, pages, peers, probe, results
+from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that hold parts of others.
-PARTS = set("child frame results readme made_up killing gpu_kernels gpu_peer gpu_program_report gpu_report".split())
-PARTS |= set("gpu_roofline gpu_row trials __init__ __main__".split())
+PARTS = set("child frame results made_up killing trials __init__ __main__".split())
 
 
 def bench(folder, *arguments, peer_names=(), rounds=2):
@@ -32,14 +32,11 @@ def bench(folder, *arguments, peer_names=(), rounds=2):
 def test_every_benchmark_is_listed(capsys):
     program.main(["benchmarks"])
     said = capsys.readouterr().out
-    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS | {"gpu", "gpu_program"}
     assert set(program.find_benchmarks()) == modules
     for name in modules:
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
-
-
-def test_an_unknown_one_is_refused():
-    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are control_work, "):
+    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are finetuning, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
@@ -75,14 +72,17 @@ def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
     assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
 
 
-def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch):
-    said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "F1")
-    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and num_begun == 1
-    for finetune in ("run_pretraining.py", ""):
-        said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", "f1")
-        assert "--finetune must begin with run_squad.py or run_classifier.py" in said and not num_begun
-    said, _ = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
-    assert "--seeds is 0; at least one" in said
+@pytest.mark.parametrize(
+    "arguments, message, num_begun",
+    [
+        ("--finetune run_squad.py --score F1", "--score F1: this fine-tuning has the scores exact_match, f1; name", 1),
+        ("--finetune run_pretraining.py --score f1", "--finetune must begin with run_squad.py or run_classifier.py", 0),
+        ("--finetune run_squad.py --score f1 --seeds 0", "--seeds is 0; at least one", 0),
+    ],
+)
+def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch, arguments, message, num_begun):
+    said, begun = begin_probe(tmp_path, monkeypatch, *arguments.split())
+    assert message in said and begun == num_begun
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
@@ -93,10 +93,7 @@ def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
     assert results.rates(part, "b") == (1.6, 8 / 30, 1.6)
     assert results.ratios({**part, "clock": "cpu"}, "b") == (2.0, 1.0, 4.0)
     assert "| b | 5 (5 to 30) | 2 (1 to 4) | 1.6 (0.267 to 1.6) | 3 (2 to 4) |" in results.part_lines(part)
-
-
-def test_ratios_where_each_turn_says_how_much_it_did():
-    part = {"title": "t", "amount": "tokens", "unit": "tokens", "clock": "cpu"}
+    part = {**part, "amount": "tokens", "clock": "cpu"}  # where each turn says how much it did
     part["variants"] = {"a": [[0.0, 2.0, {"tokens": 100}]], "b": [[0.0, 2.0, {"tokens": 300}]]}
     assert results.ratios(part, "b").median == 3.0 and results.rates(part, "b").median == 150.0
 
@@ -127,7 +124,7 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     kept_result = json.loads((tmp_path / "results/x.json").read_text())
     assert kept_result["parts"][0]["variants"]["here"][0][1] == found["here"][0].cpu_secs
     assert kept_result["hardware"]["num_cores"] and kept_result["load"] and kept_result["versions"]["python"]
-    assert (tmp_path / "results/x.md").read_text() == results.pages(tmp_path / "results")["x"]
+    assert (tmp_path / "results/x.md").read_text() == pages.result_pages(tmp_path / "results")["x"]
     assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
 
 
@@ -150,23 +147,9 @@ def test_a_result_of_another_machine_or_configuration_is_kept(tmp_path):
     bench(tmp_path, "--label", "here").save()
     assert (tmp_path / "x.md").read_text().count("\n## ") == 2
     bench(tmp_path, "--overwrite").save()
+    with pytest.raises(UserError, match="--cores is 1000; this process has"):
+        bench(tmp_path, "--cores", "1000")
     assert json.loads((tmp_path / "x.json").read_text())["hardware"] == json.loads(before)["hardware"]
-
-
-def test_a_result_that_is_no_json_is_named(tmp_path):
-    (tmp_path / "x.json").write_text("{")
-    with pytest.raises(UserError, match="x.json is not valid JSON"):
-        bench(tmp_path)
-
-
-def test_options_are_kept_without_the_folders_of_a_machine(tmp_path):
-    (tmp_path / "a").touch()
-    assert frame.shown([tmp_path / "a", f"{tmp_path}/a,{tmp_path}@128", "blocks/fp32", 3]) == [
-        "a",
-        f"a,{tmp_path.name}@128",
-        "blocks/fp32",
-        3,
-    ]
 
 
 def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_path, monkeypatch):
@@ -188,51 +171,29 @@ def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_p
         bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"])
 
 
-def test_options_that_cannot_be_met_are_named(tmp_path):
-    with pytest.raises(UserError, match="--cores is 1000; this process has"):
-        bench(tmp_path, "--cores", "1000")
-    with pytest.raises(argparse.ArgumentTypeError, match="absent.txt does not exist"):
-        frame.existing("absent.txt")
-
-
-def test_an_environment_is_made_once_and_anew_when_its_list_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    wanted = tmp_path / "abacus.txt"
-    wanted.write_text("# nothing\n")
-    monkeypatch.setattr(peers, "HERE", tmp_path)
-    commands = []
-    monkeypatch.setattr(
-        peers.subprocess, "run", lambda command, **_: commands.append(command) or argparse.Namespace(returncode=0)
-    )
-    monkeypatch.setattr(peers.Path, "touch", lambda path: (path.parent.mkdir(), path.write_text("")))
-    first = peers.python_of("abacus")
-    assert peers.python_of("abacus") == first and len(commands) == 2
-    wanted.write_text("# another\n")
-    assert peers.python_of("abacus") != first and len(commands) == 4
-
-
 @pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)
 def test_versions_of_peers_are_exact(path):
     for line in path.read_text().splitlines():
         assert re.fullmatch(r"[\w.-]+==[\w.]+", line), line
 
 
-@pytest.mark.parametrize("name", results.pages(results.FOLDER))
-def test_pages_are_those_of_the_results(name):
-    page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    assert page == results.pages(results.FOLDER)[name], "python -m benchmarks tables"
+def test_pages_are_those_of_the_results():
+    texts = pages.result_pages()
+    assert {path.stem for path in results.FOLDER.glob("*.md")} == set(texts)
+    for name, text in texts.items():
+        page = (results.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        assert page == text, f"{name}: python -m benchmarks tables"
 
 
-def test_every_page_has_its_result():
-    assert {path.stem for path in results.FOLDER.glob("*.md")} == set(results.pages(results.FOLDER))
+@pytest.mark.parametrize("document", pages.TABLES)
+def test_tables_of_documents_are_those_of_today(document):
+    assert (ROOT / document).read_text(encoding="utf-8") == pages.renewed(document), "python -m benchmarks tables"
 
 
-@pytest.mark.parametrize(
-    "path, renewed", [(readme.PAGE, readme.renewed), (gpu_program_report.PAGE, gpu_program_report.renewed_page)]
-)
-def test_the_tables_of_pages_are_those_of_the_results(path, renewed):
-    page = path.read_text(encoding="utf-8")
-    assert page == renewed(page), "python -m benchmarks tables"
+def test_plots_are_of_todays_figures():
+    for name, digest in pictures.sources().items():
+        assert digest in (pictures.IMAGES / f"{name}.svg").read_text(), "python -m benchmarks pictures"
+        assert f"images/{name}.svg" in (ROOT / "docs/RESULTS.md").read_text()
 
 
 def test_results_name_no_folder_of_a_machine():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import json
 import os
 import subprocess
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, gpu_report, input_pipeline
+from benchmarks import input_pipeline
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import report
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.preparation import documents
 from tests.pretraining_data import write_dataset
 
 CHECKOUT = Path(__file__).parents[2]
@@ -42,18 +47,6 @@ def test_the_most_important_rows_come_first_and_none_twice():
     speed = {(row.precision, row.length, row.packing) for row in planned if row.part == "speed"}
     assert speed >= {(precision, length, False) for precision in ("fp16", "bf16", "tf32") for length in (128, 512)}
     assert {("fp16", 128, True), ("fp16", 512, True)} <= speed
-    assert planned.index(next(row for row in planned if row.flags)) > max(
-        number for number, row in enumerate(planned) if row.part == "speed" and row.scope == "step"
-    )
-
-
-def test_a_smaller_gpu_gets_smaller_micro_batches():
-    assert max(row.micro_batch_size for row in rows() if row.length == 512 and row.part == "speed") == 64
-    assert max(row.micro_batch_size for row in rows(11 * GIB) if row.length == 512 and row.part == "speed") < 4
-
-
-def test_cudnn_s_attention_is_never_tried_with_attention_dropout():
-    assert all(not row.attention_dropout for row in rows() if "fmha" in row.flags)
 
 
 def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
@@ -66,22 +59,12 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_p
 
 
 def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
-    facts = {
-        "rehearsal": True,
-        "device": None,
-        "driver": "none",
-        "cuda": None,
-        "cudnn": None,
-        "processor": "p",
-        "num_cores": 2,
-        "versions": {},
-        "bert_model": "tiny",
-        "environment": {},
-    }
+    names = ("device", "driver", "cuda", "cudnn", "processor", "num_cores", "bert_model")
+    facts = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(names)}
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
     line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
-    text = gpu_report.render(facts, [line], planned)
+    text = report.render(facts, [line], planned)
     assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
     failed, missing = text.split("## Failed")[1].split("## Not run yet")
     assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing
@@ -105,18 +88,12 @@ def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(
 
 
 @pytest.mark.slow
-def test_the_profile_has_its_parts(tmp_path):
-    configuration = "tiny,2,32,4,blocks,fp32,keep"
-    text = run("profile_step", "--configurations", configuration, "--num_updates", 1, "--results", tmp_path)
-    for part in (
-        "matmuls",
-        "block bias_gelu",
-        "block bias_gelu_gradient",
-        "dropout bits: draw_decisions",
-        "sums of gradients",
-        "optimizer, clipping",
-    ):
-        assert f"\n| {part} | " in text, text
+@pytest.mark.parametrize("mode, name", [("train", "throughput_train"), ("predict", "throughput_val")])
+def test_fine_tuning_logs_the_rate_of_its_batches(tmp_path, mode, name):
+    sizes = ("--bert_model", "tiny", "--batch_size", 2, "--max_seq_length", 32, "--secs", 0.1)
+    run("finetuning", "--mode", mode, *sizes, "--dllog_path", tmp_path / "log", CUDA_VISIBLE_DEVICES="")
+    logged = json.loads((tmp_path / "log").read_text().splitlines()[-1].partition(" ")[2])["data"]
+    assert logged[name] == pytest.approx(2 * 1000 / logged["latency_average_ms"])
 
 
 @pytest.mark.slow
@@ -133,3 +110,22 @@ def test_each_way_of_reading_records_gives_as_many(tmp_path, variant):
     folder = str(write_dataset(tmp_path / "records") / "training")
     settings = {"variant": variant, "folder": folder, "batch_size": 8, "micro_batch_size": 4, "num_batches": 2}
     assert input_pipeline.turn(settings)()["records"] == 2 * 8
+
+
+@pytest.mark.slow
+def test_preparing_and_formatting_give_their_tables(tmp_path):
+    text, vocab, dump = (tmp_path / name for name in ("text.txt", "vocab.txt", "dump.xml.bz2"))
+    texts, letters = documents(20), "abcdefghijklmnopqrstuvwxyz."
+    text.write_text("".join(f"{each}\n" for each in texts))
+    vocab.write_text("\n".join([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)]))
+    pages = "".join(
+        f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{each}</text></revision>\n</page>\n"
+        for number, each in enumerate(texts[:5])
+    )
+    dump.write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
+    common = ("--rounds", 1, "--no_peers", "--results", tmp_path)
+    sizes = ("--megabytes", 0.03, "--stage_megabytes", 0.05)
+    said = run("preparation", "--text", text, "--vocab_file", vocab, *sizes, *common)
+    assert said.count("\n### ") + said.startswith("### ") == 5 and "\n| token files, second shard | " in said
+    said = run("formatting", "--dump", dump, "--copies", 2, *common)
+    assert sum(line.startswith("| ") for line in said.splitlines()) == 3 + 5

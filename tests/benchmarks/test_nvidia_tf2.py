@@ -6,22 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import __main__ as program
 from benchmarks import nvidia_tf2
 from benchmarks.variants import nvidia_tf2 as their_side
 from bert_tf.optimizer import update_rules
-
-
-def test_a_folder_that_is_no_checkout_is_refused_by_what_it_lacks(tmp_path, capsys):
-    folder = tmp_path / their_side.BERT
-    folder.mkdir(parents=True)
-    (folder / nvidia_tf2.IMPORTED[0]).touch()
-    parser = program.make_parser("nvidia_tf2", nvidia_tf2)
-    with pytest.raises(SystemExit) as ended:
-        parser.parse_args(["--checkout", str(tmp_path), "--text", __file__, "--vocab_file", __file__])
-    assert ended.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert f"argument --checkout: {tmp_path} has no {their_side.BERT}/{nvidia_tf2.IMPORTED[1]}; give a clone" in last
 
 
 def test_each_row_takes_one_more_difference_away_by_a_switch_that_exists():

@@ -38,7 +38,7 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.endswith(" | 0 |")]
     assert len(rows) == 7
-    kills = [sum(map(int, row.split("|")[4:7])) for row in rows]
+    kills = [sum(map(int, row.split("|")[3:6])) for row in rows]
     assert kills == [1] * 7
 
 

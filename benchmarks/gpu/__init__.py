@@ -1,0 +1,1 @@
+"""`python -m benchmarks gpu`: all measurements on a GPU."""

@@ -1,0 +1,93 @@
+"""The report of `python -m benchmarks gpu`, from the lines of its rows.jsonl."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from benchmarks.results import table
+
+MIB = 1 << 20
+Line = dict[str, Any]
+Columns = Sequence[tuple[str, Callable[[Line], str]]]
+
+
+def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{factor * value:,.{digits}f}"
+
+
+def planned(line: Line) -> str:
+    return f"{100 * (line['memory_planned'] / line['memory_peak'] - 1):+.0f} %" if line["memory_peak"] else "-"
+
+
+SPEED: Columns = (
+    ("sequences/s", lambda line: number(line["sequences_per_sec"])),
+    ("rows/s", lambda line: number(line["rows_per_sec"])),
+    ("TFLOP/s", lambda line: number(line["model_tflops"])),
+    ("MFU %", lambda line: number(line["mfu"], 1, 100.0)),
+    ("update ms", lambda line: number(line["update_secs"], 1, 1000.0)),
+    ("read after each: ms", lambda line: number(line["waited_for_secs"], 1, 1000.0)),
+    ("of that the host was held: ms", lambda line: number(line["handed_over_secs"], 1, 1000.0)),
+    ("first call s", lambda line: number(line["first_call_secs"])),
+    ("finite", lambda line: "yes" if line["is_finite"] else "NO"),
+)
+MEMORY: Columns = (
+    ("peak MiB", lambda line: number(line["memory_peak"] / MIB, 0)),
+    ("planned MiB", lambda line: number(line["memory_planned"] / MIB, 0)),
+    ("plan against peak", planned),
+)
+
+
+def rows_of(lines: list[Line], columns: Columns) -> list[str]:
+    rows = [[line["title"], *(show(line) for _, show in columns)] for line in lines]
+    return [*table(["configuration", *(name for name, _ in columns)], rows), ""]
+
+
+def of_part(lines: list[Line], *parts: str) -> list[Line]:
+    return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
+
+
+def opening(facts: dict[str, Any], lines: list[Line]) -> list[str]:
+    kind = (
+        "# Rehearsal on a CPU: no figure here says anything about a GPU"
+        if facts["rehearsal"]
+        else (f"# {facts['bert_model']} on {facts['device']}")
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
+    environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
+    return [
+        kind,
+        "",
+        f"- device: {facts['device'] or 'CPU'}; driver {facts['driver']}; built for CUDA "
+        f"{facts['cuda']}, cuDNN {facts['cudnn']}",
+        f"- host: {facts['processor']}, {facts['num_cores']} cores",
+        f"- versions: {versions}; commit {commits}",
+        f"- environment: {environment}",
+        "- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all",
+        "  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update",
+        "",
+    ]
+
+
+def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -> str:
+    done = {(line["title"], line["row"]["part"]) for line in lines}
+    missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
+    measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
+    errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
+    text = opening(facts, lines)
+    text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
+    text += [
+        "MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",
+        "it has handed an update over; for the rest of the update's time it is free.",
+        "",
+    ]
+    text += ["## Memory", "", *rows_of(measured, MEMORY)]
+    if errors:
+        largest, mean = max(errors), statistics.mean(errors)
+        text += [f"Largest error of the plan {100 * largest:.0f} %, mean {100 * mean:.0f} %.", ""]
+    failed = [f"- {line['title']}: {line['failed']}" for line in lines if "failed" in line]
+    text += ["## Failed", "", *(failed or ["Nothing."]), "", "## Not run yet", ""]
+    text += [f"- {title}" for title in missing] or ["Nothing."]
+    return "\n".join(text) + "\n"

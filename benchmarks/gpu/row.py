@@ -1,0 +1,153 @@
+"""The process of one row: the row as JSON in its argument, figures as JSON in its last line of output.
+
+An empty row asks what device there is.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from typing import Any, Optional
+
+import numpy as np
+
+from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
+from bert_tf.bert_config import BertConfig
+from bert_tf.memory.plan import Workload, predict
+
+VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
+NUM_TRIALS = 3  # updates measured one by one, waiting for each
+
+Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
+
+
+def workload(row: dict[str, Any]) -> Workload:
+    config = BertConfig.preset(row["bert_model"], VOCABULARY)
+    return Workload(config, row["length"], row["predictions"], row["scope"], row["micro_batch_size"], row["precision"])
+
+
+def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
+    """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
+    import tensorflow as tf
+
+    rng, length, masked = np.random.default_rng(seed), work.max_seq_length, work.max_predictions_per_seq
+    size = num_steps * work.micro_batch_size
+    lengths = rng.integers(SHORTEST, length + 1, size)
+    rows = best_fit(lengths, length)
+    places = Places.of(rows)
+    order = rows[places]
+    own = lengths[order, np.newaxis]
+    is_token = np.arange(length) < own
+    num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
+    features = {
+        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token,
+        "input_mask": is_token.astype(np.int64),
+        "segment_ids": np.zeros([size, length], np.int64),
+        "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
+        "masked_lm_ids": rng.integers(5, VOCABULARY, [size, masked]),
+        "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [size, 1]),
+    }
+    laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
+    with tf.device("/CPU:0"):
+        shaped = {
+            name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
+            for name, values in laid_out.items()
+        }
+    return shaped, -(-len(rows) // work.micro_batch_size)
+
+
+def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
+    """Batches on the host, as from the input pipeline."""
+    import tensorflow as tf
+
+    from benchmarks.made_up import made_up_rows
+
+    num_steps = row["num_accumulation_steps"]
+    if row["packing"]:
+        return [packed_rows(work, num_steps, seed) for seed in range(count)]
+    with tf.device("/CPU:0"):
+        return [(made_up_rows(work, num_steps), None)] * count
+
+
+def start_device(precision: str) -> tuple[str | None, str]:
+    """The GPU's name (None without one), and TensorFlow's name of the device."""
+    import tensorflow as tf
+
+    from bert_tf.ranks.connect import connect
+
+    connect(False)  # memory growth: memory is allocated as needed
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return None, "CPU:0"
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"), "GPU:0"
+
+
+def device() -> dict[str, Any]:
+    import tensorflow as tf
+
+    build = tf.sysconfig.get_build_info()
+    return {
+        "device": start_device("fp32")[0],
+        "tensorflow": tf.__version__,
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+    }
+
+
+def update(row: dict[str, Any]) -> dict[str, Any]:
+    """Throughput, memory, and how long the host was blocked."""
+    import tensorflow as tf
+
+    from benchmarks.made_up import make_step
+    from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+
+    work, num_steps = workload(row), row["num_accumulation_steps"]
+    gpu, place = start_device(row["precision"])
+    step = make_step(work)
+    given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
+    tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
+
+    def one(number: int) -> tuple[float, float, Any]:
+        features, count = given[number % len(given)]
+        started = time.perf_counter()
+        result = step(features, number, num_micro_batches=count)
+        handed_over = time.perf_counter() - started
+        float(result.gradient_norm)
+        return handed_over, time.perf_counter() - started, result
+
+    first = one(0)[1]
+    trials = [one(number) for number in range(NUM_TRIALS)]
+    started = time.perf_counter()
+    for number in range(row["num_updates"]):  # as in training: results are read only at the end
+        features, count = given[number]
+        result = step(features, number, num_micro_batches=count)
+    finite = bool(result.is_finite)
+    secs = (time.perf_counter() - started) / row["num_updates"]
+    used = [count or num_steps for _, count in given[: row["num_updates"]]]
+    rows_computed = statistics.mean(used) * work.micro_batch_size
+    flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
+    tflops = rows_computed * flops / secs / 1e12
+    peak = peak_tflops(gpu, row["precision"]) if gpu else None
+    return {
+        "first_call_secs": first,
+        "update_secs": secs,
+        "handed_over_secs": statistics.median(x[0] for x in trials),
+        "waited_for_secs": statistics.median(x[1] for x in trials),
+        "is_finite": finite,
+        "sequences_per_sec": num_steps * work.micro_batch_size / secs,
+        "rows_per_sec": rows_computed / secs,
+        "model_tflops": tflops,
+        "peak_tflops": peak,
+        "mfu": tflops / peak if peak else None,
+        "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
+        "memory_planned": predict(work).total,
+    }
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    print(json.dumps(update(asked) if asked else device()))
