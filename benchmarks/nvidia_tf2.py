@@ -29,7 +29,7 @@ from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.batches import parse_records
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer import update_rules
@@ -164,7 +164,7 @@ class Comparison:
     def __init__(self, bench: Bench, config: BertConfig, batches: Arrays):
         self._bench, self._batches = bench, batches
         self._config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        self._model = PretrainingModel(self._config, Blocks("blocks", tf.float32), seed=1)
+        self._model = PretrainingModel(self._config, make_backend("blocks"), seed=1)
         self.start = self._weights()
         self._start_values = [variable.numpy() for variable in self._model.trainable_variables]
         self._runs: dict[Any, Run] = {}

@@ -14,7 +14,7 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
     import tensorflow as tf
 
     from bert_tf.config import BertConfig, compute_dtype
-    from bert_tf.model.blocks import Blocks
+    from bert_tf.model.backends import make_backend
     from bert_tf.model.heads import PretrainingModel
     from bert_tf.model.losses import PretrainingObjective
     from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -24,7 +24,7 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 
     scope, precision = settings["scope"], settings["precision"]
     config = BertConfig(**settings["bert_config"])
-    model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
+    model = PretrainingModel(config, make_backend(scope, compute_dtype(precision)), seed=1)
     optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
     state = TrainState(model, optimizer, LossScale(enabled=precision == "fp16"))
     step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
@@ -90,7 +90,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     """
     from bert_tf.config import compute_dtype
     from bert_tf.interchange.initialise import find_weights
-    from bert_tf.model.blocks import Blocks
+    from bert_tf.model.backends import make_backend
     from bert_tf.model.heads import SpanModel
     from bert_tf.ranks.workers import Workers
     from bert_tf.run.checkpoint import load_weights
@@ -101,7 +101,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.text.wordpiece import FullTokenizer
 
     weights = find_weights(settings["model"])
-    model = SpanModel(weights.config, Blocks(settings["scope"], compute_dtype(settings["precision"])), seed=1)
+    model = SpanModel(weights.config, make_backend(settings["scope"], compute_dtype(settings["precision"])), seed=1)
     load_weights(weights, model.variables, weights.config.vocab_size)
     model.span.output_weights.assign(span_head(weights.config.hidden_size))
     tokenizer = FullTokenizer(weights.tokenizer.vocab_file)

@@ -25,9 +25,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends.plain import Plain
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
+from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
 _SITES_PER_LAYER = 3
@@ -43,10 +44,10 @@ def first_free_site(config: BertConfig) -> int:
 class BertLayer(tf.keras.layers.Layer):
     """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, name: str):
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, name: str):
         # Keras would cast bfloat16 inputs back to float32.
         super().__init__(name=name, autocast=False)
-        self.config, self.blocks, self.seed = config, blocks, seed
+        self.config, self.backend, self.seed = config, backend, seed
 
     def _weight(self, name: str, shape) -> tf.Variable:
         initial = truncated_normal(self.seed, name, shape, self.config.initializer_range)
@@ -66,8 +67,8 @@ class BertLayer(tf.keras.layers.Layer):
 class Embeddings(BertLayer):
     """Word, position and segment embeddings, summed and normalised."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
-        super().__init__(config, blocks, seed, "embeddings")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(config, backend, seed, "embeddings")
         hidden_size = config.hidden_size
         word_name = "bert/embeddings/word_embeddings"
         words = truncated_normal(seed, word_name, [config.vocab_size, hidden_size], config.initializer_range)
@@ -91,18 +92,18 @@ class Embeddings(BertLayer):
             )
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         segments_BxSxT = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
-        segment_BxSxH = self.blocks.choose_rows(segments_BxSxT, self.token_type_embeddings)
+        segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
         if position_ids_BxS is None:
             position = self.position_embeddings[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
-        return self.blocks.embedding_norm(
+        return self.backend.embedding_norm(
             word_BxSxH,
             position,
             segment_BxSxH,
             self.gamma,
             self.beta,
-            self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape),
+            self.backend.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape),
         )
 
 
@@ -130,8 +131,9 @@ class EncoderLayer(BertLayer):
     these are computed, [B*P, H], with the same sums and dropouts as without.
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
-        super().__init__(config, blocks, seed, f"layer_{index}")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, index: int, weight_copies: WeightCopies):
+        super().__init__(config, backend, seed, f"layer_{index}")
+        self.weight_copies = weight_copies
         self.first_site = 1 + _SITES_PER_LAYER * index
         scope, hidden_size = f"bert/encoder/layer_{index}", config.hidden_size
         self.layer_weights = _LayerWeights(
@@ -146,36 +148,38 @@ class EncoderLayer(BertLayer):
         )
 
     def call(self, x_RxH, visible, dropout: DropoutKey | None = None, positions_BxP=None):
-        weights = tf.nest.map_structure(self.blocks.current, self.layer_weights)
-        return self.blocks.layer(self._transform, weights, x_RxH, visible, dropout, positions_BxP)
+        weights = tf.nest.map_structure(self.weight_copies.read, self.layer_weights)
+        return self.backend.run_layer(self._transform, weights, x_RxH, visible, dropout, positions_BxP)
 
     def _transform(
         self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None, positions_BxP=None
     ) -> tf.Tensor:
-        config, blocks, (num_rows, sequence_length) = self.config, self.blocks, visible.shape[:2]
+        config, backend, (num_rows, sequence_length) = self.config, self.backend, visible.shape[:2]
         num_results = sequence_length
-        query_RxH, key_RxH, value_RxH, residual_RxH = blocks.fork(x_RxH)
+        query_RxH, key_RxH, value_RxH, residual_RxH = backend.fan_out(x_RxH)
         if positions_BxP is not None:
             num_results = positions_BxP.shape[1]
             states_BxSxH = tf.reshape(residual_RxH, [-1, sequence_length, config.hidden_size])
-            query_RxH = residual_RxH = tf.reshape(blocks.take(states_BxSxH, positions_BxP), [-1, config.hidden_size])
+            query_RxH = residual_RxH = tf.reshape(
+                backend.gather_positions(states_BxSxH, positions_BxP), [-1, config.hidden_size]
+            )
             if len(visible.shape) == 3:
                 visible = tf.gather(visible, positions_BxP, batch_dims=1)
 
         def heads(x_RxH: tf.Tensor, dense: Dense, length: int, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = dense
-            return blocks.split_heads(blocks.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
+            return backend.split_heads(backend.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
 
         def keep(site: int, rate: float, *shape: int) -> Dropout | None:
-            return blocks.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
+            return backend.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
 
         def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
             kernel, bias = dense
             kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
-            return blocks.residual_norm(blocks.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
+            return backend.residual_norm(backend.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
 
         # Multi-head scaled dot-product attention (arXiv 1706.03762)
-        context_RxH = blocks.attend(
+        context_RxH = backend.attend(
             heads(query_RxH, weights.query, num_results, 1.0 / math.sqrt(config.head_size)),
             heads(key_RxH, weights.key, sequence_length),
             heads(value_RxH, weights.value, sequence_length),
@@ -184,21 +188,21 @@ class EncoderLayer(BertLayer):
         )
         x_RxH = add_and_norm(context_RxH, weights.attention_output, residual_RxH, weights.attention_norm, 1)
         kernel, bias = weights.intermediate
-        wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
+        wide_RxI = backend.bias_gelu(backend.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
         return add_and_norm(wide_RxI, weights.output_dense, x_RxH, weights.output_norm, 2)
 
 
 class Pooler(BertLayer):
     """tanh(dense(state of [CLS])): [B, K, H] -> [B*K, H]."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
-        super().__init__(config, blocks, seed, "pooler")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(config, backend, seed, "pooler")
         self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
 
     def call(self, first_BxKxH):
         kernel, bias = self.dense
         first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
-        return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
+        return self.backend.bias_tanh(self.backend.dense(first_RxH, kernel), bias)
 
 
 def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -223,27 +227,34 @@ class BertEncoder(tf.keras.Model):
 
     Args:
       config: the encoder's shape.
-      blocks: XLA scope and compute type.
+      backend: how it computes, from `backends.make_backend`; by default as a plain graph, in float32.
       seed: the initial weights are a function of the seed and of each variable's name.
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__(name="bert", autocast=False)
-        blocks = blocks or Blocks()
-        self.config, self.blocks = config, blocks
-        self.embeddings = Embeddings(config, blocks, seed)
-        self.encoder_layers = [EncoderLayer(config, blocks, seed, index) for index in range(config.num_hidden_layers)]
-        self.pooler = Pooler(config, blocks, seed)
+        backend = backend or Plain()
+        self.config, self.backend, self.weight_copies = config, backend, WeightCopies()
+        self.embeddings = Embeddings(config, backend, seed)
+        self.encoder_layers = [
+            EncoderLayer(config, backend, seed, index, self.weight_copies) for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = Pooler(config, backend, seed)
 
-    @property
-    def layer_kernels(self) -> list[tf.Variable]:
-        """The weight matrices of all layers."""
-        weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
-        return [weight for weight in weights if len(weight.shape) == 2]
+    def copy_weights(self) -> Copies:
+        """Copies of weights in the compute type, for `weight_copies`.
+
+        The layers' kernels are not copied in float32, nor with recomputation, which trades time for memory.
+        """
+        copied = [self.embeddings.word_embeddings]
+        if self.backend.compute_dtype != tf.float32 and not self.backend.recompute:
+            weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
+            copied += [weight for weight in weights if len(weight.shape) == 2]
+        return {weight.ref(): tf.cast(tf.convert_to_tensor(weight), self.backend.compute_dtype) for weight in copied}
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
-        first_BxKxH = self.blocks.take(sequence_BxSxH, first_positions(features))
+        first_BxKxH = self.backend.gather_positions(sequence_BxSxH, first_positions(features))
         return sequence_BxSxH, self.pooler(first_BxKxH)
 
     def states_at(

@@ -43,7 +43,7 @@ class PretrainingObjective:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [2] and metric sums float32 [4] of one micro-batch."""
         mlm_logits_BxPxV, nsp_logits_Rx2 = model(features, dropout=dropout)
-        cross_entropy = model.blocks.cross_entropy
+        cross_entropy = model.backend.cross_entropy
         mlm_loss, mlm_correct = cross_entropy(
             tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
             tf.reshape(features["masked_lm_ids"], [-1]),
@@ -80,8 +80,10 @@ class SpanObjective(_OverInstances):
         """Loss sums float32 [1] and metric sums float32 [3] of one micro-batch."""
         start_logits_BxS, end_logits_BxS = model(features, dropout=dropout)
         weights_B = features["example_weights"]
-        start_loss, start_correct = model.blocks.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
-        end_loss, end_correct = model.blocks.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
+        start_loss, start_correct = model.backend.cross_entropy(
+            start_logits_BxS, features["start_positions"], weights_B
+        )
+        end_loss, end_correct = model.backend.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
         loss = (start_loss + end_loss) / 2.0
         return loss[tf.newaxis], tf.stack([loss, start_correct, end_correct])
 
@@ -97,7 +99,7 @@ class ClassificationObjective(_OverInstances):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [1] and metric sums float32 [2] of one micro-batch."""
         logits_BxC = model(features, dropout=dropout)
-        loss, correct = model.blocks.cross_entropy(logits_BxC, features["labels"], features["example_weights"])
+        loss, correct = model.backend.cross_entropy(logits_BxC, features["labels"], features["example_weights"])
         return loss[tf.newaxis], tf.stack([loss, correct])
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective, SpanObjective
 
@@ -37,7 +37,7 @@ def make_model(model_class, activation, scope):
         intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
         max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]),
     )
-    model = model_class(config, Blocks(scope), seed=0)
+    model = model_class(config, make_backend(scope), seed=0)
     for variable in model.variables:
         value = WEIGHTS[variable.name.split(":")[0]]
         padding = variable.shape[0] - value.shape[0]
