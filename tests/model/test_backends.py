@@ -57,7 +57,7 @@ WITH_TESTS_OF_THEIR_OWN = {"dropout", "run_layer"}
 
 
 def call(backend, name, inputs, others):
-    """A function with its arguments in their order: the residual comes after its bias, the segments before the table."""
+    """A function with its arguments in their order: a residual comes after the bias, segments before the table."""
     if name == "look_up_segments":
         return backend.look_up_segments(SEGMENTS, *inputs)
     if name == "residual_norm":
@@ -112,13 +112,14 @@ def test_every_function_is_compared():
 
 bfloat16 = pytest.param(
     "bfloat16",
-    1.5e-2,
+    3e-2,
     marks=pytest.mark.skipif(not has_fast_bf16(), reason="the programs refuse bfloat16 on this processor"),
 )
 
 
+@pytest.mark.computes
 @pytest.mark.parametrize("backend", [Plain, CpuBlocks, PlainInStep, GpuStep])
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("float16", 2e-3), bfloat16])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("float16", 5e-3), bfloat16])
 def test_backends_agree(backend, dtype, tolerance):
     """With TensorFlow's own operations in float32, on the same rounded inputs."""
     expected, found = all_results(Plain(), dtype), all_results(backend(dtype), dtype)
