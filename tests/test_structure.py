@@ -19,6 +19,7 @@ MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 # In the order in which the data flows: a package imports only from itself and from those above it.
 PACKAGES = (
     "base",
+    "optimizer_registry",
     "config",
     "text",
     "records",
