@@ -1,10 +1,10 @@
 """How the time of one pre-training update is divided, on one core, in XLA scope "blocks": a table of shares.
 
 TensorFlow's profiler gives the time of each operation (the fastest of several updates counts, because other programs
-interrupt); XLA's blocks, forward and backward, get distinct names here. The profiler's times are used as shares of the
-CPU time that an update takes without profiling. The matmuls' share of the core's peak is relative to one large matmul
-of the same type, measured here. The input batch is made before; `input_pipeline` measures that. A configuration is that
-of `memory`: model, micro-batch, length, predictions, scope, precision, keep or recompute.
+interrupt). Its times are used as shares of the CPU time that an update takes without profiling. The matmuls' share of
+the core's peak is relative to one large matmul of the same type, measured here. The input batch is made before;
+`input_pipeline` measures that. A configuration is that of `memory`: model, micro-batch, length, predictions, scope,
+precision, keep or recompute.
 
     python -m benchmarks profile_step --configurations mini,16,128,20,blocks,fp32,keep base,4,128,20,blocks,bf16,keep
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import functools
 import re
 import statistics
 import tempfile
@@ -32,41 +31,6 @@ PEAK_SIZE, PEAK_TRIES = 2048, 5
 CALL, OPERATION = "ExecutorState::ProcessAsync::Start", re.compile(r"[^:]+:_?[A-Z]\w*")
 MATMULS = ("MatMul", "Einsum")  # parts of the names of their kinds
 DROPOUT = ("draw_decisions", "keep_mask")
-
-
-def name_blocks() -> None:
-    """Makes `bert_tf.model.blocks` compile its blocks under distinct names."""
-    import tensorflow as tf
-
-    from bert_tf.model import blocks
-
-    def compiled(function: Callable, suffix: str = "") -> Callable:
-        name = getattr(function, "func", function).__name__ + suffix
-
-        def named(*arguments: Any) -> Any:
-            return function(*arguments)
-
-        named.__name__ = name
-        return tf.function(named, jit_compile=True, autograph=False)
-
-    class NamedBlock(blocks._Block):
-        def __init__(self, function: Callable, parameters: str = ""):
-            super().__init__(function, parameters)
-            differentiate = functools.partial(self._differentiate)
-            name = getattr(function, "func", function).__name__
-            self._forward = compiled(function)
-            self._backward = compiled(_renamed(differentiate, name), "_gradient")
-
-    blocks._Block = NamedBlock
-    blocks.Blocks._compiled = lambda self, function: compiled(function) if self.scope == "blocks" else function
-
-
-def _renamed(function: Callable, name: str) -> Callable:
-    def renamed(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    renamed.__name__ = name
-    return renamed
 
 
 def called_functions(function) -> dict[str, str]:
@@ -161,7 +125,6 @@ def matmul_peak(precision: str) -> float:
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a configuration: milliseconds by kind, and those of a whole update ("update")."""
-    name_blocks()
     from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.run.flops import pretraining_flops_per_sequence
 

@@ -40,11 +40,20 @@ def add_residual(x_RxH, bias_H, residual_RxH, sequence_length: int, dropout: Dro
     return drop_rows(as_float32(x_RxH) + bias_H, sequence_length, dropout) + as_float32(residual_RxH)
 
 
+def row_mean(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(x, axis=-1, keepdims=True)
+
+
+def normalise(x: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """x - mean, and 1 / deviation of each row."""
+    centred = x - mean
+    return centred, tf.math.rsqrt(row_mean(tf.square(centred)) + LAYER_NORM_EPSILON)
+
+
 def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor) -> tf.Tensor:
     """Layer normalisation (arXiv 1607.06450) over the last axis."""
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma_H + beta_H
+    centred, inverse = normalise(x, row_mean(x))
+    return centred * inverse * gamma_H + beta_H
 
 
 def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:

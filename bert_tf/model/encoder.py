@@ -34,6 +34,8 @@ from bert_tf.model.weight_copies import Copies, WeightCopies
 _SITES_PER_LAYER = 3
 # Tensor cores want a matmul's dimensions to be multiples of this.
 _ROWS_AT_ONCE = 8
+Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
+Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
 
 def first_free_site(config: BertConfig) -> int:
@@ -49,17 +51,19 @@ class BertLayer(tf.keras.layers.Layer):
         super().__init__(name=name, autocast=False)
         self.config, self.backend, self.seed = config, backend, seed
 
-    def _weight(self, name: str, shape) -> tf.Variable:
+    def _weight(self, name: str, shape: list[int], num_zero_rows: int = 0) -> tf.Variable:
+        """A random matrix, and below it rows of zeros."""
         initial = truncated_normal(self.seed, name, shape, self.config.initializer_range)
-        return self.add_weight(name=name, shape=shape, initializer=lambda *_, **__: initial)
+        initial = tf.pad(initial, [[0, num_zero_rows], [0, 0]])
+        return self.add_weight(name=name, shape=initial.shape, initializer=lambda *_, **__: initial)
 
     def _zeros(self, name: str, size: int) -> tf.Variable:
         return self.add_weight(name=name, shape=[size], initializer="zeros")
 
-    def _dense(self, scope: str, inputs: int, outputs: int) -> tuple[tf.Variable, tf.Variable]:
+    def _dense(self, scope: str, inputs: int, outputs: int) -> Dense:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
 
-    def _layer_norm(self, scope: str, size: int) -> tuple[tf.Variable, tf.Variable]:
+    def _layer_norm(self, scope: str, size: int) -> Norm:
         gamma = self.add_weight(name=f"{scope}/gamma", shape=[size], initializer="ones")
         return gamma, self._zeros(f"{scope}/beta", size)
 
@@ -69,20 +73,17 @@ class Embeddings(BertLayer):
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int):
         super().__init__(config, backend, seed, "embeddings")
-        hidden_size = config.hidden_size
-        word_name = "bert/embeddings/word_embeddings"
-        words = truncated_normal(seed, word_name, [config.vocab_size, hidden_size], config.initializer_range)
-        words = tf.pad(words, [[0, config.padded_vocab_size - config.vocab_size], [0, 0]])
-        self.word_embeddings = self.add_weight(
-            name=word_name, shape=[config.padded_vocab_size, hidden_size], initializer=lambda *_, **__: words
+        scope, hidden_size, num_words = "bert/embeddings", config.hidden_size, config.vocab_size
+        self.word_embeddings = self._weight(
+            f"{scope}/word_embeddings", [num_words, hidden_size], num_zero_rows=config.padded_vocab_size - num_words
         )
         self.token_type_embeddings = self._weight(
-            "bert/embeddings/token_type_embeddings", [config.type_vocab_size, hidden_size]
+            f"{scope}/token_type_embeddings", [config.type_vocab_size, hidden_size]
         )
         self.position_embeddings = self._weight(
-            "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size]
+            f"{scope}/position_embeddings", [config.max_position_embeddings, hidden_size]
         )
-        self.gamma, self.beta = self._layer_norm("bert/embeddings/LayerNorm", hidden_size)
+        self.norm = self._layer_norm(f"{scope}/LayerNorm", hidden_size)
 
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
         length = input_ids_BxS.shape[1]
@@ -97,18 +98,8 @@ class Embeddings(BertLayer):
             position = self.position_embeddings[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
-        return self.backend.embedding_norm(
-            word_BxSxH,
-            position,
-            segment_BxSxH,
-            self.gamma,
-            self.beta,
-            self.backend.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape),
-        )
-
-
-Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
-Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
+        kept = self.backend.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape)
+        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, kept)
 
 
 class _LayerWeights(NamedTuple):

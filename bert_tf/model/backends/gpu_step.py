@@ -14,7 +14,6 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.model.backends.plain import PlainInStep
 from bert_tf.model.elementwise import (
-    LAYER_NORM_EPSILON,
     Dropout,
     add_residual,
     as_float32,
@@ -22,6 +21,8 @@ from bert_tf.model.elementwise import (
     drop,
     drop_rows,
     hide_keys,
+    normalise,
+    row_mean,
 )
 from bert_tf.model.randomness import draw_decisions, keep_mask
 
@@ -71,8 +72,8 @@ class GpuStep(PlainInStep):
         def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
             hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
             x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
-            mean = _row_mean(x_RxH)
-            centred, inverse = _normalise(x_RxH, mean)
+            mean = row_mean(x_RxH)
+            centred, inverse = normalise(x_RxH, mean)
             result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
 
             def gradient(of_result: tf.Tensor) -> list[tf.Tensor]:
@@ -96,8 +97,8 @@ class GpuStep(PlainInStep):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
             # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
             # argument is written.
-            argument, mean = _barrier(self._rounded(exact), _row_mean(exact))
-            centred, inverse = _normalise(as_float32(argument), mean)
+            argument, mean = _barrier(self._rounded(exact), row_mean(exact))
+            centred, inverse = normalise(as_float32(argument), mean)
 
             def gradient(of_result: tf.Tensor) -> list[tf.Tensor]:
                 kept = map(as_float32, _barrier(of_result, argument, mean, inverse))
@@ -213,21 +214,11 @@ def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(as_float32(rows_RxH), axis=0)
 
 
-def _row_mean(x_RxH: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(x_RxH, axis=-1, keepdims=True)
-
-
-def _normalise(x_RxH: tf.Tensor, mean_Rx1: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """float32 -> x - mean [R, H], 1 / deviation [R, 1]."""
-    centred = x_RxH - mean_Rx1
-    return centred, tf.math.rsqrt(_row_mean(tf.square(centred)) + LAYER_NORM_EPSILON)
-
-
 def _layer_norm_gradient(of_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, ...]:
     """Gradient of LayerNorm's result -> gradients of x, gamma and beta, all float32."""
     normal = (x_RxH - mean_Rx1) * inverse_Rx1
     scaled = of_result_RxH * gamma_H
-    of_x = inverse_Rx1 * (scaled - _row_mean(scaled) - normal * _row_mean(scaled * normal))
+    of_x = inverse_Rx1 * (scaled - row_mean(scaled) - normal * row_mean(scaled * normal))
     return of_x, tf.reduce_sum(of_result_RxH * normal, axis=0), tf.reduce_sum(of_result_RxH, axis=0)
 
 
