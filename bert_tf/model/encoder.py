@@ -225,7 +225,7 @@ class BertEncoder(tf.keras.Model):
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__(name="bert", autocast=False)
         backend = backend or Plain()
-        self.config, self.backend, self.weight_copies = config, backend, WeightCopies()
+        self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
         self.embeddings = Embeddings(config, backend, seed)
         self.encoder_layers = [
             EncoderLayer(config, backend, seed, index, self.weight_copies) for index in range(config.num_hidden_layers)
@@ -233,15 +233,10 @@ class BertEncoder(tf.keras.Model):
         self.pooler = Pooler(config, backend, seed)
 
     def copy_weights(self) -> Copies:
-        """Copies of weights in the compute type, for `weight_copies`.
-
-        The layers' kernels are not copied in float32, nor with recomputation, which trades time for memory.
-        """
-        copied = [self.embeddings.word_embeddings]
-        if self.backend.compute_dtype != tf.float32 and not self.backend.recompute:
-            weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
-            copied += [weight for weight in weights if len(weight.shape) == 2]
-        return {weight.ref(): tf.cast(tf.convert_to_tensor(weight), self.backend.compute_dtype) for weight in copied}
+        """Copies of the weights, for `weight_copies.in_use` within an update."""
+        weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
+        kernels = [weight for weight in weights if len(weight.shape) == 2]
+        return self.weight_copies.make(kernels, self.embeddings.word_embeddings)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]

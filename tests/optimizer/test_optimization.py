@@ -1,5 +1,6 @@
 """Optimisers against float64 references written here, and against tensorflow-addons' LAMB."""
 
+import collections
 import inspect
 import json
 import math
@@ -19,6 +20,7 @@ from bert_tf.optimizer.update_rules import norm as tensor_norm
 from bert_tf.optimizer_registry import OPTIMIZERS, OptimizerEntry
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
+PEAKS = {NVLAMB: 0.02, AdamW: 0.02, LARS: 20.0}  # learning rates
 # Name -> shape. Two decay, two do not; "zeros" and the bias start at 0, so their first ratio is 1.
 SHAPES = {"block/kernel": (6, 8), "block/bias": (8,), "block/LayerNorm/gamma": (8,), "zeros/kernel": (6, 8)}
 
@@ -53,26 +55,31 @@ def clip(gradients):
     return {name: gradient.astype(np.float64) / max(norm, 1.0) for name, gradient in gradients.items()}
 
 
-def reference(kind, rates, gradients, adapt_excluded=True, bias_correction=True):
+def reference(make, gradients, adapt_excluded=True, bias_correction=True):
     """Float64 weights and moments by name after the updates; written from the papers' formulas."""
     w = {name: value.astype(np.float64) for name, value in initial_values().items()}
-    m = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-    v = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-    for t, (rate, raw) in enumerate(zip(rates, gradients), start=1):
+    slots = collections.defaultdict(float)
+    for t, raw in enumerate(gradients, start=1):
+        rate = PEAKS[make] * ((t - 1) / 2 if t <= 2 else (1 - (t - 1) / 10) ** 0.5)  # that of `make_schedule`
         for name, g in clip(raw).items():
-            m[name] = BETA_1 * m[name] + (1 - BETA_1) * g
-            v[name] = BETA_2 * v[name] + (1 - BETA_2) * g**2
+            decay, m, v, a = DECAY if decays(name) else 0.0, f"{name}/adam_m", f"{name}/adam_v", f"{name}/momentum"
+            norm = np.linalg.norm(w[name])
+            if make is LARS:
+                trust = 0.001 * norm / (np.linalg.norm(g) + decay * norm) if decays(name) and norm > 0 else 1.0
+                slots[a] = 0.9 * slots[a] + rate * trust * (g + decay * w[name])
+                w[name] = w[name] - slots[a]
+                continue
+            slots[m] = BETA_1 * slots[m] + (1 - BETA_1) * g
+            slots[v] = BETA_2 * slots[v] + (1 - BETA_2) * g**2
             first, second = (1 - BETA_1**t, 1 - BETA_2**t) if bias_correction else (1, 1)
-            if kind == "lamb":
-                u = m[name] / first / (np.sqrt(v[name] / second) + EPSILON)
+            if make is NVLAMB:
+                u = slots[m] / first / (np.sqrt(slots[v] / second) + EPSILON)
             else:  # epsilon is added before the correction
-                u = np.sqrt(second) / first * m[name] / (np.sqrt(v[name]) + EPSILON)
-            u = u + (DECAY if decays(name) else 0.0) * w[name]
-            norms = np.linalg.norm(w[name]), np.linalg.norm(u)
-            adapts = kind == "lamb" and (adapt_excluded or decays(name))
-            ratio = norms[0] / norms[1] if adapts and min(norms) > 0 else 1.0
-            w[name] = w[name] - rate * ratio * u
-    return w, m, v
+                u = np.sqrt(second) / first * slots[m] / (np.sqrt(slots[v]) + EPSILON)
+            u = u + decay * w[name]
+            adapts = make is NVLAMB and (adapt_excluded or decays(name)) and norm > 0
+            w[name] = w[name] - rate * (norm / np.linalg.norm(u) if adapts else 1.0) * u
+    return w | slots
 
 
 def run_updates(optimizer, gradients, variables=None, accumulation=4, loss_scale=1024.0, poisoned=()):
@@ -94,22 +101,8 @@ def run_updates(optimizer, gradients, variables=None, accumulation=4, loss_scale
     return variables
 
 
-def assert_near_reference(optimizer, variables, expected, rtol=2e-6, atol=1e-7):
-    weights, m, v = expected
-    slots = {slot.name.split(":")[0]: slot.numpy() for slot in optimizer.slot_variables}
-    for variable in variables:
-        name = variable.name.split(":")[0]
-        np.testing.assert_allclose(variable.numpy(), weights[name], rtol=rtol, atol=atol, err_msg=name)
-        np.testing.assert_allclose(slots[f"{name}/adam_m"], m[name], rtol=rtol, atol=1e-8, err_msg=name)
-        np.testing.assert_allclose(slots[f"{name}/adam_v"], v[name], rtol=rtol, atol=1e-10, err_msg=name)
-
-
-def make_schedule():
-    return WarmupPolynomialDecay(0.02, 2, 10, 0.5)
-
-
-def schedule_rates(num_updates):
-    return [0.02 * t / 2 if t < 2 else 0.02 * (1 - t / 10) ** 0.5 for t in range(num_updates)]
+def make_schedule(make=NVLAMB):
+    return WarmupPolynomialDecay(PEAKS[make], 2, 10, 0.5)
 
 
 @pytest.mark.parametrize("compiled", [True, False, "Keras' apply_gradients"])
@@ -120,19 +113,22 @@ def schedule_rates(num_updates):
         (NVLAMB, {"adapt_excluded": False}),
         (AdamW, {"bias_correction": False}),
         (AdamW, {"bias_correction": True}),
+        (LARS, {}),
     ],
 )
 def test_weights_and_moments_equal_the_reference(make, options, compiled):
-    optimizer = make(make_schedule(), compiled=bool(compiled), **options)
+    optimizer, variables = make(make_schedule(make), compiled=bool(compiled), **options), make_variables()
     if isinstance(compiled, bool):
-        variables = run_updates(optimizer, gradient_sequence())
+        run_updates(optimizer, gradient_sequence(), variables)
     else:
-        variables = make_variables()
         for gradients in gradient_sequence():
             optimizer.apply_gradients(zip([tf.constant(value) for value in gradients.values()], variables))
-    expected = reference("lamb" if make is NVLAMB else "adamw", schedule_rates(5), gradient_sequence(), **options)
-    assert_near_reference(optimizer, variables, expected)
-    assert int(optimizer.iterations) == 5
+    expected, found = reference(make, gradient_sequence(), **options), [*variables, *optimizer.slot_variables]
+    assert {each.name.split(":")[0] for each in found} == set(expected) and int(optimizer.iterations) == 5
+    for each in found:
+        name = each.name.split(":")[0]
+        atol = 1e-7 if name in SHAPES else 1e-10 if name.endswith("adam_v") else 1e-8
+        np.testing.assert_allclose(each.numpy(), expected[name], rtol=2e-6, atol=atol, err_msg=name)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -174,29 +170,6 @@ def test_zeros(name, value, gradient, expected):
     assert not variable.numpy()[np.equal(expected, 0)].any()
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_lars_equals_float64(compiled):
-    """Weights and momenta after five updates, by the formulas of arXiv 1708.03888."""
-    rates, momentum, trust = (0.5, 1.0, 2.0, 1.5, 1.0), 0.9, 0.001
-    w = {name: value.astype(np.float64) for name, value in initial_values().items()}
-    a = {name: np.zeros(shape) for name, shape in SHAPES.items()}
-    schedule = tf.keras.optimizers.schedules.PiecewiseConstantDecay(list(range(4)), list(rates))
-    optimizer = LARS(schedule, compiled=compiled)
-    variables = run_updates(optimizer, gradient_sequence())
-    for rate, raw in zip(rates, gradient_sequence()):
-        for name, g in clip(raw).items():
-            decay = DECAY if decays(name) else 0.0
-            norms = np.linalg.norm(w[name]), np.linalg.norm(g)
-            ratio = trust * norms[0] / (norms[1] + decay * norms[0]) if decays(name) and min(norms) > 0 else 1.0
-            a[name] = momentum * a[name] + rate * ratio * (g + decay * w[name])
-            w[name] = w[name] - a[name]
-    slots = {slot.name.split(":")[0]: slot.numpy() for slot in optimizer.slot_variables}
-    for variable in variables:
-        name = variable.name.split(":")[0]
-        np.testing.assert_allclose(variable.numpy(), w[name], rtol=2e-6, atol=1e-7, err_msg=name)
-        np.testing.assert_allclose(slots[f"{name}/momentum"], a[name], rtol=2e-6, atol=1e-9, err_msg=name)
-
-
 @pytest.mark.parametrize("adapt_excluded", [True, False])
 def test_nvlamb_equals_tensorflow_addons(adapt_excluded):
     tfa = pytest.importorskip("tensorflow_addons")
@@ -232,33 +205,22 @@ def test_non_finite_gradients_leave_every_bit(make, compiled):
         assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
-def test_slots_resume_to_the_bit():
+def test_slots_have_googles_names_and_resume_to_the_bit():
     gradients = gradient_sequence()
-    whole = NVLAMB(make_schedule())
-    expected = run_updates(whole, gradients)
-    first = NVLAMB(make_schedule())
-    weights = [variable.numpy() for variable in run_updates(first, gradients[:2])]
-    slots = {slot.name: slot.numpy() for slot in first.slot_variables}
-
-    second, variables = NVLAMB(make_schedule()), make_variables()
-    second.build(variables)
-    for variable, value in zip(variables, weights):
-        variable.assign(value)
-    for slot in second.slot_variables:
-        slot.assign(slots[slot.name])
-    second.iterations.assign(first.iterations)
-    run_updates(second, gradients[2:], variables)
-    for one, other in zip([*expected, *whole.slot_variables], [*variables, *second.slot_variables]):
-        assert one.numpy().tobytes() == other.numpy().tobytes()
-    assert int(second.iterations) == 5
-
-
-def test_slots_have_googles_names():
-    optimizer = NVLAMB(0.1)
-    optimizer.build(make_variables())
-    names = [slot.name for slot in optimizer.slot_variables]
+    whole, first, second = (NVLAMB(make_schedule()) for _ in range(3))
+    expected, early, late = run_updates(whole, gradients), run_updates(first, gradients[:2]), make_variables()
+    names = [slot.name for slot in whole.slot_variables]
     assert names[:3] == ["block/kernel/adam_m:0", "block/kernel/adam_v:0", "block/bias/adam_m:0"]
     assert len(names) == 2 * len(SHAPES)
+    second.build(late)
+    for variable, value in zip(
+        [*late, *second.slot_variables, second.iterations], [*early, *first.slot_variables, first.iterations]
+    ):
+        variable.assign(value)
+    run_updates(second, gradients[2:], late)
+    for one, other in zip([*expected, *whole.slot_variables], [*late, *second.slot_variables]):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert int(second.iterations) == 5
 
 
 def test_two_functions_for_each_shape_traced_once(monkeypatch):
