@@ -270,8 +270,8 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     processors.
     """
     program = (
-        f"import sys; sys.path[:0] = {[str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]!r}\n"
-        f"from test_train_step import peak_and_sums\nprint(*peak_and_sums(True), *peak_and_sums(False))"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"from tests.training.test_train_step import peak_and_sums\nprint(*peak_and_sums(True), *peak_and_sums(False))"
     )
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)

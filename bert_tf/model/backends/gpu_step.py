@@ -101,8 +101,8 @@ class GpuStep(PlainInStep):
             centred, inverse = normalise(as_float32(argument), mean)
 
             def gradient(of_result: tf.Tensor) -> list[tf.Tensor]:
-                kept = map(as_float32, _barrier(of_result, argument, mean, inverse))
-                of_argument, of_gamma, of_beta = _layer_norm_gradient(*kept, gamma_H)
+                of_result, x, mean_Rx1, inverse_Rx1 = map(as_float32, _barrier(of_result, argument, mean, inverse))
+                of_argument, of_gamma, of_beta = _layer_norm_gradient(of_result, x, mean_Rx1, inverse_Rx1, gamma_H)
                 of_x = self._rounded(drop_rows(of_argument, sequence_length, dropout))
                 return [of_x, _sum_rows(of_x), self._rounded(of_argument), of_gamma, of_beta]
 
