@@ -34,8 +34,8 @@ def keep_only_arguments(function: Callable, differentiate: Callable, arguments: 
     def run(*tensors: tf.Tensor):
         inputs = _with_tensors(arguments, tensors)
 
-        def gradient(of_result: tf.Tensor) -> list[tf.Tensor | None]:
-            gradients = iter(differentiate(of_result, inputs))
+        def gradient(d_result: tf.Tensor) -> list[tf.Tensor | None]:
+            gradients = iter(differentiate(d_result, inputs))
             return [next(gradients) if tensor.dtype.is_floating else None for tensor in tensors]
 
         return function(*inputs), gradient
@@ -56,9 +56,9 @@ def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def recompute_in_backward(function: Callable, *arguments: Any) -> tf.Tensor:
     """function(*arguments), computed again in the backward pass. All variables that it uses must be arguments."""
 
-    def differentiate(of_result: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor]:
+    def differentiate(d_result: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor]:
         tensors = [value for value in tf.nest.flatten(inputs) if tf.is_tensor(value)]
-        *copies, of_result = _not_before([*tensors, of_result])
+        *copies, d_result = _not_before([*tensors, d_result])
         inputs = _with_tensors(inputs, copies)
         watched = float_tensors(inputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -66,6 +66,6 @@ def recompute_in_backward(function: Callable, *arguments: Any) -> tf.Tensor:
             result = function(*inputs)
         # All at once: the gradient of x starts the backward pass of the layer below, whose memory must not
         # come on top of this layer's.
-        return _not_before(tape.gradient(result, watched, of_result))
+        return _not_before(tape.gradient(result, watched, d_result))
 
     return keep_only_arguments(function, differentiate, arguments)

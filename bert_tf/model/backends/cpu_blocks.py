@@ -53,7 +53,7 @@ class _Block:
     """
 
     def __init__(self, function: Callable):
-        def differentiate(of_result: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
+        def differentiate(d_result: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
             """Gradients of the float tensors; for a parameter, those of its broadcast copies, one for each row."""
             copies = [
                 tf.broadcast_to(value, tf.shape(inputs[0])) if _is_parameter(value, inputs) else value
@@ -63,7 +63,7 @@ class _Block:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(watched)
                 result = function(*copies)
-            return tape.gradient(result, watched, of_result)
+            return tape.gradient(result, watched, d_result)
 
         differentiate.__name__ = f"{function.__name__}_gradient"  # for profiles
         self._forward, self._backward = _compiled(function), _compiled(differentiate)
@@ -71,10 +71,10 @@ class _Block:
     def __call__(self, *arguments: Any) -> tf.Tensor:
         return keep_only_arguments(self._forward, self._differentiate, arguments)
 
-    def _differentiate(self, of_result: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor]:
+    def _differentiate(self, d_result: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor]:
         return [
             _sum_over_rows(gradient, value.shape) if _is_parameter(value, inputs) else gradient
-            for value, gradient in zip(float_tensors(inputs), self._backward(of_result, *inputs))
+            for value, gradient in zip(float_tensors(inputs), self._backward(d_result, *inputs))
         ]
 
 

@@ -2,7 +2,7 @@
 
 Handwritten gradients move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the backward
 pass, reads each of them several times, and chooses a layout of the states with the rows last, so that they must be
-transposed for the matmuls. docs/gpu.md has the figures. `of_x` is the gradient of x.
+transposed for the matmuls. docs/gpu.md has the figures. `d_x` is the gradient of x.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class GpuStep(PlainInStep):
 
         @tf.custom_gradient
         def run(sequence_BxSxH):
-            def gradient(of_result_BxPxH: tf.Tensor) -> tf.Tensor:
-                ones = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=of_result_BxPxH.dtype)
-                return tf.matmul(ones, of_result_BxPxH, transpose_a=True)
+            def gradient(d_result_BxPxH: tf.Tensor) -> tf.Tensor:
+                ones = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=d_result_BxPxH.dtype)
+                return tf.matmul(ones, d_result_BxPxH, transpose_a=True)
 
             return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1), gradient
 
@@ -76,12 +76,12 @@ class GpuStep(PlainInStep):
             centred, inverse = normalise(x_RxH, mean)
             result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
 
-            def gradient(of_result: tf.Tensor) -> list[tf.Tensor]:
-                of_result = tf.reshape(drop(as_float32(of_result), dropout), [-1, hidden_size])
-                of_x, of_gamma, of_beta = _layer_norm_gradient(of_result, x_RxH, mean, inverse, gamma_H)
-                of_sum = tf.reshape(of_x, shape)
-                of_position = of_sum if len(position_SxH.shape) == 3 else tf.reduce_sum(of_sum, axis=0)
-                return [of_sum, of_position, of_sum, of_gamma, of_beta]
+            def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
+                d_result = tf.reshape(drop(as_float32(d_result), dropout), [-1, hidden_size])
+                d_x, d_gamma, d_beta = _layer_norm_gradient(d_result, x_RxH, mean, inverse, gamma_H)
+                d_sum = tf.reshape(d_x, shape)
+                d_position = d_sum if len(position_SxH.shape) == 3 else tf.reduce_sum(d_sum, axis=0)
+                return [d_sum, d_position, d_sum, d_gamma, d_beta]
 
             return self._rounded(drop(result, dropout)), gradient
 
@@ -100,11 +100,11 @@ class GpuStep(PlainInStep):
             argument, mean = _barrier(self._rounded(exact), row_mean(exact))
             centred, inverse = normalise(as_float32(argument), mean)
 
-            def gradient(of_result: tf.Tensor) -> list[tf.Tensor]:
-                of_result, x, mean_Rx1, inverse_Rx1 = map(as_float32, _barrier(of_result, argument, mean, inverse))
-                of_argument, of_gamma, of_beta = _layer_norm_gradient(of_result, x, mean_Rx1, inverse_Rx1, gamma_H)
-                of_x = self._rounded(drop_rows(of_argument, sequence_length, dropout))
-                return [of_x, _sum_rows(of_x), self._rounded(of_argument), of_gamma, of_beta]
+            def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
+                d_result, x, mean_Rx1, inverse_Rx1 = map(as_float32, _barrier(d_result, argument, mean, inverse))
+                d_argument, d_gamma, d_beta = _layer_norm_gradient(d_result, x, mean_Rx1, inverse_Rx1, gamma_H)
+                d_x = self._rounded(drop_rows(d_argument, sequence_length, dropout))
+                return [d_x, _sum_rows(d_x), self._rounded(d_argument), d_gamma, d_beta]
 
             return self._rounded(centred * inverse * gamma_H + beta_H), gradient
 
@@ -116,9 +116,9 @@ class GpuStep(PlainInStep):
 
         @tf.custom_gradient
         def run(x_RxH, bias_H):
-            def gradient(of_result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
-                of_x = merge(as_float32(of_result_BxNxSxD) * scale)
-                return [of_x, _sum_rows(of_x)]
+            def gradient(d_result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
+                d_x = merge(as_float32(d_result_BxNxSxD) * scale)
+                return [d_x, _sum_rows(d_x)]
 
             return split(x_RxH, bias_H, sequence_length, num_heads, scale), gradient
 
@@ -153,22 +153,22 @@ class GpuStep(PlainInStep):
             products_BxNxSxD = as_float32(tf.matmul(dropped_BxNxSxS, value_BxNxSxD))
             context_RxH = self.merge_heads(products_BxNxSxD * factor_BxNxSx1)
 
-            def gradient(of_context_RxH: tf.Tensor) -> list[tf.Tensor]:
+            def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
                 (context_again_RxH,) = _barrier(context_RxH)  # or XLA would keep it in float32, too
-                dot_RxH = as_float32(of_context_RxH) * as_float32(context_again_RxH)
+                dot_RxH = as_float32(d_context_RxH) * as_float32(context_again_RxH)
                 dot_BxNxSx1 = tf.reduce_sum(by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
-                of_context_BxNxSxD = as_float32(by_head(of_context_RxH, num_queries, num_heads))
-                of_products = self._rounded(of_context_BxNxSxD * factor_BxNxSx1)
-                of_value = tf.matmul(dropped_BxNxSxS, of_products, transpose_a=True)
-                of_dropped, scores, offset = _barrier(
-                    tf.matmul(of_products, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, offset_BxNxSx1
+                d_context_BxNxSxD = as_float32(by_head(d_context_RxH, num_queries, num_heads))
+                d_products = self._rounded(d_context_BxNxSxD * factor_BxNxSx1)
+                d_value = tf.matmul(dropped_BxNxSxS, d_products, transpose_a=True)
+                d_dropped, scores, offset = _barrier(
+                    tf.matmul(d_products, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, offset_BxNxSx1
                 )
                 mean_BxNxSx1 = dot_BxNxSx1 * factor_BxNxSx1 * (1.0 / scale)
                 weights = tf.exp(as_float32(scores) + hidden_keys - offset)
-                of_scores = self._rounded(weights * (drop(as_float32(of_dropped), unscaled) - mean_BxNxSx1))
-                of_query = tf.matmul(of_scores, key_BxNxSxD)
-                of_key = tf.matmul(of_scores, query_BxNxSxD, transpose_a=True)
-                return [of_query, of_key, of_value]
+                d_scores = self._rounded(weights * (drop(as_float32(d_dropped), unscaled) - mean_BxNxSx1))
+                d_query = tf.matmul(d_scores, key_BxNxSxD)
+                d_key = tf.matmul(d_scores, query_BxNxSxD, transpose_a=True)
+                return [d_query, d_key, d_value]
 
             return context_RxH, gradient
 
@@ -183,11 +183,11 @@ class GpuStep(PlainInStep):
 
         @tf.custom_gradient
         def run(x_RxI, bias_I):
-            def gradient(of_result_RxI: tf.Tensor) -> list[tf.Tensor]:
+            def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
                 x_again, bias_again = _barrier(x_RxI, bias_I)
                 slope = _gelu_slope(as_float32(x_again) + bias_again, exact)
-                of_x = self._rounded(as_float32(of_result_RxI) * slope)
-                return [of_x, _sum_rows(_hide_rounding(of_x))]
+                d_x = self._rounded(as_float32(d_result_RxI) * slope)
+                return [d_x, _sum_rows(_hide_rounding(d_x))]
 
             return bias_gelu(x_RxI, bias_I, exact), gradient
 
@@ -214,12 +214,12 @@ def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(as_float32(rows_RxH), axis=0)
 
 
-def _layer_norm_gradient(of_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, ...]:
+def _layer_norm_gradient(d_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, ...]:
     """Gradient of LayerNorm's result -> gradients of x, gamma and beta, all float32."""
     normal = (x_RxH - mean_Rx1) * inverse_Rx1
-    scaled = of_result_RxH * gamma_H
-    of_x = inverse_Rx1 * (scaled - row_mean(scaled) - normal * row_mean(scaled * normal))
-    return of_x, tf.reduce_sum(of_result_RxH * normal, axis=0), tf.reduce_sum(of_result_RxH, axis=0)
+    scaled = d_result_RxH * gamma_H
+    d_x = inverse_Rx1 * (scaled - row_mean(scaled) - normal * row_mean(scaled * normal))
+    return d_x, tf.reduce_sum(d_result_RxH * normal, axis=0), tf.reduce_sum(d_result_RxH, axis=0)
 
 
 def _gelu_slope(x: tf.Tensor, exact: bool) -> tf.Tensor:
