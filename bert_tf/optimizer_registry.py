@@ -24,7 +24,19 @@ class OptimizerEntry(NamedTuple):
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
-    "lamb": OptimizerEntry("NVLAMB", 2, 0.5, False, {"lamb_adapt_excluded": "adapt_excluded"}),
-    "adamw": OptimizerEntry("AdamW", 2, 1.0, True, {"adam_bias_correction": "bias_correction"}),
-    "lars": OptimizerEntry("LARS", 1, 0.5, False),
+    "lamb": OptimizerEntry(
+        "NVLAMB",
+        num_moments=2,
+        decay_power=0.5,
+        joins_continuously=False,
+        options={"lamb_adapt_excluded": "adapt_excluded"},
+    ),
+    "adamw": OptimizerEntry(
+        "AdamW",
+        num_moments=2,
+        decay_power=1.0,
+        joins_continuously=True,
+        options={"adam_bias_correction": "bias_correction"},
+    ),
+    "lars": OptimizerEntry("LARS", num_moments=1, decay_power=0.5, joins_continuously=False),
 }

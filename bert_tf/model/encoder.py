@@ -122,7 +122,7 @@ class EncoderLayer(BertLayer):
     these are computed, [B*P, H], with the same sums and dropouts as without.
     """
 
-    def __init__(self, config: BertConfig, backend: Plain, seed: int, index: int, weight_copies: WeightCopies):
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, *, index: int, weight_copies: WeightCopies):
         super().__init__(config, backend, seed, f"layer_{index}")
         self.weight_copies = weight_copies
         self.first_site = 1 + _SITES_PER_LAYER * index
@@ -228,7 +228,8 @@ class BertEncoder(tf.keras.Model):
         self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
         self.embeddings = Embeddings(config, backend, seed)
         self.encoder_layers = [
-            EncoderLayer(config, backend, seed, index, self.weight_copies) for index in range(config.num_hidden_layers)
+            EncoderLayer(config, backend, seed, index=index, weight_copies=self.weight_copies)
+            for index in range(config.num_hidden_layers)
         ]
         self.pooler = Pooler(config, backend, seed)
 

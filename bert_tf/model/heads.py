@@ -40,7 +40,7 @@ class _ClassifierHead(BertLayer):
     `scope` is the prefix of the variables' names, such as "cls/squad/", or empty.
     """
 
-    def __init__(self, config: BertConfig, backend: Plain, seed: int, scope: str, num_classes: int):
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, *, scope: str, num_classes: int):
         super().__init__(config, backend, seed, scope.rstrip("/").split("/")[-1] or "classifier")
         self.num_classes = num_classes
         self.output_weights = self._weight(f"{scope}output_weights", [num_classes, config.hidden_size])
@@ -70,7 +70,7 @@ class PretrainingModel(_TrainedModel):
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__("pretraining", config, backend, seed)
         self.masked_language_model = MaskedLanguageModelHead(config, self.backend, seed)
-        self.next_sentence = _ClassifierHead(config, self.backend, seed, "cls/seq_relationship/", 2)
+        self.next_sentence = _ClassifierHead(config, self.backend, seed, scope="cls/seq_relationship/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         masked_BxPxH, first_BxKxH = self.bert.states_at(
@@ -87,7 +87,7 @@ class SpanModel(_TrainedModel):
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__("span", config, backend, seed)
         self.bert.pooler.trainable = False  # not used here
-        self.span = _ClassifierHead(config, self.backend, seed, "cls/squad/", 2)
+        self.span = _ClassifierHead(config, self.backend, seed, scope="cls/squad/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
@@ -106,7 +106,7 @@ class ClassifierModel(_TrainedModel):
 
     def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
         super().__init__("classifier", config, backend, seed)
-        self.classifier = _ClassifierHead(config, self.backend, seed, "", num_classes)
+        self.classifier = _ClassifierHead(config, self.backend, seed, scope="", num_classes=num_classes)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         (first_Bx1xH,) = self.bert.states_at(features, first_positions(features), dropout=dropout)
