@@ -52,7 +52,7 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     from benchmarks.made_up import made_up_rows, make_state
     from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload
-    from bert_tf.model.blocks import choose_scope
+    from bert_tf.model.backends import choose_scope
     from bert_tf.model.losses import SpanObjective
     from bert_tf.tasks.predict import compile_model
     from bert_tf.training.step import TrainStep

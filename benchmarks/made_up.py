@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.memory.plan import Workload
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective, SpanObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -17,11 +17,11 @@ from bert_tf.training.step import TrainState, TrainStep
 
 
 def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None) -> TrainState:
-    """Random weights and an optimizer, as in a run; `for_gpu` as in `Blocks`."""
-    blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute, for_gpu)
+    """Random weights and an optimizer, as in a run; `for_gpu` as in `make_backend`."""
+    backend = make_backend(work.scope, compute_dtype(work.precision), recompute=work.recompute, for_gpu=for_gpu)
     model_class = PretrainingModel if work.max_predictions_per_seq else SpanModel
     return TrainState(
-        model_class(work.bert_config, blocks, seed=1),
+        model_class(work.bert_config, backend, seed=1),
         make_optimizer(optimizer_type, 1e-4, 1, 10**6, compiled=work.scope != "off"),
         LossScale(enabled=work.precision == "fp16"),
     )

@@ -24,12 +24,12 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.frame import Bench, Variant, existing
-from benchmarks.preparation import LENGTHS, record_settings, write_text
+from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.batches import parse_records
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer import update_rules
@@ -164,7 +164,7 @@ class Comparison:
     def __init__(self, bench: Bench, config: BertConfig, batches: Arrays):
         self._bench, self._batches = bench, batches
         self._config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        self._model = PretrainingModel(self._config, Blocks("blocks", tf.float32), seed=1)
+        self._model = PretrainingModel(self._config, make_backend("blocks"), seed=1)
         self.start = self._weights()
         self._start_values = [variable.numpy() for variable in self._model.trainable_variables]
         self._runs: dict[Any, Run] = {}
@@ -289,11 +289,21 @@ def compare_records(bench: Bench) -> None:
     write_text(options.text, options.megabytes * 1e6, text, is_split=True)
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
-        settings = record_settings(bench, text, length, predictions)
-        theirs = {**settings, "checkout": str(options.checkout)}
-        peer = Variant("benchmarks.variants.nvidia_tf2:instances", theirs, python or "", afresh=True)
-        ours = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
-        variants = {**({"NVIDIA's create_pretraining_data.py": peer} if python else {}), "this project": ours}
+        settings = {
+            "text": str(text),
+            "output": str(bench.folder / "x.tfrecord"),
+            "vocab_file": str(options.vocab_file),
+            "dupe_factor": DUPE_FACTOR,
+            "max_seq_length": length,
+            "max_predictions_per_seq": predictions,
+        }
+        variants = {}
+        if python:
+            theirs = {**settings, "checkout": str(options.checkout)}
+            variants["NVIDIA's create_pretraining_data.py"] = Variant(
+                "benchmarks.variants.nvidia_tf2:instances", theirs, python, afresh=True
+            )
+        variants["this project"] = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         bench.compare(title, variants, amount=megabytes, unit="MB")
 

@@ -3,6 +3,7 @@
 The packages are listed in the order in which the data flows; each imports only from those above it:
 
     base         errors, signals, whole-or-not-at-all files, progress: what is not about BERT
+    optimizer_registry  what settings and plans must know of the optimizers
     config       Google's bert_config.json and the flags -> checked, frozen settings
     text         text -> ids of a vocabulary, exactly by Google's rules
     records      ids -> instances on disk (token files, TFRecords) and back

@@ -24,6 +24,7 @@ MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 # In the order in which the data flows: a package imports only from itself and from those above it.
 PACKAGES = (
     "base",
+    "optimizer_registry",
     "bert_config",
     "settings",
     "text",

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -24,7 +24,7 @@ def make_updates(workers, num_accumulation_steps, reduce_dtype):
     micro_batch = 8 // num_accumulation_steps // workers.size
     scope = "blocks" if reduce_dtype == "float32" else "off"  # the other one is about what travels
     # Ranks begin with different weights, so that the broadcast is needed.
-    model = PretrainingModel(CONFIG, Blocks(scope), seed=1 + workers.rank)
+    model = PretrainingModel(CONFIG, make_backend(scope), seed=1 + workers.rank)
     optimizer = make_optimizer("lamb", 0.01, 1, 10, compiled=False)
     step = TrainStep(
         TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),

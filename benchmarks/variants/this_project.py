@@ -80,7 +80,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     Lengths are chosen as if compiling cost nothing, since it is over when the clock starts.
     """
     from bert_tf.interchange.initialise import find_weights
-    from bert_tf.model.blocks import Blocks
+    from bert_tf.model.backends import make_backend
     from bert_tf.model.heads import SpanModel
     from bert_tf.ranks.workers import Workers
     from bert_tf.run.checkpoint import load_weights
@@ -92,7 +92,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.text.wordpiece import FullTokenizer
 
     weights = find_weights(settings["model"])
-    model = SpanModel(weights.config, Blocks(settings["scope"], compute_dtype(settings["precision"])), seed=1)
+    model = SpanModel(weights.config, make_backend(settings["scope"], compute_dtype(settings["precision"])), seed=1)
     load_weights(weights, model.variables, weights.config.vocab_size)
     model.span.output_weights.assign(span_head(weights.config.hidden_size))
     tokenizer = FullTokenizer(weights.tokenizer.vocab_file)

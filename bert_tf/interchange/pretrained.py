@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.weights import Weights
-from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import CasingFlags
@@ -87,7 +86,7 @@ def load_pretrained(weights: Weights, vocab_file: str | None, flags: CasingFlags
     """Like `from_pretrained`, for weights that have already been found; with a line about what was assumed."""
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
-    encoder = BertEncoder(config, Blocks("off"))
+    encoder = BertEncoder(config)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
     )

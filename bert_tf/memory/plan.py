@@ -229,7 +229,7 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
 
 def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags with the XLA scope that `choose_scope` chooses for them here, and with `num_at_once`."""
-    from bert_tf.model.blocks import choose_scope  # imports TensorFlow, which the launchers do without
+    from bert_tf.model.backends import choose_scope  # imports TensorFlow, which the launchers do without
 
     # A plan may be for a GPU that is specified by its memory and need not be in this machine.
     for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"

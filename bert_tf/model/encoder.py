@@ -25,14 +25,17 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends.plain import Plain
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
+from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
 _SITES_PER_LAYER = 3
 # Tensor cores want a matmul's dimensions to be multiples of this.
 _ROWS_AT_ONCE = 8
+Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
+Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
 
 def first_free_site(config: BertConfig) -> int:
@@ -43,22 +46,24 @@ def first_free_site(config: BertConfig) -> int:
 class BertLayer(tf.keras.layers.Layer):
     """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, name: str):
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, name: str):
         # Keras would cast bfloat16 inputs back to float32.
         super().__init__(name=name, autocast=False)
-        self.config, self.blocks, self.seed = config, blocks, seed
+        self.config, self.backend, self.seed = config, backend, seed
 
-    def _weight(self, name: str, shape) -> tf.Variable:
+    def _weight(self, name: str, shape: list[int], num_zero_rows: int = 0) -> tf.Variable:
+        """A random matrix, and below it rows of zeros."""
         initial = truncated_normal(self.seed, name, shape, self.config.initializer_range)
-        return self.add_weight(name=name, shape=shape, initializer=lambda *_, **__: initial)
+        initial = tf.pad(initial, [[0, num_zero_rows], [0, 0]])
+        return self.add_weight(name=name, shape=initial.shape, initializer=lambda *_, **__: initial)
 
     def _zeros(self, name: str, size: int) -> tf.Variable:
         return self.add_weight(name=name, shape=[size], initializer="zeros")
 
-    def _dense(self, scope: str, inputs: int, outputs: int) -> tuple[tf.Variable, tf.Variable]:
+    def _dense(self, scope: str, inputs: int, outputs: int) -> Dense:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
 
-    def _layer_norm(self, scope: str, size: int) -> tuple[tf.Variable, tf.Variable]:
+    def _layer_norm(self, scope: str, size: int) -> Norm:
         gamma = self.add_weight(name=f"{scope}/gamma", shape=[size], initializer="ones")
         return gamma, self._zeros(f"{scope}/beta", size)
 
@@ -66,22 +71,19 @@ class BertLayer(tf.keras.layers.Layer):
 class Embeddings(BertLayer):
     """Word, position and segment embeddings, summed and normalised."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
-        super().__init__(config, blocks, seed, "embeddings")
-        hidden_size = config.hidden_size
-        word_name = "bert/embeddings/word_embeddings"
-        words = truncated_normal(seed, word_name, [config.vocab_size, hidden_size], config.initializer_range)
-        words = tf.pad(words, [[0, config.padded_vocab_size - config.vocab_size], [0, 0]])
-        self.word_embeddings = self.add_weight(
-            name=word_name, shape=[config.padded_vocab_size, hidden_size], initializer=lambda *_, **__: words
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(config, backend, seed, "embeddings")
+        scope, hidden_size, num_words = "bert/embeddings", config.hidden_size, config.vocab_size
+        self.word_embeddings = self._weight(
+            f"{scope}/word_embeddings", [num_words, hidden_size], num_zero_rows=config.padded_vocab_size - num_words
         )
         self.token_type_embeddings = self._weight(
-            "bert/embeddings/token_type_embeddings", [config.type_vocab_size, hidden_size]
+            f"{scope}/token_type_embeddings", [config.type_vocab_size, hidden_size]
         )
         self.position_embeddings = self._weight(
-            "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size]
+            f"{scope}/position_embeddings", [config.max_position_embeddings, hidden_size]
         )
-        self.gamma, self.beta = self._layer_norm("bert/embeddings/LayerNorm", hidden_size)
+        self.norm = self._layer_norm(f"{scope}/LayerNorm", hidden_size)
 
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
         length = input_ids_BxS.shape[1]
@@ -91,23 +93,13 @@ class Embeddings(BertLayer):
             )
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         segments_BxSxT = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
-        segment_BxSxH = self.blocks.choose_rows(segments_BxSxT, self.token_type_embeddings)
+        segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
         if position_ids_BxS is None:
             position = self.position_embeddings[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
-        return self.blocks.embedding_norm(
-            word_BxSxH,
-            position,
-            segment_BxSxH,
-            self.gamma,
-            self.beta,
-            self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape),
-        )
-
-
-Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
-Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
+        kept = self.backend.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape)
+        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, kept)
 
 
 class _LayerWeights(NamedTuple):
@@ -130,8 +122,9 @@ class EncoderLayer(BertLayer):
     these are computed, [B*P, H], with the same sums and dropouts as without.
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
-        super().__init__(config, blocks, seed, f"layer_{index}")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, *, index: int, weight_copies: WeightCopies):
+        super().__init__(config, backend, seed, f"layer_{index}")
+        self.weight_copies = weight_copies
         self.first_site = 1 + _SITES_PER_LAYER * index
         scope, hidden_size = f"bert/encoder/layer_{index}", config.hidden_size
         self.layer_weights = _LayerWeights(
@@ -146,36 +139,38 @@ class EncoderLayer(BertLayer):
         )
 
     def call(self, x_RxH, visible, dropout: DropoutKey | None = None, positions_BxP=None):
-        weights = tf.nest.map_structure(self.blocks.current, self.layer_weights)
-        return self.blocks.layer(self._transform, weights, x_RxH, visible, dropout, positions_BxP)
+        weights = tf.nest.map_structure(self.weight_copies.read, self.layer_weights)
+        return self.backend.run_layer(self._transform, weights, x_RxH, visible, dropout, positions_BxP)
 
     def _transform(
         self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None, positions_BxP=None
     ) -> tf.Tensor:
-        config, blocks, (num_rows, sequence_length) = self.config, self.blocks, visible.shape[:2]
+        config, backend, (num_rows, sequence_length) = self.config, self.backend, visible.shape[:2]
         num_results = sequence_length
-        query_RxH, key_RxH, value_RxH, residual_RxH = blocks.fork(x_RxH)
+        query_RxH, key_RxH, value_RxH, residual_RxH = backend.fan_out(x_RxH)
         if positions_BxP is not None:
             num_results = positions_BxP.shape[1]
             states_BxSxH = tf.reshape(residual_RxH, [-1, sequence_length, config.hidden_size])
-            query_RxH = residual_RxH = tf.reshape(blocks.take(states_BxSxH, positions_BxP), [-1, config.hidden_size])
+            query_RxH = residual_RxH = tf.reshape(
+                backend.gather_positions(states_BxSxH, positions_BxP), [-1, config.hidden_size]
+            )
             if len(visible.shape) == 3:
                 visible = tf.gather(visible, positions_BxP, batch_dims=1)
 
         def heads(x_RxH: tf.Tensor, dense: Dense, length: int, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = dense
-            return blocks.split_heads(blocks.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
+            return backend.split_heads(backend.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
 
         def keep(site: int, rate: float, *shape: int) -> Dropout | None:
-            return blocks.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
+            return backend.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
 
         def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
             kernel, bias = dense
             kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
-            return blocks.residual_norm(blocks.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
+            return backend.residual_norm(backend.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
 
         # Multi-head scaled dot-product attention (arXiv 1706.03762)
-        context_RxH = blocks.attend(
+        context_RxH = backend.attend(
             heads(query_RxH, weights.query, num_results, 1.0 / math.sqrt(config.head_size)),
             heads(key_RxH, weights.key, sequence_length),
             heads(value_RxH, weights.value, sequence_length),
@@ -184,21 +179,21 @@ class EncoderLayer(BertLayer):
         )
         x_RxH = add_and_norm(context_RxH, weights.attention_output, residual_RxH, weights.attention_norm, 1)
         kernel, bias = weights.intermediate
-        wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
+        wide_RxI = backend.bias_gelu(backend.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
         return add_and_norm(wide_RxI, weights.output_dense, x_RxH, weights.output_norm, 2)
 
 
 class Pooler(BertLayer):
     """tanh(dense(state of [CLS])): [B, K, H] -> [B*K, H]."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
-        super().__init__(config, blocks, seed, "pooler")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(config, backend, seed, "pooler")
         self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
 
     def call(self, first_BxKxH):
         kernel, bias = self.dense
         first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
-        return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
+        return self.backend.bias_tanh(self.backend.dense(first_RxH, kernel), bias)
 
 
 def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -223,27 +218,30 @@ class BertEncoder(tf.keras.Model):
 
     Args:
       config: the encoder's shape.
-      blocks: XLA scope and compute type.
+      backend: how it computes, from `backends.make_backend`; by default as a plain graph, in float32.
       seed: the initial weights are a function of the seed and of each variable's name.
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__(name="bert", autocast=False)
-        blocks = blocks or Blocks()
-        self.config, self.blocks = config, blocks
-        self.embeddings = Embeddings(config, blocks, seed)
-        self.encoder_layers = [EncoderLayer(config, blocks, seed, index) for index in range(config.num_hidden_layers)]
-        self.pooler = Pooler(config, blocks, seed)
+        backend = backend or Plain()
+        self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
+        self.embeddings = Embeddings(config, backend, seed)
+        self.encoder_layers = [
+            EncoderLayer(config, backend, seed, index=index, weight_copies=self.weight_copies)
+            for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = Pooler(config, backend, seed)
 
-    @property
-    def layer_kernels(self) -> list[tf.Variable]:
-        """The weight matrices of all layers."""
+    def copy_weights(self) -> Copies:
+        """Copies of the weights, for `weight_copies.in_use` within an update."""
         weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
-        return [weight for weight in weights if len(weight.shape) == 2]
+        kernels = [weight for weight in weights if len(weight.shape) == 2]
+        return self.weight_copies.make(kernels, self.embeddings.word_embeddings)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
-        first_BxKxH = self.blocks.take(sequence_BxSxH, first_positions(features))
+        first_BxKxH = self.backend.gather_positions(sequence_BxSxH, first_positions(features))
         return sequence_BxSxH, self.pooler(first_BxKxH)
 
     def states_at(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
 
@@ -16,22 +16,21 @@ CLASSIFIER_DROPOUT = 0.1
 class MaskedLanguageModelHead(BertLayer):
     """Logits over the whole vocabulary from the states at the masked positions: [B, P, H] -> float32 [B, P, V]."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
-        super().__init__(config, blocks, seed, "masked_language_model")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(config, backend, seed, "masked_language_model")
         scope = "cls/predictions"
         self.transform = self._dense(f"{scope}/transform/dense", config.hidden_size, config.hidden_size)
         self.norm = self._layer_norm(f"{scope}/transform/LayerNorm", config.hidden_size)
         self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
 
-    def call(self, masked_BxPxH, word_embeddings_VxH):
-        blocks, config = self.blocks, self.config
+    def call(self, masked_BxPxH, word_table_WxH):
+        backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         kernel, bias = self.transform
         exact = config.hidden_act == "gelu_exact"
-        hidden_RxH = blocks.bias_gelu_norm(blocks.dense(masked_RxH, kernel), bias, *self.norm, exact)
-        table = tf.cast(blocks.current(word_embeddings_VxH), blocks.compute_dtype)
-        logits_RxV = tf.matmul(hidden_RxH, table, transpose_b=True)
-        logits_RxV = blocks.bias_logits(logits_RxV, self.output_bias, config.vocab_size)
+        hidden_RxH = backend.bias_gelu_norm(backend.dense(masked_RxH, kernel), bias, *self.norm, exact)
+        logits_RxW = backend.dense(hidden_RxH, word_table_WxH, transpose_kernel=True)
+        logits_RxV = backend.bias_logits(logits_RxW, self.output_bias, config.vocab_size)
         return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], config.vocab_size])
 
 
@@ -41,50 +40,54 @@ class _ClassifierHead(BertLayer):
     `scope` is the prefix of the variables' names, such as "cls/squad/", or empty.
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, scope: str, num_classes: int):
-        super().__init__(config, blocks, seed, scope.rstrip("/").split("/")[-1] or "classifier")
+    def __init__(self, config: BertConfig, backend: Plain, seed: int, *, scope: str, num_classes: int):
+        super().__init__(config, backend, seed, scope.rstrip("/").split("/")[-1] or "classifier")
         self.num_classes = num_classes
         self.output_weights = self._weight(f"{scope}output_weights", [num_classes, config.hidden_size])
         self.output_bias = self._zeros(f"{scope}output_bias", num_classes)
 
     def call(self, x_RxH):
-        logits_RxC = self.blocks.dense(x_RxH, tf.transpose(self.output_weights))
-        return self.blocks.bias_logits(logits_RxC, self.output_bias, self.num_classes)
+        logits_RxC = self.backend.dense(x_RxH, tf.transpose(self.output_weights))
+        return self.backend.bias_logits(logits_RxC, self.output_bias, self.num_classes)
 
 
-class PretrainingModel(tf.keras.Model):
+class _TrainedModel(tf.keras.Model):
+    """Base class: the encoder, called `bert`. Arguments as of `BertEncoder`."""
+
+    def __init__(self, name: str, config: BertConfig, backend: Plain | None, seed: int):
+        super().__init__(name=name, autocast=False)
+        self.config, self.backend = config, backend or Plain()
+        self.bert = BertEncoder(config, self.backend, seed)
+
+
+class PretrainingModel(_TrainedModel):
     """Encoder with the masked-language-model and the next-sentence head.
 
     call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
     for `BertEncoder`, plus "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
     """
 
-    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
-        super().__init__(name="pretraining", autocast=False)
-        blocks = blocks or Blocks()
-        self.config, self.blocks = config, blocks
-        self.bert = BertEncoder(config, blocks, seed)
-        self.masked_language_model = MaskedLanguageModelHead(config, blocks, seed)
-        self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship/", 2)
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+        super().__init__("pretraining", config, backend, seed)
+        self.masked_language_model = MaskedLanguageModelHead(config, self.backend, seed)
+        self.next_sentence = _ClassifierHead(config, self.backend, seed, scope="cls/seq_relationship/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         masked_BxPxH, first_BxKxH = self.bert.states_at(
             features, features["masked_lm_positions"], first_positions(features), dropout=dropout
         )
-        mlm_logits_BxPxV = self.masked_language_model(masked_BxPxH, self.bert.embeddings.word_embeddings)
+        word_table = self.bert.weight_copies.read(self.bert.embeddings.word_embeddings)
+        mlm_logits_BxPxV = self.masked_language_model(masked_BxPxH, word_table)
         return mlm_logits_BxPxV, self.next_sentence(self.bert.pooler(first_BxKxH))
 
 
-class SpanModel(tf.keras.Model):
+class SpanModel(_TrainedModel):
     """Encoder with the span head of SQuAD: call(features, dropout=None) -> (start [B, S], end [B, S])."""
 
-    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
-        super().__init__(name="span", autocast=False)
-        blocks = blocks or Blocks()
-        self.config, self.blocks = config, blocks
-        self.bert = BertEncoder(config, blocks, seed)
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+        super().__init__("span", config, backend, seed)
         self.bert.pooler.trainable = False  # not used here
-        self.span = _ClassifierHead(config, blocks, seed, "cls/squad/", 2)
+        self.span = _ClassifierHead(config, self.backend, seed, scope="cls/squad/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
@@ -94,22 +97,19 @@ class SpanModel(tf.keras.Model):
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
 
 
-class ClassifierModel(tf.keras.Model):
+class ClassifierModel(_TrainedModel):
     """Encoder with a classifier on the pooled output: call(features, dropout=None) -> logits float32 [B, C].
 
     With one class the logit is the number that a regression predicts. The variables are called
     ``output_weights`` and ``output_bias``, as in Google's run_classifier.py.
     """
 
-    def __init__(self, config: BertConfig, num_classes: int, blocks: Blocks | None = None, seed: int = 0):
-        super().__init__(name="classifier", autocast=False)
-        blocks = blocks or Blocks()
-        self.config, self.blocks = config, blocks
-        self.bert = BertEncoder(config, blocks, seed)
-        self.classifier = _ClassifierHead(config, blocks, seed, "", num_classes)
+    def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
+        super().__init__("classifier", config, backend, seed)
+        self.classifier = _ClassifierHead(config, self.backend, seed, scope="", num_classes=num_classes)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         (first_Bx1xH,) = self.bert.states_at(features, first_positions(features), dropout=dropout)
         pooled_BxH = self.bert.pooler(first_Bx1xH)
-        kept = self.blocks.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
-        return self.classifier(self.blocks.apply_dropout(pooled_BxH, kept))
+        kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
+        return self.classifier(self.backend.apply_dropout(pooled_BxH, kept))

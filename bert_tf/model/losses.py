@@ -3,10 +3,13 @@
 A mean over a micro-batch depends on how the global batch was split. So an objective returns sums,
 and the training step divides them by the denominators of the whole update (`training.step`).
 
-Shape letters: A micro-batches of an update, B batch, S sequence, P masked positions, V vocabulary.
+Shape letters: A micro-batches of an update, B batch, S sequence, P masked positions, C classes, V vocabulary,
+K losses, M metrics.
 """
 
 from __future__ import annotations
+
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,36 +17,54 @@ import tensorflow as tf
 from bert_tf.model.randomness import DropoutKey
 
 Features = dict[str, tf.Tensor]
+Sums = tuple[list[tf.Tensor], list[tf.Tensor]]  # the losses, and the metrics besides the losses: scalars
 
 
-def _host_sums(*weights: tf.Tensor) -> np.ndarray:
-    """Sums by NumPy on the host, where the inputs are: TensorFlow's would be queued behind pending GPU work."""
-    return np.array([np.sum(values) for values in weights], np.float32)
+class Objective:
+    """Base class. An instance whose `example_weights` entry is 0 only fills up a batch and does not count.
 
-
-class PretrainingObjective:
-    """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
-
-    Two losses with two denominators: masked tokens and instances. An instance whose
-    `example_weights` entry is 0 only fills up a batch and does not count. A packed row has several
-    labels and weights (`packing`).
+    Attributes:
+      denominator_names: for each loss, the feature whose sum over the update divides it.
+      metric_names: the losses come first.
+      metric_denominators: for each metric, the index of the denominator that divides its sum.
     """
 
-    denominator_names = ("masked_tokens", "instances")
-    metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
-    # For each metric, the index of the denominator that divides its sum.
-    metric_denominators = (0, 1, 0, 1)
+    denominator_names: tuple[str, ...] = ("example_weights",)
+    metric_names: tuple[str, ...] = ("total_loss",)
+    metric_denominators: tuple[int, ...] = (0,)
 
     def local_denominators(self, features: Features) -> np.ndarray:
-        """Masked tokens and instances in features with leading dimensions [A, B]: float32 [2]."""
-        return _host_sums(features["masked_lm_weights"], features["example_weights"])
+        """The denominators of features with leading dimensions [A, B]: float32 [K].
+
+        By NumPy on the host, where the inputs are: TensorFlow's sums would be queued behind pending GPU work.
+        """
+        return np.array([np.sum(features[name]) for name in self.denominator_names], np.float32)
 
     def __call__(
         self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss sums float32 [2] and metric sums float32 [4] of one micro-batch."""
-        mlm_logits_BxPxV, nsp_logits_Rx2 = model(features, dropout=dropout)
-        cross_entropy = model.blocks.cross_entropy
+        """Loss sums float32 [K] and metric sums float32 [M] of one micro-batch."""
+        losses, others = self._sums(model(features, dropout=dropout), features, model.backend.cross_entropy)
+        return tf.stack(losses), tf.stack([*losses, *others])
+
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        """What the model's outputs cost; `cross_entropy` is that of the model's backend."""
+        raise NotImplementedError
+
+
+class PretrainingObjective(Objective):
+    """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
+
+    Two losses with two denominators: masked tokens and instances. A packed row has several labels and weights
+    (`packing`).
+    """
+
+    denominator_names = ("masked_lm_weights", "example_weights")
+    metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
+    metric_denominators = (0, 1, 0, 1)
+
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        mlm_logits_BxPxV, nsp_logits_Rx2 = outputs
         mlm_loss, mlm_correct = cross_entropy(
             tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
             tf.reshape(features["masked_lm_ids"], [-1]),
@@ -54,63 +75,37 @@ class PretrainingObjective:
             tf.reshape(features["next_sentence_labels"], [-1]),
             tf.reshape(features["example_weights"], [-1]),
         )
-        losses = tf.stack([mlm_loss, nsp_loss])
-        return losses, tf.concat([losses, tf.stack([mlm_correct, nsp_correct])], axis=0)
+        return [mlm_loss, nsp_loss], [mlm_correct, nsp_correct]
 
 
-class _OverInstances:
-    """Base of the objectives whose only denominator is the number of instances."""
-
-    denominator_names = ("instances",)
-
-    def local_denominators(self, features: Features) -> np.ndarray:
-        """Instances in features with leading dimensions [A, B]: float32 [1]."""
-        return _host_sums(features["example_weights"])
-
-
-class SpanObjective(_OverInstances):
+class SpanObjective(Objective):
     """Mean of two cross-entropies over the positions: for an answer's first and for its last token."""
 
     metric_names = ("total_loss", "start_accuracy", "end_accuracy")
     metric_denominators = (0, 0, 0)
 
-    def __call__(
-        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss sums float32 [1] and metric sums float32 [3] of one micro-batch."""
-        start_logits_BxS, end_logits_BxS = model(features, dropout=dropout)
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        start_logits_BxS, end_logits_BxS = outputs
         weights_B = features["example_weights"]
-        start_loss, start_correct = model.blocks.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
-        end_loss, end_correct = model.blocks.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
-        loss = (start_loss + end_loss) / 2.0
-        return loss[tf.newaxis], tf.stack([loss, start_correct, end_correct])
+        start_loss, start_correct = cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
+        end_loss, end_correct = cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
+        return [(start_loss + end_loss) / 2.0], [start_correct, end_correct]
 
 
-class ClassificationObjective(_OverInstances):
+class ClassificationObjective(Objective):
     """Cross-entropy of the class "labels" int32 [B]."""
 
     metric_names = ("total_loss", "train_accuracy")
     metric_denominators = (0, 0)
 
-    def __call__(
-        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss sums float32 [1] and metric sums float32 [2] of one micro-batch."""
-        logits_BxC = model(features, dropout=dropout)
-        loss, correct = model.blocks.cross_entropy(logits_BxC, features["labels"], features["example_weights"])
-        return loss[tf.newaxis], tf.stack([loss, correct])
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        loss, correct = cross_entropy(outputs, features["labels"], features["example_weights"])
+        return [loss], [correct]
 
 
-class RegressionObjective(_OverInstances):
+class RegressionObjective(Objective):
     """Squared error of the predicted number; "labels" float32 [B]."""
 
-    metric_names = ("total_loss",)
-    metric_denominators = (0,)
-
-    def __call__(
-        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Loss sums float32 [1] and metric sums float32 [1] of one micro-batch."""
-        numbers_B = model(features, dropout=dropout)[:, 0]
-        loss = tf.reduce_sum(tf.square(numbers_B - features["labels"]) * features["example_weights"])
-        return loss[tf.newaxis], loss[tf.newaxis]
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        errors_B = outputs[:, 0] - features["labels"]
+        return [tf.reduce_sum(tf.square(errors_B) * features["example_weights"])], []

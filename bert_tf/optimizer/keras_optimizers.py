@@ -34,7 +34,7 @@ from bert_tf.optimizer.update_rules import (
     norm,
     nvlamb_trust_ratio,
 )
-from bert_tf.settings.training import OPTIMIZERS
+from bert_tf.optimizer_registry import OPTIMIZERS
 
 
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
@@ -309,15 +309,16 @@ def make_optimizer(
     continuous_join: bool | None = None,
     **options: Any,
 ) -> _BertOptimizer:
-    """Makes "lamb", "adamw" or "lars" with its schedule (power 0.5, 1 or 0.5); `options` go to the optimizer.
+    """Makes an optimizer of `OPTIMIZERS` with its schedule; `options` go to the optimizer.
 
     `continuous_join`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
     """
-    classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
-    if optimizer_type not in classes:
-        raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
-    optimizer_class, power = classes[optimizer_type]
+    if optimizer_type not in OPTIMIZERS:
+        raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(OPTIMIZERS)}")
+    entry = OPTIMIZERS[optimizer_type]
     if continuous_join is None:
-        continuous_join = OPTIMIZERS[optimizer_type].joins_continuously
-    schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power, continuous_join)
-    return optimizer_class(schedule, **options)
+        continuous_join = entry.joins_continuously
+    schedule = WarmupPolynomialDecay(
+        peak_learning_rate, warmup_steps, total_steps, entry.decay_power, continuous_join=continuous_join
+    )
+    return globals()[entry.class_name](schedule, **options)

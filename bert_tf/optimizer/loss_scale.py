@@ -16,6 +16,7 @@ class LossScale:
     """
 
     MAXIMUM = 2.0**24
+    _STATE = ("scale", "good_updates", "consecutive_skips")
 
     def __init__(self, enabled: bool = True, initial: float = 2.0**15, growth_interval: int = 2000):
         self.enabled, self._growth_interval = enabled, growth_interval
@@ -26,7 +27,7 @@ class LossScale:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        return [self.scale, self.good_updates, self.consecutive_skips]
+        return [getattr(self, name) for name in self._STATE]
 
     def update(self, is_finite: tf.Tensor) -> None:
         """Records whether an update was finite, a bool scalar, without waiting for the device."""
@@ -36,8 +37,8 @@ class LossScale:
             return
         good_updates = (self.good_updates + 1) * applied
         grow = good_updates >= self._growth_interval
-        wanted = tf.where(is_finite, tf.where(grow, self.scale * 2.0, self.scale), self.scale / 2.0)
-        self.scale.assign(tf.clip_by_value(wanted, 1.0, self.MAXIMUM))
+        scale = tf.where(is_finite, tf.where(grow, self.scale * 2.0, self.scale), self.scale / 2.0)
+        self.scale.assign(tf.clip_by_value(scale, 1.0, self.MAXIMUM))
         self.good_updates.assign(tf.where(grow, tf.zeros_like(good_updates), good_updates))
 
     def num_consecutive_skips(self) -> int:
@@ -46,14 +47,9 @@ class LossScale:
 
     def state(self) -> dict[str, float]:
         """The state for a checkpoint. Waits for the device."""
-        return {
-            "scale": float(self.scale.numpy()),
-            "good_updates": int(self.good_updates.numpy()),
-            "consecutive_skips": self.num_consecutive_skips(),
-        }
+        return {name: getattr(self, name).numpy().item() for name in self._STATE}
 
     def restore(self, state: Mapping[str, float]) -> None:
         """Restores what `state` returned."""
-        self.scale.assign(state["scale"])
-        self.good_updates.assign(int(state["good_updates"]))
-        self.consecutive_skips.assign(int(state["consecutive_skips"]))
+        for name in self._STATE:
+            getattr(self, name).assign(state[name])

@@ -40,9 +40,9 @@ def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Te
 
     Selects factors, not results: selecting results stops XLA updating in place, which doubles the time.
     """
-    keep = tf.where(is_finite, tf.constant(beta, mean.dtype), tf.constant(1.0, mean.dtype))
-    take = tf.where(is_finite, tf.constant(1.0 - beta, mean.dtype), tf.constant(0.0, mean.dtype))
-    return keep * mean + take * new
+    old_factor = tf.where(is_finite, tf.constant(beta, mean.dtype), tf.constant(1.0, mean.dtype))
+    new_factor = tf.where(is_finite, tf.constant(1.0 - beta, mean.dtype), tf.constant(0.0, mean.dtype))
+    return old_factor * mean + new_factor * new
 
 
 def _weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:

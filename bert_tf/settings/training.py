@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.base.errors import UserError
-from bert_tf.settings.declaration import check, fixed_settings, setting, with_default
+from bert_tf.optimizer_registry import OPTIMIZERS
+from bert_tf.settings.declaration import check, find_setting, fixed_settings, setting, with_default
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 XLA_SCOPES = ("step", "blocks", "off")
@@ -15,17 +16,6 @@ AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 SEED = 12345
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
-
-
-class Optimizer(NamedTuple):
-    """What the settings and the memory plan need to know of an optimizer; its class is in `optimizer`."""
-
-    num_moments: int  # variables that it keeps for each weight
-    joins_continuously: bool  # whether its rate is usually continuous at the end of the warm-up
-
-
-# Adam's rate is continuous, in NVIDIA's code. LAMB's drops, in the published recipe; LARS follows LAMB, for comparison.
-OPTIMIZERS = {"lamb": Optimizer(2, False), "adamw": Optimizer(2, True), "lars": Optimizer(1, False)}
 
 
 class BatchSplit(NamedTuple):
@@ -201,12 +191,13 @@ class PretrainingConfig(TrainingConfig):
                 f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
                 "the learning rate would never decay; warm up for fewer updates or train for more"
             )
-        for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
-            if self.optimizer_type != owner and getattr(self, name) != default:
-                raise UserError(
-                    f"{name}={getattr(self, name)} has no effect with "
-                    f"optimizer_type={self.optimizer_type}; it belongs to {owner}"
-                )
+        for owner, entry in OPTIMIZERS.items():
+            for name in entry.options if owner != self.optimizer_type else ():
+                if getattr(self, name) != find_setting(name, type(self)).default:
+                    raise UserError(
+                        f"{name}={getattr(self, name)} has no effect with "
+                        f"optimizer_type={self.optimizer_type}; it belongs to {owner}"
+                    )
         if self.max_predictions_per_seq > self.max_seq_length:
             raise UserError(
                 f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
@@ -216,10 +207,8 @@ class PretrainingConfig(TrainingConfig):
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer's class, besides its schedule."""
-        return {
-            "lamb": {"adapt_excluded": self.lamb_adapt_excluded},
-            "adamw": {"bias_correction": self.adam_bias_correction},
-        }.get(self.optimizer_type, {})
+        options = OPTIMIZERS[self.optimizer_type].options
+        return {argument: getattr(self, name) for name, argument in options.items()}
 
     def identity(self) -> dict[str, Any]:
         usual = OPTIMIZERS[self.optimizer_type].joins_continuously

@@ -109,14 +109,14 @@ def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarr
 
 def rows_per_compilation(model: tf.keras.Model) -> int:
     """The value for `Rows` if the model is compiled by `compile_model`."""
-    return _ROWS_PER_COMPILATION[model.blocks.scope]
+    return _ROWS_PER_COMPILATION[model.backend.scope]
 
 
 def compile_model(model: tf.keras.Model) -> Compute:
     """The model without dropout, as a function of its features."""
     return tf.function(
         lambda features: tuple(tf.nest.flatten(model(features, dropout=None))),
-        jit_compile=model.blocks.scope == "step",
+        jit_compile=model.backend.scope == "step",
         autograph=False,
     )
 

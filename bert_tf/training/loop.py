@@ -22,7 +22,7 @@ from bert_tf.batches.batches import Batch
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.halving import HalvingStep
 from bert_tf.memory.plan import PROGRAM, Workload, micro_batches_at_once, predict, split_into
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import Plain, make_backend
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, SaveError
@@ -339,8 +339,8 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
     return newest
 
 
-def make_blocks(config: TrainingConfig) -> Blocks:
-    """Makes the blocks, and sets TF32 for the whole process.
+def make_blocks(config: TrainingConfig) -> Plain:
+    """Makes the model's backend, and sets TF32 for the whole process.
 
     Raises:
       UserError: bf16 on a processor that gains nothing from it.
@@ -351,7 +351,7 @@ def make_blocks(config: TrainingConfig) -> Blocks:
             "is slower than float32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
-    return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
+    return make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
 
 
 def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:

@@ -240,7 +240,7 @@ def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Worker
     """Mean metrics over the batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
     objective = PretrainingObjective()
     compiled = tf.function(
-        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
+        lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
     )
     num_denominators = len(objective.denominator_names)
     sums = np.zeros([num_denominators + len(objective.metric_names)])

@@ -137,7 +137,7 @@ class TrainStep:
         self.variables: list[tf.Variable] = list(self._model.trainable_variables)
         self._optimizer.build(self.variables)
         self._accumulate = tf.function(
-            self._accumulate_micro_batches, jit_compile=self._model.blocks.scope == "step", autograph=False
+            self._accumulate_micro_batches, jit_compile=self._model.backend.scope == "step", autograph=False
         )
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
@@ -240,21 +240,20 @@ class TrainStep:
             name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
         }
 
-        blocks = self._model.blocks
-        encoder = self._model.bert
-        copies = blocks.convert(encoder.layer_kernels, encoder.embeddings.word_embeddings)
+        backend, encoder = self._model.backend, self._model.bert
+        copies = encoder.copy_weights()
 
         def add(total, gradient):
             if gradient is None:
                 return total
             if isinstance(gradient, tf.IndexedSlices):
-                return blocks.add_rows(total, gradient)
+                return backend.add_looked_up(total, gradient)
             return total + tf.cast(gradient, tf.float32)
 
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
             row = first_row + tf.cast(number, tf.int64) * micro_batch_size
-            with tf.GradientTape() as tape, blocks.reading(copies):
+            with tf.GradientTape() as tape, encoder.weight_copies.in_use(copies):
                 tape.watch(copies.values())
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
@@ -278,7 +277,7 @@ class TrainStep:
                 tf.zeros([len(self._objective.metric_names)]),
             ),
             maximum_iterations=num_accumulation_steps,
-            parallel_iterations=micro_batches_at_once(blocks.scope),
+            parallel_iterations=micro_batches_at_once(backend.scope),
         )
         return gradient_sums, metric_sums
 

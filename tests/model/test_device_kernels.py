@@ -10,38 +10,11 @@ from tests.training.test_packed_update import pack, short_batch
 from tests.training.test_train_step import Workers, global_batch, make_step, rows_of, traced_apply, traced_sums
 
 # Operations whose kernels for GPUs have int32 in host memory: registered with HostMemory for all tensors where T is
-# int32 ("A special GPU kernel for int32") in TensorFlow 2.15.1's tensorflow/core/kernels/, in the file beside each.
-HOST_INT32 = {
-    "Add": "cwise_op_add_1.cc",
-    "AddN": "aggregate_ops.cc",
-    "AddV2": "cwise_op_add_1.cc",
-    "ConcatV2": "concat_op.cc",
-    "Equal": "cwise_op_equal_to_1.cc",
-    "ExpandDims": "constant_op.cc, expand_dims in shape_ops.cc",
-    "Fill": "constant_op.cc",
-    "FloorDiv": "cwise_op_floor_div.cc",
-    "FloorMod": "cwise_op_floor_mod.cc",
-    "Greater": "cwise_op_greater.cc",
-    "GreaterEqual": "cwise_op_greater_equal.cc",
-    "Identity": "identity_op.cc",
-    "Less": "cwise_op_less.cc",
-    "LessEqual": "cwise_op_less_equal.cc",
-    "Max": "reduction_ops_max.cc",
-    "Maximum": "cwise_op_maximum.cc",
-    "Min": "reduction_ops_min.cc",
-    "Minimum": "cwise_op_minimum.cc",
-    "Mul": "cwise_op_mul_1.cc",
-    "NotEqual": "cwise_op_not_equal_to_1.cc",
-    "Pack": "pack_op.cc",
-    "Range": "sequence_ops.cc",
-    "Reshape": "reshape_op.cc",
-    "Squeeze": "shape_ops.cc",
-    "StridedSlice": "strided_slice_op.cc",
-    "StridedSliceGrad": "strided_slice_op.cc",
-    "Sub": "cwise_op_sub.cc",
-    "Sum": "reduction_ops_sum.cc",
-    "Unpack": "unpack_op.cc",
-}
+# int32 ("A special GPU kernel for int32") in TensorFlow 2.15.1's tensorflow/core/kernels/.
+HOST_INT32 = set(
+    """Add AddN AddV2 ConcatV2 Equal ExpandDims Fill FloorDiv FloorMod Greater GreaterEqual Identity Less LessEqual Max
+    Maximum Min Minimum Mul NotEqual Pack Range Reshape Squeeze StridedSlice StridedSliceGrad Sub Sum Unpack""".split()
+)
 LARGEST_SHAPE = 8  # elements: more than any tensor's dimensions, fewer than the values of any batch here
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective, SpanObjective
 
@@ -24,6 +24,11 @@ WEIGHTS = {
 # Our name of an activation -> theirs.
 ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 NUM_HEADS = 4
+# The model, its objective, and the names of its logits and losses.
+KINDS = {
+    "pretraining": (PretrainingModel, PretrainingObjective(), ("mlm_logits", "nsp_logits"), ("mlm_loss", "nsp_loss")),
+    "span": (SpanModel, SpanObjective(), ("start_logits", "end_logits"), ("span_loss",)),
+}
 
 
 def make_model(model_class, activation, scope):
@@ -37,7 +42,7 @@ def make_model(model_class, activation, scope):
         intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
         max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]),
     )
-    model = model_class(config, Blocks(scope), seed=0)
+    model = model_class(config, make_backend(scope), seed=0)
     for variable in model.variables:
         value = WEIGHTS[variable.name.split(":")[0]]
         padding = variable.shape[0] - value.shape[0]
@@ -78,56 +83,37 @@ def assert_same_gradients(found, prefix):
         assert not mine[len(gradient) :].any(), f"{name}: the padding has a gradient"
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)  # compiled as a whole, which takes long
+
+
 @pytest.mark.parametrize(
-    "activation, scope",
+    "kind, activation, scope",
     [
-        *itertools.product(ACTIVATIONS, ("off", "blocks")),
-        pytest.param("gelu", "step", marks=pytest.mark.slow),  # compiled as a whole, which takes long
+        *itertools.product(["pretraining"], ACTIVATIONS, ("off", "blocks")),
+        slow("pretraining", "gelu", "step"),
+        # Its encoder is that of the pre-training model, so not at each scope with each activation.
+        ("span", "gelu_exact", "off"),
+        ("span", "gelu", "blocks"),
+        slow("span", "gelu_exact", "step"),
     ],
 )
-def test_pretraining_model(activation, scope):
-    model = make_model(PretrainingModel, activation, scope)
-    features, objective = make_features(), PretrainingObjective()
+def test_values_and_gradients(kind, activation, scope):
+    model_class, objective, logit_names, loss_names = KINDS[kind]
+    model, features, theirs = make_model(model_class, activation, scope), make_features(), ACTIVATIONS[activation]
     denominators = objective.local_denominators(features)
 
     def run(features):
-        hidden_states = model.bert.hidden_states(features)
-        _, pooled = model.bert(features)
-        return hidden_states, pooled, model(features), losses_and_gradients(model, objective, features, denominators)
+        states = {}
+        if kind == "pretraining":
+            states = {"hidden_states": tf.stack(model.bert.hidden_states(features)), "pooled": model.bert(features)[1]}
+        return states, model(features), losses_and_gradients(model, objective, features, denominators)
 
-    hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(features)
-    theirs = ACTIVATIONS[activation]
-    found = {
-        "hidden_states": np.stack([state.numpy() for state in hidden_states]),
-        "pooled": pooled,
-        "mlm_logits": logits[0],
-        "nsp_logits": logits[1],
-        "mlm_loss": losses[0],
-        "nsp_loss": losses[1],
-    }
+    states, logits, (losses, gradients) = as_function(run, scope)(features)
+    found = {**states, **dict(zip(logit_names, logits)), **dict(zip(loss_names, losses))}
     for name, value in found.items():
         np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
-    assert_same_gradients(gradients, f"{theirs}/pretraining_gradients/")
-
-
-@pytest.mark.parametrize(
-    "activation, scope",
-    [("gelu_exact", "off"), ("gelu", "blocks"), pytest.param("gelu_exact", "step", marks=pytest.mark.slow)],
-)
-def test_span_model(activation, scope):
-    """Its encoder is that of the pre-training model, so not at each scope with each activation."""
-    model = make_model(SpanModel, activation, scope)
-    features, objective = make_features(), SpanObjective()
-    denominators = objective.local_denominators(features)
-
-    def run(features):
-        return model(features), losses_and_gradients(model, objective, features, denominators)
-
-    (start_logits, end_logits), (losses, gradients) = as_function(run, scope)(features)
-    theirs = ACTIVATIONS[activation]
-    for name, value in (("start_logits", start_logits), ("end_logits", end_logits), ("span_loss", losses[0])):
-        np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
-    assert_same_gradients(gradients, f"{theirs}/span_gradients/")
+    assert_same_gradients(gradients, f"{theirs}/{kind}_gradients/")
 
 
 def test_the_two_activations_differ_by_more_than_the_tolerance():

@@ -16,18 +16,28 @@ pytestmark = pytest.mark.computes
 
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
+    """Bits by TensorFlow's op, packed or not; in mode "xla" by arithmetic."""
+
     def draw(key, row):
         return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(site), shape, mode == "xla"), shape)
 
-    function = {"eager": draw, "graph": tf.function(draw), "xla": tf.function(draw, jit_compile=True)}[mode]
+    def draw_at_once(key, row):
+        return draw_mask(rate, *DropoutKey(key, row).at(site), shape)
+
+    function = {
+        "eager": draw,
+        "graph": tf.function(draw),
+        "xla": tf.function(draw, jit_compile=True),
+        "at once": draw_at_once,
+        "at once, graph": tf.function(draw_at_once),
+    }[mode]
     return function(tf.constant(update_key(seed, batch_number)), tf.constant(first_row, tf.int64)).numpy()
 
 
 @pytest.mark.parametrize("shape", [[4, 8], [6, 3, 5, 7], [3, 1]])
-def test_same_bits_eager_graph_and_xla(shape):
-    eager = masks(11, shape)
-    np.testing.assert_array_equal(eager, masks(11, shape, mode="graph"))
-    np.testing.assert_array_equal(eager, masks(11, shape, mode="xla"))
+def test_same_bits_however_they_are_drawn(shape):
+    for mode in "graph", "xla", "at once", "at once, graph":
+        np.testing.assert_array_equal(masks(11, shape, mode=mode), masks(11, shape))
 
 
 @pytest.mark.parametrize("mode", ["eager", "xla"])
@@ -80,11 +90,3 @@ def test_initial_weights_depend_on_seed_and_name_alone():
     assert np.abs(first).max() <= 0.04
     # A normal cut at two deviations has 0.88 of its deviation.
     assert first.std() == pytest.approx(0.88 * 0.02, rel=0.05)
-
-
-@pytest.mark.parametrize("shape", [[4, 8], [6, 3, 5, 7], [3, 1]])
-def test_the_mask_drawn_at_once_has_the_same_bits(shape):
-    key, row = tf.constant(update_key(5, 7)), tf.constant(11, tf.int64)
-    expected = masks(11, shape)
-    for draw in (draw_mask, tf.function(draw_mask)):
-        np.testing.assert_array_equal(draw(0.3, *DropoutKey(key, row).at(3), shape), expected)

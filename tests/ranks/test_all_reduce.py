@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -73,7 +73,7 @@ def first_moments(reduce_dtype, loss_scale):
     tf.config.run_functions_eagerly(True)
     try:
         state = TrainState(
-            PretrainingModel(CONFIG, Blocks("off"), seed=1),
+            PretrainingModel(CONFIG, make_backend("off"), seed=1),
             make_optimizer("lamb", 0.01, 1, 10, compiled=False),
             LossScale(initial=loss_scale),
         )

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import CLASSIFIER_DROPOUT, ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.model.randomness import DropoutKey, update_key
@@ -41,14 +41,14 @@ def features_of(rows=slice(None)):
 
 
 def make(scope="off", config=CONFIG, num_classes=NUM_CLASSES):
-    model = ClassifierModel(config, num_classes, Blocks(scope), seed=1)
+    model = ClassifierModel(config, num_classes, make_backend(scope), seed=1)
     model.classifier.output_bias.assign(np.linspace(-1, 1, num_classes))
     return model
 
 
 def run(model, features, dropout=None):
     call = tf.function(
-        lambda given, key: model(given, dropout=key), jit_compile=model.blocks.scope == "step", autograph=False
+        lambda given, key: model(given, dropout=key), jit_compile=model.backend.scope == "step", autograph=False
     )
     return call(features, dropout).numpy()
 
@@ -98,7 +98,7 @@ def test_as_many_are_dropped_as_googles_program_does():
     model = make(config=dataclasses.replace(CONFIG, hidden_size=512))
     masks = []
     for update in range(40):
-        kept = model.blocks.dropout(key(update), 4, CLASSIFIER_DROPOUT, [NUM_ROWS, 512]).keep
+        kept = model.backend.dropout(key(update), 4, CLASSIFIER_DROPOUT, [NUM_ROWS, 512]).keep
         masks.append(kept.numpy())
     assert np.mean(masks) == pytest.approx(0.9, abs=0.005)
     assert not (masks[0] == masks[1]).all()

@@ -18,10 +18,11 @@ from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.model.recomputation import recompute_in_backward
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -80,7 +81,7 @@ class Rank(Workers):
 def make_step(
     workers, scope="off", dtype="float32", config=CONFIG, precision="fp32", optimizer="lamb", recompute=False
 ):
-    model = PretrainingModel(config, Blocks(scope, dtype, recompute), seed=1)
+    model = PretrainingModel(config, make_backend(scope, dtype, recompute=recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
     step = TrainStep(TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, 5)
@@ -269,8 +270,8 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     processors.
     """
     program = (
-        f"import sys; sys.path[:0] = {[str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]!r}\n"
-        f"from test_train_step import peak_and_sums\nprint(*peak_and_sums(True), *peak_and_sums(False))"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"from tests.training.test_train_step import peak_and_sums\nprint(*peak_and_sums(True), *peak_and_sums(False))"
     )
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
@@ -281,13 +282,12 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
 
 def test_with_recomputation_a_layer_ends_before_the_next_one_is_computed_again():
     """What a layer gives to the one below waits for the gradients of its weights, or several would be in memory."""
-    blocks = Blocks(recompute=True)
 
     @tf.function
     def gradients(x, weight):
         with tf.GradientTape() as tape:
             tape.watch([x, weight])
-            result = blocks.layer(tf.matmul, x, weight)
+            result = recompute_in_backward(tf.matmul, x, weight)
         return tape.gradient(result, [x, weight])
 
     graph = gradients.get_concrete_function(tf.zeros([2, 3]), tf.zeros([3, 4])).graph

@@ -1,0 +1,233 @@
+"""The backend for a step that XLA compiles as a whole for a GPU.
+
+Handwritten gradients move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the backward
+pass, reads each of them several times, and chooses a layout of the states with the rows last, so that they must be
+transposed for the matmuls. docs/gpu.md has the figures. `d_x` is the gradient of x.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert_tf.model.backends.plain import PlainInStep
+from bert_tf.model.elementwise import (
+    Dropout,
+    add_residual,
+    as_float32,
+    by_head,
+    drop,
+    drop_rows,
+    hide_keys,
+    normalise,
+    row_mean,
+)
+from bert_tf.model.randomness import draw_decisions, keep_mask
+
+
+class GpuStep(PlainInStep):
+    """Scope "step" on a GPU."""
+
+    def _draw_mask(self, rate, site_key, first_row, shape, positions_BxP) -> tf.Tensor:
+        # Behind a barrier, or XLA would draw the random bits eight times.
+        (decisions,) = _barrier(draw_decisions(rate, site_key, first_row, shape, by_arithmetic=True))
+        return keep_mask(decisions, shape, positions_BxP)
+
+    def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
+        """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
+
+        @tf.custom_gradient
+        def run(sequence_BxSxH):
+            def gradient(d_result_BxPxH: tf.Tensor) -> tf.Tensor:
+                ones = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=d_result_BxPxH.dtype)
+                return tf.matmul(ones, d_result_BxPxH, transpose_a=True)
+
+            return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1), gradient
+
+        return run(sequence_BxSxH)
+
+    def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
+        """No matmul, because the gradient of one so narrow would keep few multiprocessors busy."""
+        table = tf.convert_to_tensor(table_TxH)
+        return sum(one_hot_BxSxT[:, :, row, tf.newaxis] * table[row] for row in range(table.shape[0]))
+
+    def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
+        """Behind a barrier, or XLA would fuse the total into this addition and not update it in place."""
+        (total_VxH,) = _barrier(total_VxH)
+        return super().add_looked_up(total_VxH, rows)
+
+    def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """The gradients are added in an order that lets XLA accumulate them within the matmuls."""
+
+        @tf.custom_gradient
+        def run(x):
+            return (tf.identity(x),) * 4, lambda query, key, value, residual: query + (key + (value + residual))
+
+        return run(x)
+
+    def embedding_norm(self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None):
+        @tf.custom_gradient
+        def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
+            hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
+            x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
+            mean = row_mean(x_RxH)
+            centred, inverse = normalise(x_RxH, mean)
+            result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
+
+            def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
+                d_result = tf.reshape(drop(as_float32(d_result), dropout), [-1, hidden_size])
+                d_x, d_gamma, d_beta = _layer_norm_gradient(d_result, x_RxH, mean, inverse, gamma_H)
+                d_sum = tf.reshape(d_x, shape)
+                d_position = d_sum if len(position_SxH.shape) == 3 else tf.reduce_sum(d_sum, axis=0)
+                return [d_sum, d_position, d_sum, d_gamma, d_beta]
+
+            return self._rounded(drop(result, dropout)), gradient
+
+        return run(*map(tf.convert_to_tensor, (word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)))
+
+    def residual_norm(
+        self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None
+    ) -> tf.Tensor:
+        """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
+
+        @tf.custom_gradient
+        def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
+            exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
+            # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
+            # argument is written.
+            argument, mean = _barrier(self._rounded(exact), row_mean(exact))
+            centred, inverse = normalise(as_float32(argument), mean)
+
+            def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
+                d_result, x, mean_Rx1, inverse_Rx1 = map(as_float32, _barrier(d_result, argument, mean, inverse))
+                d_argument, d_gamma, d_beta = _layer_norm_gradient(d_result, x, mean_Rx1, inverse_Rx1, gamma_H)
+                d_x = self._rounded(drop_rows(d_argument, sequence_length, dropout))
+                return [d_x, _sum_rows(d_x), self._rounded(d_argument), d_gamma, d_beta]
+
+            return self._rounded(centred * inverse * gamma_H + beta_H), gradient
+
+        return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+
+    def split_heads(self, x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float) -> tf.Tensor:
+        """The bias's gradient is summed from the rounded gradient of x."""
+        split, merge = super().split_heads, self.merge_heads
+
+        @tf.custom_gradient
+        def run(x_RxH, bias_H):
+            def gradient(d_result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
+                d_x = merge(as_float32(d_result_BxNxSxD) * scale)
+                return [d_x, _sum_rows(d_x)]
+
+            return split(x_RxH, bias_H, sequence_length, num_heads, scale), gradient
+
+        return run(x_RxH, tf.convert_to_tensor(bias_H))
+
+    def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
+        """The values are multiplied by weights, exp(score - offset of the row), and the products are divided by the
+        weights' sum: so the scores are read twice instead of three times (FlashAttention-2, arXiv 2307.08691,
+        section 3.1). The offset is the row's largest score plus half the logarithm of the number of keys S. Then a
+        weight is at most 1 / sqrt(S), and the sum is between 1 / sqrt(S) and sqrt(S); float16 holds the weights as well
+        as the gradients divided by the sum. For the backward pass the scores are kept, in the compute type, and each
+        row's offset and sum. The mean of a row's gradient, weighted by the probabilities, is the dot product of the
+        result and its gradient (the same paper), so computing it does not read the scores; it differs by the result's
+        rounding.
+        """
+        _, num_heads, num_queries, _ = query_BxNxSxD.shape
+        half_log = 0.5 * math.log(key_BxNxSxD.shape[2])
+        scale = 1.0 if dropout is None else dropout.scale
+        unscaled = None if dropout is None else Dropout(dropout.keep, 1.0)
+
+        @tf.custom_gradient
+        def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
+            # Behind a barrier, or with bfloat16 XLA would let the matmul write float32.
+            (scores_BxNxSxS,) = _barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
+            hidden_keys = hide_keys(mask)
+            masked = as_float32(scores_BxNxSxS) + hidden_keys
+            offset_BxNxSx1 = tf.reduce_max(masked, axis=-1, keepdims=True) + half_log
+            weights_BxNxSxS = tf.exp(masked - offset_BxNxSx1)
+            # Behind a barrier, or XLA would divide for each element.
+            (factor_BxNxSx1,) = _barrier(scale / tf.reduce_sum(weights_BxNxSxS, axis=-1, keepdims=True))
+            dropped_BxNxSxS = self._rounded(drop(weights_BxNxSxS, unscaled))
+            products_BxNxSxD = as_float32(tf.matmul(dropped_BxNxSxS, value_BxNxSxD))
+            context_RxH = self.merge_heads(products_BxNxSxD * factor_BxNxSx1)
+
+            def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
+                (context_again_RxH,) = _barrier(context_RxH)  # or XLA would keep it in float32, too
+                dot_RxH = as_float32(d_context_RxH) * as_float32(context_again_RxH)
+                dot_BxNxSx1 = tf.reduce_sum(by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
+                d_context_BxNxSxD = as_float32(by_head(d_context_RxH, num_queries, num_heads))
+                d_products = self._rounded(d_context_BxNxSxD * factor_BxNxSx1)
+                d_value = tf.matmul(dropped_BxNxSxS, d_products, transpose_a=True)
+                d_dropped, scores, offset = _barrier(
+                    tf.matmul(d_products, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, offset_BxNxSx1
+                )
+                mean_BxNxSx1 = dot_BxNxSx1 * factor_BxNxSx1 * (1.0 / scale)
+                weights = tf.exp(as_float32(scores) + hidden_keys - offset)
+                d_scores = self._rounded(weights * (drop(as_float32(d_dropped), unscaled) - mean_BxNxSx1))
+                d_query = tf.matmul(d_scores, key_BxNxSxD)
+                d_key = tf.matmul(d_scores, query_BxNxSxD, transpose_a=True)
+                return [d_query, d_key, d_value]
+
+            return context_RxH, gradient
+
+        return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
+
+    def bias_gelu(self, x_RxI, bias_I, exact: bool) -> tf.Tensor:
+        """The derivative is computed in the backward pass, so that no float32 array is kept for it.
+
+        The bias's gradient is summed in the kernel that writes the gradient of x.
+        """
+        bias_gelu = super().bias_gelu
+
+        @tf.custom_gradient
+        def run(x_RxI, bias_I):
+            def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
+                x_again, bias_again = _barrier(x_RxI, bias_I)
+                slope = _gelu_slope(as_float32(x_again) + bias_again, exact)
+                d_x = self._rounded(as_float32(d_result_RxI) * slope)
+                return [d_x, _sum_rows(_hide_rounding(d_x))]
+
+            return bias_gelu(x_RxI, bias_I, exact), gradient
+
+        return run(x_RxI, tf.convert_to_tensor(bias_I))
+
+
+def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
+    """Copies behind an XLA optimisation barrier: XLA neither fuses nor merges what reads them with earlier work."""
+    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+
+
+def _hide_rounding(x: tf.Tensor) -> tf.Tensor:
+    """x unchanged, but XLA no longer sees that it is a rounded float32 value.
+
+    Else XLA takes out the rounding before a sum, and stores the float32 value for it. A float's bits are all ones only
+    in a NaN, which becomes another NaN.
+    """
+    bits = {2: tf.uint16, 4: tf.uint32}[x.dtype.size]
+    return tf.bitcast(tf.minimum(tf.bitcast(x, bits), bits.max - 1), x.dtype)
+
+
+def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
+    """Gradient of x + bias -> gradient of the bias, in float32."""
+    return tf.reduce_sum(as_float32(rows_RxH), axis=0)
+
+
+def _layer_norm_gradient(d_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, ...]:
+    """Gradient of LayerNorm's result -> gradients of x, gamma and beta, all float32."""
+    normal = (x_RxH - mean_Rx1) * inverse_Rx1
+    scaled = d_result_RxH * gamma_H
+    d_x = inverse_Rx1 * (scaled - row_mean(scaled) - normal * row_mean(scaled * normal))
+    return d_x, tf.reduce_sum(d_result_RxH * normal, axis=0), tf.reduce_sum(d_result_RxH, axis=0)
+
+
+def _gelu_slope(x: tf.Tensor, exact: bool) -> tf.Tensor:
+    """The derivative of `gelu`."""
+    if exact:
+        density = tf.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+        return 0.5 + 0.5 * tf.math.erf(x / math.sqrt(2.0)) + x * density
+    first, third = math.sqrt(2.0 / math.pi), 0.044715 * math.sqrt(2.0 / math.pi)
+    square = x * x
+    half = 0.5 + 0.5 * tf.tanh(x * (first + third * square))  # gelu(x) is x times this
+    return half * (1.0 + x * (1.0 - half) * (2.0 * first + 6.0 * third * square))

@@ -1,0 +1,42 @@
+"""The optimizers that a run can choose, by their names in the settings.
+
+A new optimizer is its rule in `optimizer.update_rules`, its class in `optimizer.keras_optimizers`, and its entry here.
+The entry is separate from the class because settings and plans need it without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class OptimizerEntry(NamedTuple):
+    """What must be known of an optimizer before it is made."""
+
+    class_name: str  # in `optimizer.keras_optimizers`
+    num_moments: int  # float32 values that it keeps for each weight
+    decay_power: float  # of the learning rate, see `optimizer.schedule`
+    # Whether the learning rate is usually continuous at the end of the warm-up. Adam's is, in NVIDIA's code. LAMB's
+    # drops there, in the published recipe; LARS follows LAMB, for comparison.
+    joins_continuously: bool
+    # The settings that have an effect with this optimizer only: name of the setting -> argument of the class.
+    options: Mapping[str, str] = {}
+
+
+OPTIMIZERS: dict[str, OptimizerEntry] = {
+    "lamb": OptimizerEntry(
+        "NVLAMB",
+        num_moments=2,
+        decay_power=0.5,
+        joins_continuously=False,
+        options={"lamb_adapt_excluded": "adapt_excluded"},
+    ),
+    "adamw": OptimizerEntry(
+        "AdamW",
+        num_moments=2,
+        decay_power=1.0,
+        joins_continuously=True,
+        options={"adam_bias_correction": "bias_correction"},
+    ),
+    "lars": OptimizerEntry("LARS", num_moments=1, decay_power=0.5, joins_continuously=False),
+}

@@ -1,0 +1,198 @@
+"""All backends compute the same: values and gradients of each of their functions, and the bits of dropout masks."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.model import encoder, heads
+from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
+from bert_tf.model.elementwise import Dropout
+from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.training.loop import has_fast_bf16
+
+B, S, H, N, INTERMEDIATE, P, V = 3, 8, 16, 2, 32, 4, 24
+D, R = H // N, B * S
+RNG = np.random.default_rng(1)
+MASK = tf.constant(np.arange(S) < [[8], [5], [3]], tf.int32)
+PACKED_MASK = tf.constant(RNG.random([B, S, S]) > 0.3)
+POSITIONS = tf.constant(RNG.integers(0, S, [B, P]))
+SEGMENTS = tf.one_hot(RNG.integers(0, 2, [B, S]), 2)
+LABELS, WEIGHTS = tf.constant(RNG.integers(0, V, [R])), tf.constant(RNG.random([R]), tf.float32)
+ROWS = tf.IndexedSlices(tf.constant(RNG.normal(size=[5, H]), tf.float32), tf.constant([1, 2, 1, 0, 7]))
+
+
+def dropout(*shape):
+    return Dropout(tf.constant(RNG.random(shape) > 0.1), 1 / 0.9)
+
+
+STATES_DROPOUT, SCORES_DROPOUT, POOLED_DROPOUT = dropout(B, S, H), dropout(B, N, S, S), dropout(R, H)
+HEADS = [[B, N, S, D]] * 3
+# Each call of a function: its name, the shapes of the inputs in the compute type, those of the inputs in float32, the
+# other arguments.
+CALLS = [
+    ("gather_positions", [[B, S, H]], [], [POSITIONS]),
+    ("look_up_segments", [], [[2, H]], []),
+    ("fan_out", [[R, H]], [], []),
+    ("dense", [[R, H]], [[H, INTERMEDIATE]], []),
+    ("dense", [[R, H]], [[V, H]], [True]),
+    ("embedding_norm", [], [[B, S, H], [S, H], [B, S, H], [H], [H]], [STATES_DROPOUT]),
+    ("embedding_norm", [], [[B, S, H], [B, S, H], [B, S, H], [H], [H]], [None]),
+    ("split_heads", [[R, H]], [[H]], [S, N, 0.5]),
+    ("merge_heads", [[B, N, S, D]], [], []),
+    ("residual_norm", [[R, H], [R, H]], [[H], [H], [H]], [S, STATES_DROPOUT]),
+    ("bias_gelu", [[R, INTERMEDIATE]], [[INTERMEDIATE]], [False]),
+    ("bias_gelu", [[R, INTERMEDIATE]], [[INTERMEDIATE]], [True]),
+    ("bias_gelu_norm", [[R, H]], [[H], [H], [H]], [False]),
+    ("bias_tanh", [[R, H]], [[H]], []),
+    ("apply_dropout", [[R, H]], [], [POOLED_DROPOUT]),
+    ("bias_logits", [[R, V]], [[V]], [V - 3]),
+    ("attend", HEADS, [], [MASK, SCORES_DROPOUT]),
+    ("attend", HEADS, [], [PACKED_MASK, None]),
+    ("cross_entropy", [], [[R, V]], [LABELS, WEIGHTS]),
+    ("add_looked_up", [], [], [tf.ones([8, H]), ROWS]),
+]
+WITH_TESTS_OF_THEIR_OWN = {"dropout", "run_layer"}
+
+
+def call(backend, name, inputs, others):
+    """A function with its arguments in their order: a residual comes after the bias, segments before the table."""
+    if name == "look_up_segments":
+        return backend.look_up_segments(SEGMENTS, *inputs)
+    if name == "residual_norm":
+        x, residual, bias, *norm = inputs
+        inputs = [x, bias, residual, *norm]
+    return getattr(backend, name)(*inputs, *others)
+
+
+def make_inputs(states, parameters, dtype):
+    """The same numbers whatever the type, but for the rounding of states to it."""
+    rng = np.random.default_rng(2)
+    made = [2 * rng.normal(size=shape) for shape in [*states, *parameters]]
+    rounded = [tf.cast(tf.constant(value, tf.float32), dtype) for value in made[: len(states)]]
+    return [*rounded, *(tf.constant(value, tf.float32) for value in made[len(states) :])]
+
+
+def results(backend, function, inputs):
+    """What a function gives, and the gradients of its inputs for a made-up gradient: float32."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        result = tf.stack(function(*inputs))
+        factor = tf.reshape(tf.sin(tf.range(float(result.shape.num_elements()))), result.shape)
+        loss = tf.reduce_sum(tf.cast(result, tf.float32) * factor)
+    return [tf.cast(value, tf.float32) for value in [result, *tape.gradient(loss, inputs)]]
+
+
+def all_results(backend, dtype):
+    """Of all calls, compiled as a whole if the scope is "step"; `dtype` is that of the inputs."""
+
+    def run():
+        return [
+            results(
+                backend,
+                lambda *inputs, name=name, others=others: call(backend, name, inputs, others),
+                [tf.cast(each, backend.compute_dtype) if each.dtype == dtype else each for each in made],
+            )
+            for (name, *_, others), made in zip(CALLS, inputs)
+        ]
+
+    inputs = [make_inputs(states, parameters, dtype) for _, states, parameters, _ in CALLS]
+    return tf.function(run, jit_compile=True, autograph=False)() if backend.scope == "step" else run()
+
+
+def test_every_function_is_compared():
+    functions = {name for name, _ in inspect.getmembers(Plain, inspect.isfunction) if not name.startswith("_")}
+    assert functions == {name for name, *_ in CALLS} | WITH_TESTS_OF_THEIR_OWN
+    for backend in CpuBlocks, PlainInStep, GpuStep:
+        assert {name for name in dir(backend) if not name.startswith("_")} == {
+            name for name in dir(Plain) if not name.startswith("_")
+        }
+
+
+@pytest.mark.parametrize("module", [encoder, heads])
+def test_layers_do_not_ask_how_they_are_computed(module):
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    assert not {node.attr for node in nodes if isinstance(node, ast.Attribute)} & {
+        "scope",
+        "compute_dtype",
+        "recompute",
+    }
+
+
+bfloat16 = pytest.param(
+    "bfloat16",
+    3e-2,
+    marks=pytest.mark.skipif(not has_fast_bf16(), reason="the programs refuse bfloat16 on this processor"),
+)
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("backend", [Plain, CpuBlocks, PlainInStep, GpuStep])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("float16", 5e-3), bfloat16])
+def test_backends_agree(backend, dtype, tolerance):
+    """With TensorFlow's own operations in float32, on the same rounded inputs."""
+    expected, found = all_results(Plain(), dtype), all_results(backend(dtype), dtype)
+    for (name, *_), theirs, mine in zip(CALLS, expected, found):
+        for number, (one, other) in enumerate(zip(mine, theirs)):
+            difference = np.linalg.norm(one - other) / max(np.linalg.norm(other), 1e-3)
+            assert difference < tolerance, f"{name}: result {number}: {difference}"
+
+
+@pytest.mark.parametrize("sharpness", [0.05, 1.0, 6.0])
+def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
+    """With weights that are alike, or nearly all on one key; some of the gradients are subnormal."""
+    rng = np.random.default_rng(1)
+    shape, length = [2, 2, 256, 32], 256
+    states = [factor * rng.normal(size=shape) for factor in (sharpness / np.sqrt(32), 1, 1)]
+    mask = tf.constant(np.arange(length) < [[length], [50]], tf.int32)
+    kept = Dropout(tf.constant(rng.random([2, 2, length, length]) > 0.1), 1 / 0.9)
+    of_result = tf.constant(rng.normal(size=[2 * length, 64]) * 1e-3, tf.float16)
+
+    def run(backend):
+        inputs = [tf.cast(tf.constant(each, tf.float16), backend.compute_dtype) for each in states]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            result = backend.attend(*inputs, mask, kept)
+        return [result, *tape.gradient(result, inputs, tf.cast(of_result, result.dtype))]
+
+    expected = run(Plain())
+    for mine, theirs in zip(tf.function(run, jit_compile=True, autograph=False)(GpuStep("float16")), expected):
+        difference = np.linalg.norm(tf.cast(mine, tf.float32) - theirs)
+        assert difference < 5e-3 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("shape, positions", [([B, 5], None), ([B, N, S, 7], POSITIONS), ([B, S, H], POSITIONS)])
+def test_dropout_masks_have_the_same_bits(shape, positions):
+    def draw(backend, key, row):
+        return backend.dropout(DropoutKey(key, row), 3, 0.3, shape, positions).keep
+
+    arguments = tf.constant(update_key(5, 7)), tf.constant(11, tf.int64)
+    expected = draw(Plain(), *arguments)
+    for backend in CpuBlocks(), PlainInStep(), GpuStep():
+        run = tf.function(draw, jit_compile=backend.scope == "step" or None, autograph=False)
+        np.testing.assert_array_equal(run(backend, *arguments), expected)
+    assert Plain().dropout(None, 3, 0.3, shape) is None
+    assert Plain().dropout(DropoutKey(*arguments), 3, 0.0, shape) is None
+
+
+def test_the_scope_that_the_flags_choose():
+    assert choose_scope(False, "auto", False) == "off"
+    with pytest.raises(UserError, match="^--xla_scope=blocks has no effect without --enable_xla: give that too, or"):
+        choose_scope(False, "blocks", False)
+    assert choose_scope(True, "step", False) == "step"
+    assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
+    with pytest.raises(UserError, match="--recompute saves no memory .* leave out --xla_scope=step"):
+        choose_scope(True, "step", True)
+    assert choose_scope(True, "auto", False, for_gpu=True) == "step"
+    assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")
+
+
+def test_the_backend_of_a_scope():
+    kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
+    assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
+    for options in {"scope": "layer"}, {"scope": "step", "recompute": True}:
+        with pytest.raises(ValueError, match=f"^{list(options)[-1]}="):
+            make_backend(**options)
