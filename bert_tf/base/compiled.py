@@ -1,6 +1,6 @@
-"""The project's C++ parts, compiled into the environment by ``python -m bert_tf.base.compiled``.
+"""The project's C++, compiled into the environment by ``python -m bert_tf.base.compiled``, as scripts/setup.sh does.
 
-scripts/setup.sh runs that. Each part has a Python equivalent with the same results, which is used without a compiler.
+There is a Python equivalent with the same results, which is used without a compiler.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.records.assembly import assemble
+from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
 
@@ -156,6 +158,21 @@ class Masker:
             )
         self.rules, self.ids = rules, ids
 
+    def instances(
+        self, tokens: np.ndarray, pairs: Pairs, max_seq_length: int, *, seed: int, ranges: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The features [N, ...] of masked instances, by the records' names.
+
+        Args:
+          tokens: integers [T].
+          pairs: ranges of `tokens`, truncated.
+          seed, ranges: see `mask`.
+        """
+        ids = self.ids
+        rows = assemble(tokens, pairs, max_seq_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
+        masked = self.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
+        return {**rows, **masked._asdict(), "next_sentence_labels": pairs.is_random_next[:, np.newaxis]}
+
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
         """Masks unmasked instances; does not change its arguments.
 
@@ -169,12 +186,13 @@ class Masker:
         """
         rules, ids = self.rules, self.ids
         num_predictions = rules.max_predictions_per_seq
-        bits = self.random_bits(input_ids.shape[1], seed, ranges)
+        bits = _random_bits(seed, ranges, self._num_order_bits(input_ids.shape[1]) + 2 * num_predictions)
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
         num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
-        wanted = self.num_masked(lengths)
+        wanted = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
+        wanted = np.minimum(np.clip(wanted, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
             choice = self._choose_words(input_ids, a_size, num_candidates, wanted, orders)
         else:
@@ -192,16 +210,6 @@ class Masker:
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
-
-    def num_masked(self, lengths: np.ndarray) -> np.ndarray:
-        """int64 [N]: how many tokens are predicted in instances of these `lengths`, which include [CLS] and [SEP]."""
-        wanted = np.rint(lengths * self.rules.masked_lm_prob).astype(np.int64)
-        return np.minimum(np.clip(wanted, 1, self.rules.max_predictions_per_seq), lengths - NUM_MARKERS)
-
-    def random_bits(self, length: int, seed: int, ranges: np.ndarray) -> np.ndarray:
-        """uint32 [N, ... + 2 P] for instances with S = `length`: for their order, fates and replacements."""
-        num_columns = self._num_order_bits(length) + 2 * self.rules.max_predictions_per_seq
-        return _random_bits(seed, ranges, num_columns)
 
     def _num_order_bits(self, length: int) -> int:
         """How many random numbers per instance decide which tokens are predicted."""

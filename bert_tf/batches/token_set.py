@@ -23,7 +23,6 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
-from bert_tf.batches.masked_rows import RowFiller
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import Pairs, PairSettings
@@ -61,7 +60,6 @@ class TokenSet(InstanceSet):
             raise UserError(f"{given} with --max_seq_length={max_seq_length}: at most {most} tokens can be masked")
         self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
-        self._filler = RowFiller(self.masker, self.schema)
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
         sizes, self._checksums = [], []
@@ -126,7 +124,11 @@ class TokenSet(InstanceSet):
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
         ]
-        self._filler.fill(tokens, pairs, mask_seed, np.array(numbers, np.int64), features)
+        made = self.masker.instances(
+            tokens, pairs, self.schema.max_seq_length, seed=mask_seed, ranges=np.array(numbers, np.int64)
+        )
+        for name, values in made.items():
+            features[name][:] = values
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)
