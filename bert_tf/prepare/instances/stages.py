@@ -90,7 +90,6 @@ def _parameters_of_shards(sharded: Manifest) -> str:
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
     own = "_whole_word_masking" if settings.whole_word_masking else ""
-    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     return (
         f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
@@ -306,9 +305,9 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     settings = examples.ExampleSettings(**given)
     own = ("vocab_file", "short_seq_prob", "strip_accents")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
-    arguments.update(casing_arguments(casing))
-    # Manifests of records made by earlier versions also have it.
-    arguments["masking"] = "static"
+    # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
+    arguments["max_ngram_size"] = 1
+    arguments.update(casing_arguments(casing), masking="static")
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):
