@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from benchmarks.child import timed
-from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
+from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
@@ -41,7 +41,7 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     size = num_steps * work.micro_batch_size
     lengths = rng.integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
-    places = Places.of(rows)
+    places = Slots.of(rows)
     order = rows[places]
     own = lengths[order, np.newaxis]
     is_token = np.arange(length) < own

@@ -1,7 +1,7 @@
 """Batches in the global order: reads, parses and masks a whole batch at a time, ahead of its use.
 
 A rank reads its own rows of each update, 64 consecutive instances at a time. Records are parsed with one
-`tf.io.parse_example`, which is six times faster than parsing one by one; token files need no parsing. Packed updates
+`tf.io.parse_example`, which is far faster than parsing one by one; token files need no parsing. Packed updates
 (`packing`) are planned from the indexes or pairs, before any instance is read, identically on every rank.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
@@ -14,15 +14,15 @@ import concurrent.futures
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.data_order import GlobalOrder, RecordRange, select
 from bert_tf.batches.instance_set import InstanceSet
-from bert_tf.batches.packing import Places, best_fit, lay_out
+from bert_tf.batches.packing import Slots, best_fit, lay_out
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.config import BatchSplit
@@ -31,7 +31,8 @@ from bert_tf.records.schema import RecordSchema
 PREFETCHED_BATCHES = 2
 
 Features = dict[str, tf.Tensor]
-Arrays = dict[str, np.ndarray]
+# NumPy's arrays, or tensors on the host, which are not copied until they are a batch.
+Rows = dict[str, Any]
 Item = TypeVar("Item")
 
 
@@ -75,78 +76,97 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
             yield batch
 
 
-def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange]) -> Arrays:
+def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange]) -> Features:
     """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32."""
     schema = records.schema
     try:
-        parsed = _parser(schema)(tf.constant(serialized))
+        with tf.device("/CPU:0"):
+            return _parser(schema)(tf.constant(serialized))
     except tf.errors.InvalidArgumentError as error:
         raise UserError(
             f"one of the records {', '.join(records.name(ranges))} does not hold {schema}, as the "
             "first record of its file does; use records that were made with the same settings"
         ) from error
-    # .numpy() would copy; these arrays share the tensors' memory and are read-only.
-    return {name: np.asarray(value) for name, value in parsed.items()}
 
 
-def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Arrays:
+def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Rows:
     """The features [n, ...] of the instances, masked.
 
     Raises: UserError for an instance that is damaged or does not fit the vocabulary.
     """
+    rows: Rows
     if isinstance(instances, TokenSet):
-        features = instances.features(ranges, mask_seed)
+        rows = instances.features(ranges, mask_seed)
     else:
         assert isinstance(instances, RecordSet)
-        features = parse_records(instances, instances.read(ranges), ranges)
-    largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
+        rows = parse_records(instances, instances.read(ranges), ranges)
+    # np.asarray does not copy a tensor on the host.
+    largest_id = max(np.asarray(rows[name]).max() for name in ("input_ids", "masked_lm_ids"))
     if largest_id >= vocab_size:
         raise UserError(
             f"the data hold token id {largest_id}, but the model's vocabulary has only "
             f"{vocab_size} pieces; use the vocabulary the data were made with"
         )
-    return features
+    return rows
 
 
-def _weighted(features: Arrays, example_weights: np.ndarray) -> Arrays:
+def _weighted(rows: Rows, example_weights: np.ndarray) -> Rows:
     """Features of one instance per row, with each instance's weight."""
-    weights = features["masked_lm_weights"] * example_weights[:, np.newaxis]
-    return {**features, "masked_lm_weights": weights, "example_weights": example_weights}
+    weights = np.asarray(rows["masked_lm_weights"]) * example_weights[:, np.newaxis]
+    return {**rows, "masked_lm_weights": weights, "example_weights": example_weights}
 
 
-def _read_packed(
-    instances: InstanceSet,
-    ranges: Sequence[RecordRange],
-    rows: np.ndarray,
-    num_rows: int,
-    read: Callable[[Sequence[RecordRange]], Arrays],
-) -> Arrays:
-    """The instances of `rows` [r, K], given as positions within `ranges`, laid out in `num_rows` rows.
-
-    Rows beyond the r given ones stay empty.
-    """
-    places = Places.of(rows)
-    # A rank without any row still reads one instance, to know the features' shapes.
-    wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
-    ends = np.cumsum([record_range.num_records for record_range in ranges])
-    of = np.searchsorted(ends, wanted, side="right")
-    own = [
-        ranges[number]._replace(
-            first=ranges[number].first + ranges[number].num_records - int(before_end), num_records=1
-        )
-        for number, before_end in zip(of, ends[of] - wanted)
-    ]
-    features = read(own)
-    if isinstance(instances, RecordSet):
-        instances.check_lengths(features["input_mask"], own)
-    features = {name: values[: len(places.row_N)] for name, values in features.items()}
-    return lay_out(features, places, num_rows, instances.predictions_per_packed_row)
-
-
-def _to_tensors(features: Arrays, *leading: int) -> Features:
+def _to_tensors(rows: Rows, *leading: int) -> Features:
     """The features on the host, their rows reshaped to the `leading` dimensions."""
     with tf.device("/CPU:0"):
-        return {name: tf.constant(value.reshape(*leading, *value.shape[1:])) for name, value in features.items()}
+        return {name: tf.reshape(values, [*leading, *values.shape[1:]]) for name, values in rows.items()}
+
+
+class _Reader(NamedTuple):
+    """Reads one rank's rows of any update."""
+
+    instances: InstanceSet
+    order: GlobalOrder
+    split: BatchSplit
+    vocab_size: int
+
+    def _rows(self, ranges: Sequence[RecordRange]) -> Rows:
+        return _read(self.instances, ranges, self.order.seed, self.vocab_size)
+
+    def _batch(self, rows: Rows, **counts: Any) -> Batch:
+        return Batch(_to_tensors(rows, self.split.num_accumulation_steps, self.split.micro_batch_size), **counts)
+
+    def unpacked(self, update: int) -> Batch:
+        num_rows, num_ranks = self.split.rows_per_rank, self.split.num_ranks
+        ranges = self.order.ranges((update * num_ranks + self.split.rank) * num_rows, num_rows)
+        rows = _weighted(self._rows(ranges), np.ones([num_rows], np.float32))
+        num_tokens = num_ranks * int(np.count_nonzero(rows["input_mask"]))
+        return self._batch(rows, num_tokens=num_tokens, num_rows=num_ranks * num_rows)
+
+    def packed(self, update: int) -> Batch:
+        micro_batch_size, _, num_ranks, rank = self.split
+        rows_per_rank, instances = self.split.rows_per_rank, self.instances
+        num_instances = num_ranks * rows_per_rank
+        ranges = self.order.ranges(update * num_instances, num_instances)
+        lengths = instances.lengths(ranges)
+        packed_rows_RxK = best_fit(lengths, instances.schema.max_seq_length)
+        num_micro_batches = -(-len(packed_rows_RxK) // (micro_batch_size * num_ranks))
+        num_rows = num_micro_batches * micro_batch_size  # of this rank that are computed
+        packed_rows_RxK = packed_rows_RxK[rank * num_rows : (rank + 1) * num_rows]
+        slots = Slots.of(packed_rows_RxK)
+        # A rank without any row still reads one instance, to know the features' shapes.
+        numbers = packed_rows_RxK[slots] if len(slots.row_N) else np.zeros([1], np.int64)
+        singles = select(ranges, numbers)
+        rows = {name: np.asarray(values) for name, values in self._rows(singles).items()}
+        if isinstance(instances, RecordSet):
+            instances.check_lengths(rows["input_mask"], singles)
+        rows = {name: values[: len(slots.row_N)] for name, values in rows.items()}
+        return self._batch(
+            lay_out(rows, slots, rows_per_rank, instances.predictions_per_packed_row),
+            num_micro_batches=num_micro_batches,
+            num_tokens=int(lengths.sum()),
+            num_rows=num_rows * num_ranks,
+        )
 
 
 def training_batches(
@@ -164,33 +184,8 @@ def training_batches(
     consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
     same number on every rank; the rest of [A, B, ...] is 0.
     """
-    micro_batch_size, num_accumulation_steps, num_ranks, rank = split
-    per_rank = split.rows_per_rank
-    read = functools.partial(_read, instances, mask_seed=order.seed, vocab_size=vocab_size)
-
-    def batches() -> Iterator[Batch]:
-        for number in itertools.count(first_batch):
-            start = number * num_ranks * per_rank
-            num_micro_batches: int | None = None
-            own_rows = per_rank
-            if packing:
-                ranges = order.ranges(start, num_ranks * per_rank)
-                lengths = instances.lengths(ranges)
-                rows = best_fit(lengths, instances.schema.max_seq_length)
-                num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
-                own_rows = num_micro_batches * micro_batch_size
-                features = _read_packed(
-                    instances, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank, read
-                )
-                num_tokens = int(lengths.sum())
-            else:
-                read_features = read(order.ranges(start + rank * per_rank, per_rank))
-                features = _weighted(read_features, np.ones([per_rank], np.float32))
-                num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
-            tensors = _to_tensors(features, num_accumulation_steps, micro_batch_size)
-            yield Batch(tensors, num_micro_batches, num_tokens, own_rows * num_ranks)
-
-    return read_ahead(batches())
+    reader = _Reader(instances, order, split, vocab_size)
+    return read_ahead(map(reader.packed if packing else reader.unpacked, itertools.count(first_batch)))
 
 
 def evaluation_batches(
@@ -203,17 +198,15 @@ def evaluation_batches(
     pairs' own seed, so that every evaluation of every run uses the same masks.
     """
     num_instances = instances.num_instances
+    num_batches = -(-num_instances // (batch_size * num_ranks))
 
-    def batches() -> Iterator[Features]:
-        num_batches = -(-num_instances // (batch_size * num_ranks))
-        for batch in range(min(num_batches, max_batches or num_batches)):
-            first = (batch * num_ranks + rank) * batch_size
-            num_real = min(max(num_instances - first, 0), batch_size)
-            weights = np.zeros([batch_size], np.float32)
-            weights[:num_real] = 1.0
-            filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
-            ranges = instances.ranges_in_file_order(first, num_real) + filling
-            features = _weighted(_read(instances, ranges, instances.random_seed, vocab_size), weights)
-            yield _to_tensors(features, batch_size)
+    def batch(number: int) -> Features:
+        first = (number * num_ranks + rank) * batch_size
+        num_real = min(max(num_instances - first, 0), batch_size)
+        weights = np.zeros([batch_size], np.float32)
+        weights[:num_real] = 1.0
+        filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
+        ranges = instances.ranges_in_file_order(first, num_real) + filling
+        return _to_tensors(_weighted(_read(instances, ranges, instances.random_seed, vocab_size), weights), batch_size)
 
-    return read_ahead(batches())
+    return read_ahead(map(batch, range(min(num_batches, max_batches or num_batches))))

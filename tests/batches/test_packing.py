@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.packing import EMPTY, MAX_INSTANCES_PER_ROW, Places, best_fit, lay_out, predictions_per_row
+from bert_tf.batches.packing import EMPTY, MAX_INSTANCES_PER_ROW, Slots, best_fit, lay_out, predictions_per_row
 
 
 def lengths_like_wikipedia(count, row_length=512):
@@ -132,7 +132,7 @@ class Instance:
 def test_packed_rows_hold_the_same_instances():
     given = features(20)
     rows = best_fit(given["input_mask"].sum(axis=1), 12)
-    places = Places.of(rows)
+    places = Slots.of(rows)
     in_rows = {name: values[rows[places]] for name, values in given.items()}
     packed = lay_out(in_rows, places, len(rows) + 3, 6)
     assert Instance.all_packed(packed) == sorted(Instance.unpacked(given, number) for number in range(20))
@@ -147,4 +147,4 @@ def test_more_masked_tokens_than_there_is_room_for_are_refused():
     given["masked_lm_weights"][:] = 1
     given["input_mask"][:] = np.arange(12) < 4
     with pytest.raises(UserError, match="12 masked tokens in a row with room for 6.*without --packing"):
-        lay_out(given, Places(np.zeros(3, int), np.arange(3)), 1, 6)
+        lay_out(given, Slots(np.zeros(3, int), np.arange(3)), 1, 6)
