@@ -31,8 +31,6 @@ from bert_tf.records.schema import RecordSchema
 PREFETCHED_BATCHES = 2
 
 Features = dict[str, tf.Tensor]
-# NumPy's arrays, or tensors on the host, which are not copied until they are a batch.
-Rows = dict[str, Any]
 Item = TypeVar("Item")
 
 
@@ -46,20 +44,21 @@ class Batch(NamedTuple):
 
 
 @functools.cache
-def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
-    """A function that parses serialised records [n] of one schema; traced once."""
+def _parser(schema: RecordSchema) -> Callable[[tf.Tensor, tf.Tensor], Features]:
+    """A function that parses serialised records [n] of one schema into features of a given shape; traced once."""
     spec = {
         schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields
     }
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def parse(serialized: tf.Tensor) -> Features:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)], autograph=False)
+    def parse(serialized: tf.Tensor, shape: tf.Tensor) -> Features:
         with tf.device("/CPU:0"):
             parsed = tf.io.parse_example(serialized, spec)
-            return {
-                name: tf.cast(parsed[schema.stored_name(name)], tf.int32 if kind == "int64" else tf.float32)
-                for name, kind, _ in schema.fields
-            }
+            features = {}
+            for name, kind, size in schema.fields:
+                values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
+                features[name] = tf.cast(values, tf.int32 if kind == "int64" else tf.float32)
+            return features
 
     return parse
 
@@ -76,12 +75,14 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
             yield batch
 
 
-def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange]) -> Features:
-    """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32."""
+def parse_records(
+    records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], shape: Sequence[int] | None = None
+) -> Features:
+    """The serialised records [n] of `ranges` -> features [*shape, ...], int32 and float32; default: [n, ...]."""
     schema = records.schema
     try:
         with tf.device("/CPU:0"):
-            return _parser(schema)(tf.constant(serialized))
+            return _parser(schema)(tf.constant(serialized), tf.constant(shape or [len(serialized)]))
     except tf.errors.InvalidArgumentError as error:
         raise UserError(
             f"one of the records {', '.join(records.name(ranges))} does not hold {schema}, as the "
@@ -89,84 +90,62 @@ def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[
         ) from error
 
 
-def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Rows:
-    """The features [n, ...] of the instances, masked.
-
-    Raises: UserError for an instance that is damaged or does not fit the vocabulary.
-    """
-    rows: Rows
-    if isinstance(instances, TokenSet):
-        rows = instances.features(ranges, mask_seed)
-    else:
-        assert isinstance(instances, RecordSet)
-        rows = parse_records(instances, instances.read(ranges), ranges)
-    # np.asarray does not copy a tensor on the host.
-    largest_id = max(np.asarray(rows[name]).max() for name in ("input_ids", "masked_lm_ids"))
-    if largest_id >= vocab_size:
-        raise UserError(
-            f"the data hold token id {largest_id}, but the model's vocabulary has only "
-            f"{vocab_size} pieces; use the vocabulary the data were made with"
-        )
-    return rows
-
-
-def _weighted(rows: Rows, example_weights: np.ndarray) -> Rows:
-    """Features of one instance per row, with each instance's weight."""
-    weights = np.asarray(rows["masked_lm_weights"]) * example_weights[:, np.newaxis]
-    return {**rows, "masked_lm_weights": weights, "example_weights": example_weights}
-
-
-def _to_tensors(rows: Rows, *leading: int) -> Features:
-    """The features on the host, their rows reshaped to the `leading` dimensions."""
-    with tf.device("/CPU:0"):
-        return {name: tf.reshape(values, [*leading, *values.shape[1:]]) for name, values in rows.items()}
-
-
 class _Reader(NamedTuple):
-    """Reads one rank's rows of any update."""
+    """Reads instances of a set, masked, for a model with `vocab_size` rows in its word table."""
 
     instances: InstanceSet
-    order: GlobalOrder
-    split: BatchSplit
+    mask_seed: int
     vocab_size: int
 
-    def _rows(self, ranges: Sequence[RecordRange]) -> Rows:
-        return _read(self.instances, ranges, self.order.seed, self.vocab_size)
+    def features(self, ranges: Sequence[RecordRange], *shape: int) -> dict[str, Any]:
+        """The features [*shape, ...] of the instances: tensors on the host, or NumPy's arrays.
 
-    def _batch(self, rows: Rows, **counts: Any) -> Batch:
-        return Batch(_to_tensors(rows, self.split.num_accumulation_steps, self.split.micro_batch_size), **counts)
+        Raises: UserError for an instance that is damaged or does not fit the vocabulary.
+        """
+        features: dict[str, Any]
+        if isinstance(self.instances, TokenSet):
+            arrays = self.instances.features(ranges, self.mask_seed)
+            features = {name: values.reshape(*shape, values.shape[1]) for name, values in arrays.items()}
+        else:
+            assert isinstance(self.instances, RecordSet)
+            features = parse_records(self.instances, self.instances.read(ranges), ranges, shape)
+        # np.asarray does not copy a tensor on the host.
+        largest_id = max(np.asarray(features[name]).max() for name in ("input_ids", "masked_lm_ids"))
+        if largest_id >= self.vocab_size:
+            raise UserError(
+                f"the data hold token id {largest_id}, but the model's vocabulary has only "
+                f"{self.vocab_size} pieces; use the vocabulary the data were made with"
+            )
+        return features
 
-    def unpacked(self, update: int) -> Batch:
-        num_rows, num_ranks = self.split.rows_per_rank, self.split.num_ranks
-        ranges = self.order.ranges((update * num_ranks + self.split.rank) * num_rows, num_rows)
-        rows = _weighted(self._rows(ranges), np.ones([num_rows], np.float32))
-        num_tokens = num_ranks * int(np.count_nonzero(rows["input_mask"]))
-        return self._batch(rows, num_tokens=num_tokens, num_rows=num_ranks * num_rows)
+    def weighted(self, ranges: Sequence[RecordRange], example_weights: np.ndarray) -> Features:
+        """The features of one instance per row, with each instance's weight, of the weights' shape."""
+        features = self.features(ranges, *example_weights.shape)
+        masked_lm_weights = np.asarray(features["masked_lm_weights"]) * example_weights[..., np.newaxis]
+        return _to_tensors({**features, "masked_lm_weights": masked_lm_weights, "example_weights": example_weights})
 
-    def packed(self, update: int) -> Batch:
-        micro_batch_size, _, num_ranks, rank = self.split
-        rows_per_rank, instances = self.split.rows_per_rank, self.instances
-        num_instances = num_ranks * rows_per_rank
-        ranges = self.order.ranges(update * num_instances, num_instances)
-        lengths = instances.lengths(ranges)
-        packed_rows_RxK = best_fit(lengths, instances.schema.max_seq_length)
-        num_micro_batches = -(-len(packed_rows_RxK) // (micro_batch_size * num_ranks))
-        num_rows = num_micro_batches * micro_batch_size  # of this rank that are computed
-        packed_rows_RxK = packed_rows_RxK[rank * num_rows : (rank + 1) * num_rows]
-        slots = Slots.of(packed_rows_RxK)
+    def packed(self, ranges: Sequence[RecordRange], rows_RxK: np.ndarray, split: BatchSplit) -> Features:
+        """The instances of `rows_RxK`, given as numbers within the ranges, laid out in all rows of a rank.
+
+        Rows beyond the R given ones stay empty.
+        """
+        slots = Slots.of(rows_RxK)
         # A rank without any row still reads one instance, to know the features' shapes.
-        numbers = packed_rows_RxK[slots] if len(slots.row_N) else np.zeros([1], np.int64)
+        numbers = rows_RxK[slots] if len(slots.row_N) else np.zeros([1], np.int64)
         singles = select(ranges, numbers)
-        rows = {name: np.asarray(values) for name, values in self._rows(singles).items()}
-        if isinstance(instances, RecordSet):
-            instances.check_lengths(rows["input_mask"], singles)
-        rows = {name: values[: len(slots.row_N)] for name, values in rows.items()}
-        return self._batch(
-            lay_out(rows, slots, rows_per_rank, instances.predictions_per_packed_row),
-            num_micro_batches=num_micro_batches,
-            num_tokens=int(lengths.sum()),
-            num_rows=num_rows * num_ranks,
-        )
+        features = {name: np.asarray(values) for name, values in self.features(singles, len(singles)).items()}
+        if isinstance(self.instances, RecordSet):
+            self.instances.check_lengths(features["input_mask"], singles)
+        features = {name: values[: len(slots.row_N)] for name, values in features.items()}
+        rows = lay_out(features, slots, split.rows_per_rank, self.instances.predictions_per_packed_row)
+        shape = split.num_accumulation_steps, split.micro_batch_size
+        return _to_tensors({name: values.reshape(*shape, values.shape[1]) for name, values in rows.items()})
+
+
+def _to_tensors(features: dict[str, Any]) -> Features:
+    """The features on the host; tensors are not copied."""
+    with tf.device("/CPU:0"):
+        return {name: tf.convert_to_tensor(values) for name, values in features.items()}
 
 
 def training_batches(
@@ -184,8 +163,26 @@ def training_batches(
     consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
     same number on every rank; the rest of [A, B, ...] is 0.
     """
-    reader = _Reader(instances, order, split, vocab_size)
-    return read_ahead(map(reader.packed if packing else reader.unpacked, itertools.count(first_batch)))
+    micro_batch_size, num_accumulation_steps, num_ranks, rank = split
+    reader = _Reader(instances, order.seed, vocab_size)
+    weights = np.ones([num_accumulation_steps, micro_batch_size], np.float32)
+
+    def one_instance_a_row(update: int) -> Batch:
+        ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)
+        features = reader.weighted(ranges, weights)
+        num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
+        return Batch(features, None, num_tokens, split.global_batch_size)
+
+    def several_instances_a_row(update: int) -> Batch:
+        ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
+        lengths = instances.lengths(ranges)
+        rows = best_fit(lengths, instances.schema.max_seq_length)
+        num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
+        num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
+        features = reader.packed(ranges, rows[rank * num_rows : (rank + 1) * num_rows], split)
+        return Batch(features, num_micro_batches, int(lengths.sum()), num_rows * num_ranks)
+
+    return read_ahead(map(several_instances_a_row if packing else one_instance_a_row, itertools.count(first_batch)))
 
 
 def evaluation_batches(
@@ -199,14 +196,13 @@ def evaluation_batches(
     """
     num_instances = instances.num_instances
     num_batches = -(-num_instances // (batch_size * num_ranks))
+    reader = _Reader(instances, instances.random_seed, vocab_size)
 
     def batch(number: int) -> Features:
         first = (number * num_ranks + rank) * batch_size
         num_real = min(max(num_instances - first, 0), batch_size)
-        weights = np.zeros([batch_size], np.float32)
-        weights[:num_real] = 1.0
         filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
         ranges = instances.ranges_in_file_order(first, num_real) + filling
-        return _to_tensors(_weighted(_read(instances, ranges, instances.random_seed, vocab_size), weights), batch_size)
+        return reader.weighted(ranges, (np.arange(batch_size) < num_real).astype(np.float32))
 
     return read_ahead(map(batch, range(min(num_batches, max_batches or num_batches))))

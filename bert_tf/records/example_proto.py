@@ -12,7 +12,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import Message
 
 # Keys of the wire format: field number << 3 | wire type. Type 2 is a length followed by that many bytes.
 _BYTES = 2
@@ -24,10 +25,6 @@ _PAYLOAD_BITS = 7
 # Keeps the varint tables small (24 MB for the largest); vocabularies are far smaller.
 LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
-
-
-class MalformedMessage(ValueError):
-    """The bytes are not a message of the expected type."""
 
 
 def _varint(value: int) -> bytes:
@@ -172,7 +169,7 @@ message_type {
 
 
 @functools.cache
-def _example_class() -> type[message.Message]:
+def _example_class() -> type[Message]:
     # A separate pool, because TensorFlow registers its own tf.train.Example in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto()))
@@ -182,14 +179,11 @@ def _example_class() -> type[message.Message]:
 class ExampleReader:
     """The features of one serialised message, converted on access: ``reader[name]``.
 
-    Raises: MalformedMessage; KeyError for a feature that the message lacks.
+    Raises: DecodeError if it is malformed; KeyError for a feature that the message lacks.
     """
 
     def __init__(self, data: bytes):
-        try:
-            self._features = _example_class().FromString(data).features.feature
-        except message.DecodeError as error:
-            raise MalformedMessage(str(error)) from error
+        self._features = _example_class().FromString(data).features.feature
 
     @property
     def names(self) -> list[str]:

@@ -475,7 +475,7 @@ def test_missing_indexes_are_made_once(tmp_path, monkeypatch):
     for path in (folder / "training").glob("*.index"):
         path.unlink()
     RecordSet(str(folder / "training"), "input_files")
-    monkeypatch.setattr(index.ExampleFrames, "scan", None)
+    monkeypatch.setattr(index, "_scan", None)
     assert RecordSet(str(folder / "training"), "input_files").num_instances == 137
 
 

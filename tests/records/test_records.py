@@ -11,6 +11,7 @@ import uuid
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from bert_tf.base.errors import UserError
 from bert_tf.records import example_proto, index, tfrecord
@@ -217,14 +218,14 @@ def test_reader_decodes_every_int64_and_skips_unknown_fields():
 def test_malformed_messages_are_noticed():
     message = encode_records(instances(1))[0][12:-4]
     for size in range(1, len(message)):
-        with pytest.raises(example_proto.MalformedMessage):
+        with pytest.raises(DecodeError):
             example_proto.ExampleReader(message[:size])
-    with pytest.raises(example_proto.MalformedMessage):
+    with pytest.raises(DecodeError):
         example_proto.ExampleReader(b"\x0b")
     good = tf.train.Example()
     good.features.feature["x"].int64_list.value.extend([1] * 11)
     for values in (b"\x01" * 10 + b"\x81", b"\x81" * 10 + b"\x01"):
-        with pytest.raises(example_proto.MalformedMessage):
+        with pytest.raises(DecodeError):
             example_proto.ExampleReader(good.SerializeToString().replace(b"\x01" * 11, values))["x"]
 
 
@@ -430,7 +431,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
         "b": "no TFRecord",
         "c": "no tf.train.Example",
         "d": "no feature 'input_ids'",
-        "e": "but (input_mask, label|label, input_mask);",
+        "e": "but (input_mask, label|label, input_mask); the file was made for something else",
         "f": "segment_ids has 129 values",
         "g": "no feature 'masked_lm_ids'",
         "none": "cannot be read",
@@ -438,7 +439,12 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
         with pytest.raises(UserError, match=message) as error:
             describe(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
-    for name, message in {"a": "copy it again", "b": "no TFRecord", "d": "no input_mask", "none": "cannot be"}.items():
+    for name, message in {
+        "a": "copy it again",
+        "b": "no TFRecord",
+        "d": "no feature 'input_mask'",
+        "none": "cannot be",
+    }.items():
         with pytest.raises(UserError, match=message):
             load_index(tmp_path / name)
 
@@ -463,7 +469,7 @@ def test_a_writer_that_fails_leaves_the_old_shard_alone(tmp_path, shard):
         write_records(shard / "x.tfrecord", instances(3))
 
 
-def test_instances_of_the_wrong_shape_or_kind_are_refused():
+def test_instances_of_the_wrong_shape_or_kind_are_noticed():
     rows = instances(3, 16, 3)
     for wrong in (
         rows._replace(segment_ids=rows.segment_ids[:, 1:]),
@@ -472,5 +478,5 @@ def test_instances_of_the_wrong_shape_or_kind_are_refused():
         rows._replace(input_ids=rows.input_ids - 5),
         rows._replace(input_ids=rows.input_ids + (1 << 20)),
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises((AssertionError, ValueError)):
             encode_records(wrong)

@@ -123,7 +123,8 @@ def test_the_first_copy_holds_the_instances_of_records_in_their_order(work):
         tokens = TokenSet(str(tokens_folder(work) / split), "input_files", 64, MaskingRules())
         assert tokens.copies[0] == records.copies[0] and len(tokens.copies) == (2 if split == "training" else 1)
         ranges = records.ranges_in_file_order(0, records.num_instances)
-        stored, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
+        parsed, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
+        stored = {name: value.numpy() for name, value in parsed.items()}
         np.testing.assert_array_equal(unmasked_ids(made), unmasked_ids(stored))
         for name in ("input_mask", "segment_ids", "next_sentence_labels"):
             np.testing.assert_array_equal(made[name], stored[name])
