@@ -28,6 +28,7 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.records.index import index_path
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import make_pairs, pairs_path
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import InstanceArrays
@@ -89,8 +90,11 @@ def make_tokens(folder: Path, num_shards: int, num_tokens: int) -> None:
         link_all(pairs_path(paths[0], SEQUENCE), [pairs_path(path, SEQUENCE) for path in paths[1:]])
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    facts = {"vocab": {"size": VOCAB_SIZE, "sha256": "made up"}, "arguments": {"do_lower_case": True}, "dataset": "x"}
-    (folder / "manifest.json").write_text(json.dumps({**facts, "counts": {}}))
+    shards = {"training": [FileEntry("training/x_training_0.tokens", 0, "made up", {"num_tokens": 0})], "test": []}
+    arguments = {"do_lower_case": True, "num_training_shards": num_shards, "fraction_test_set": 0}
+    vocab = VocabEntry(VOCAB_SIZE, "made up")
+    manifest = Manifest("create_token_files", "x", 2, arguments, (), vocab, {"num_tokens": 0}, shards)
+    (folder / MANIFEST_NAME).write_text(json.dumps(manifest.to_json()))
 
 
 def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:

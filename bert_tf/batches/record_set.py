@@ -22,6 +22,8 @@ from bert_tf.records.schema import RecordSchema
 class RecordSet(InstanceSet):
     """Shards of pre-training records. Missing indexes are made (`load_index`)."""
 
+    stage = "create_tfrecord_files"
+
     def __init__(self, patterns: str, argument: str):
         super().__init__(patterns, argument)
         has_all = all(index_path(path).exists() for path in self.files)

@@ -21,8 +21,9 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import RecordRange
-from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
+from bert_tf.batches.instance_set import OPEN_FILES, InstanceSet
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.records.manifest import MANIFEST_NAME
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, RecordSchema
@@ -50,6 +51,8 @@ class TokenSet(InstanceSet):
       masker: draws the masks.
       pair_settings: the settings that the pairs were drawn with.
     """
+
+    stage = "create_token_files"
 
     def __init__(self, patterns: str, argument: str, max_seq_length: int, rules: MaskingRules):
         super().__init__(patterns, argument)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import read_json_object
-from bert_tf.base.values import parse_whole
+from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
 # Values of DATA_FORMAT -> the folder below the working directory, and the suffix of the shards.
 FORMATS = {"records": ("tfrecord", ".tfrecord"), "tokens": ("tokens", ".tokens")}
+STAGES = {"records": "create_tfrecord_files", "tokens": "create_token_files"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +53,16 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
         for folder in sorted((data_dir / root).glob("*/*")):
             if not (folder / "training").is_dir():
                 continue
-            try:
-                manifest = read_json_object(folder / "manifest.json", "")
-                arguments = manifest["arguments"]
-                lengths = None
-                if data_format == "records":
-                    names = "max_seq_length", "max_predictions_per_seq"
-                    lengths = parse_whole(str(arguments[names[0]])), parse_whole(str(arguments[names[1]]))
-                vocabulary = (
-                    f"{manifest['vocab']['sha256']} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
-                )
-            except (UserError, KeyError, TypeError, ValueError):
+            manifest = None
+            with contextlib.suppress(UserError):
+                manifest = read_manifest(folder / MANIFEST_NAME, STAGES[data_format])
+            if manifest is None or manifest.vocab is None:
                 unfinished.append(folder)
                 continue
+            arguments, lengths = manifest.arguments, None
+            if data_format == "records":
+                lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
+            vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
             complete.append(Prepared(folder, folder.name, data_format, lengths, vocabulary))
     return complete, unfinished
 

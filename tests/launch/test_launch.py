@@ -26,6 +26,7 @@ from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 from bert_tf.memory.plan import GIB, Device
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
@@ -89,11 +90,8 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
         for split in ("training", "test"):
             (folder / split).mkdir(parents=True)
             (folder / split / f"{dataset}_{split}_0.tfrecord").touch()
-        manifest = {
-            "arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
-            "vocab": {"size": 100, "sha256": sha},
-        }
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        arguments = {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower}
+        write_manifest(folder, "records", arguments, sha)
 
 
 # --- GPUs and launchers --------------------------------------------------------------------------
@@ -282,8 +280,7 @@ def prepare_tokens(data_dir, dataset="sample", sha="a"):
     for split in ("training", "test"):
         (folder / split).mkdir(parents=True)
         (folder / split / f"{dataset}_{split}_0.tokens").touch()
-    manifest = {"arguments": {"do_lower_case": 1}, "vocab": {"size": 100, "sha256": sha}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(folder, "tokens", {"do_lower_case": 1}, sha)
     return folder
 
 

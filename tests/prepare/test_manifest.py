@@ -12,9 +12,11 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.prepare.running import entries, manifest
-from bert_tf.prepare.running.entries import FileEntry, InputFile, VocabEntry, describe_input, journal_line, read_journal
-from bert_tf.prepare.running.manifest import Stage, clear_disk_errors, is_at_work, journal_path, mark_damaged
+from bert_tf.prepare.running import journal as journals
+from bert_tf.prepare.running import stage as stages
+from bert_tf.prepare.running.journal import journal_line, read_journal
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors, is_at_work, journal_path, mark_damaged
+from bert_tf.records.manifest import FileEntry, InputFile, VocabEntry, describe_input
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -357,7 +359,7 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, nam
     with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
         run.add(make(tmp_path, "part_0"))
         raise KeyboardInterrupt
-    monkeypatch.setattr(manifest, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
+    monkeypatch.setattr(stages, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
     with (
         pytest.raises(UserError, match="begun differently: .*other here.*delete .*manifest.json.journal"),
         stage(tmp_path),
@@ -371,13 +373,13 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, nam
 
 
 def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monkeypatch):
-    monkeypatch.setattr(entries, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(journals, "CHECKOUT", tmp_path)
     digests = set()
     for name in ("bert_tf/prepare/corpora/deep/a.py", "bert_tf/text/b.py", "bert_tf/text/c.cpp"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         for content in ("one", "two"):
             (tmp_path / name).write_text(content)
-            digests.add(entries.code_digest.__wrapped__())
+            digests.add(journals.code_digest.__wrapped__())
     assert len(digests) == 6
 
 

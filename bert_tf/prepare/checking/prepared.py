@@ -11,16 +11,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.instances.stages import OF_SHARDS
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.entries import (
-    FileEntry,
-    Header,
-    Journal,
-    Manifest,
-    VocabEntry,
-    read_journal,
-    read_manifest,
-)
-from bert_tf.prepare.running.manifest import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.prepare.running.journal import Journal, read_journal
+from bert_tf.prepare.running.stage import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.records.manifest import FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.text.tokenizer import original_vocabulary
 
 # These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.

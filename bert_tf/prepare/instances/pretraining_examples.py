@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.prepare.instances.tokens import TokenSettings, count_text, entry_of, read_text
-from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_documents
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText

@@ -17,9 +17,9 @@ from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import pretraining_examples as examples
 from bert_tf.prepare.instances import tokens, vocabulary
 from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
-from bert_tf.prepare.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
