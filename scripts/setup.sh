@@ -249,7 +249,7 @@ compile_code() {
   [[ -d bert_tf ]] || return 0 # images get the packages before the checkout
   [[ -z $("$python" -c 'from bert_tf.base import compiled; print(*compiled.missing())') ]] ||
     step "the project's C++" "$python" -m bert_tf.base.compiled ||
-    say "continuing without compiled code (no C++ compiler? log: $log): the same tokens and masks, several times slower"
+    say "continuing without compiled code (no C++ compiler? log: $log): the same tokens, several times slower"
 }
 
 # --- Main --------------------------------------------------------------------------------------

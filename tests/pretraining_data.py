@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
+from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import InstanceArrays, RecordSchema
@@ -61,11 +64,28 @@ def write_dataset(
                 write_token_shard(path, Shard(SPLITS.index(split), number), rows, schema)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    arguments = {"masked_lm_prob": 0.2, "random_seed": 7}
-    (folder / "manifest.json").write_text(
-        json.dumps({"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "arguments": arguments, "counts": {}})
-    )
+    write_manifest(folder, data_format, {"masked_lm_prob": 0.2, "random_seed": 7}, dataset="x")
     return folder
+
+
+def write_manifest(
+    folder: Path, data_format: str, arguments: Mapping[str, Any], sha256: str = "", dataset: str = "sample"
+) -> None:
+    """The manifest of records or tokens with these and some other arguments; it names no shards."""
+    others = {"do_lower_case": True, "num_training_shards": 1, "fraction_test_set": 0.1, "masked_lm_prob": 0.15}
+    others |= {"max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 7}
+    stage, vocab_file = (
+        "create_tfrecord_files" if data_format == "records" else "create_token_files",
+        folder / "vocab.txt",
+    )
+    sha256 = sha256 or hashlib.sha256(vocab_file.read_bytes()).hexdigest()
+    count = {"num_instances": 1, "num_instance_tokens": 1, "num_tokens": 1}
+    shard = FileEntry("training/0", 1, "", count)
+    vocab = VocabEntry(VOCAB_SIZE, sha256)
+    manifest = Manifest(
+        stage, dataset, 2, {**others, **arguments}, (), vocab, counts=count, shards={"training": [shard], "test": []}
+    )
+    (folder / "manifest.json").write_text(json.dumps(manifest.to_json()))
 
 
 def write_token_shard(path: Path, shard: Shard, rows: dict[str, np.ndarray], schema: RecordSchema) -> None:

@@ -50,16 +50,7 @@ WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
-FOR_PREPARE = (
-    "base",
-    "settings",
-    "text",
-    "records",
-    "batches.masking",
-    "batches.masked_rows",
-    "batches.token_set",
-    "prepare",
-)
+FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()
 
 SETTINGS = {"classifier": GLUE, "pretraining": PRETRAINING, "squad": SQUAD}
 FLAGS = {

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
+from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
@@ -36,7 +36,7 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     size = num_steps * work.micro_batch_size
     lengths = rng.integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
-    places = Places.of(rows)
+    places = Slots.of(rows)
     order = rows[places]
     own = lengths[order, np.newaxis]
     is_token = np.arange(length) < own

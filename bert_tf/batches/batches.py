@@ -1,7 +1,7 @@
 """Batches in the global order: reads, parses and masks a whole batch at a time, ahead of its use.
 
 A rank reads its own rows of each update, 64 consecutive instances at a time. Records are parsed with one
-`tf.io.parse_example`, which is six times faster than parsing one by one; token files need no parsing. Packed updates
+`tf.io.parse_example`, which is far faster than parsing one by one; token files need no parsing. Packed updates
 (`packing`) are planned from the indexes or pairs, before any instance is read, identically on every rank.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
@@ -14,15 +14,15 @@ import concurrent.futures
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.data_order import GlobalOrder, RecordRange, select
 from bert_tf.batches.instance_set import InstanceSet
-from bert_tf.batches.packing import Places, best_fit, lay_out
+from bert_tf.batches.packing import Slots, best_fit, lay_out
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.schema import RecordSchema
@@ -31,7 +31,6 @@ from bert_tf.settings.training import BatchSplit
 PREFETCHED_BATCHES = 2
 
 Features = dict[str, tf.Tensor]
-Arrays = dict[str, np.ndarray]
 Item = TypeVar("Item")
 
 
@@ -45,20 +44,21 @@ class Batch(NamedTuple):
 
 
 @functools.cache
-def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
-    """A function that parses serialised records [n] of one schema; traced once."""
+def _parser(schema: RecordSchema) -> Callable[[tf.Tensor, tf.Tensor], Features]:
+    """A function that parses serialised records [n] of one schema into features of a given shape; traced once."""
     spec = {
         schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields
     }
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def parse(serialized: tf.Tensor) -> Features:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)], autograph=False)
+    def parse(serialized: tf.Tensor, shape: tf.Tensor) -> Features:
         with tf.device("/CPU:0"):
             parsed = tf.io.parse_example(serialized, spec)
-            return {
-                name: tf.cast(parsed[schema.stored_name(name)], tf.int32 if kind == "int64" else tf.float32)
-                for name, kind, _ in schema.fields
-            }
+            features = {}
+            for name, kind, size in schema.fields:
+                values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
+                features[name] = tf.cast(values, tf.int32 if kind == "int64" else tf.float32)
+            return features
 
     return parse
 
@@ -75,78 +75,77 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
             yield batch
 
 
-def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange]) -> Arrays:
-    """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32."""
+def parse_records(
+    records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], shape: Sequence[int] | None = None
+) -> Features:
+    """The serialised records [n] of `ranges` -> features [*shape, ...], int32 and float32; default: [n, ...]."""
     schema = records.schema
     try:
-        parsed = _parser(schema)(tf.constant(serialized))
+        with tf.device("/CPU:0"):
+            return _parser(schema)(tf.constant(serialized), tf.constant(shape or [len(serialized)]))
     except tf.errors.InvalidArgumentError as error:
         raise UserError(
             f"one of the records {', '.join(records.name(ranges))} does not hold {schema}, as the "
             "first record of its file does; use records that were made with the same settings"
         ) from error
-    # .numpy() would copy; these arrays share the tensors' memory and are read-only.
-    return {name: np.asarray(value) for name, value in parsed.items()}
 
 
-def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Arrays:
-    """The features [n, ...] of the instances, masked.
+class _Reader(NamedTuple):
+    """Reads instances of a set, masked, for a model with `vocab_size` rows in its word table."""
 
-    Raises: UserError for an instance that is damaged or does not fit the vocabulary.
-    """
-    if isinstance(instances, TokenSet):
-        features = instances.features(ranges, mask_seed)
-    else:
-        assert isinstance(instances, RecordSet)
-        features = parse_records(instances, instances.read(ranges), ranges)
-    largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
-    if largest_id >= vocab_size:
-        raise UserError(
-            f"the data hold token id {largest_id}, but the model's vocabulary has only "
-            f"{vocab_size} pieces; use the vocabulary the data were made with"
-        )
-    return features
+    instances: InstanceSet
+    mask_seed: int
+    vocab_size: int
 
+    def features(self, ranges: Sequence[RecordRange], *shape: int) -> dict[str, Any]:
+        """The features [*shape, ...] of the instances: tensors on the host, or NumPy's arrays.
 
-def _weighted(features: Arrays, example_weights: np.ndarray) -> Arrays:
-    """Features of one instance per row, with each instance's weight."""
-    weights = features["masked_lm_weights"] * example_weights[:, np.newaxis]
-    return {**features, "masked_lm_weights": weights, "example_weights": example_weights}
+        Raises: UserError for an instance that is damaged or does not fit the vocabulary.
+        """
+        features: dict[str, Any]
+        if isinstance(self.instances, TokenSet):
+            arrays = self.instances.features(ranges, self.mask_seed)
+            features = {name: values.reshape(*shape, values.shape[1]) for name, values in arrays.items()}
+        else:
+            assert isinstance(self.instances, RecordSet)
+            features = parse_records(self.instances, self.instances.read(ranges), ranges, shape)
+        # np.asarray does not copy a tensor on the host.
+        largest_id = max(np.asarray(features[name]).max() for name in ("input_ids", "masked_lm_ids"))
+        if largest_id >= self.vocab_size:
+            raise UserError(
+                f"the data hold token id {largest_id}, but the model's vocabulary has only "
+                f"{self.vocab_size} pieces; use the vocabulary the data were made with"
+            )
+        return features
 
+    def weighted(self, ranges: Sequence[RecordRange], example_weights: np.ndarray) -> Features:
+        """The features of one instance per row, with each instance's weight, of the weights' shape."""
+        features = self.features(ranges, *example_weights.shape)
+        masked_lm_weights = np.asarray(features["masked_lm_weights"]) * example_weights[..., np.newaxis]
+        return _to_tensors({**features, "masked_lm_weights": masked_lm_weights, "example_weights": example_weights})
 
-def _read_packed(
-    instances: InstanceSet,
-    ranges: Sequence[RecordRange],
-    rows: np.ndarray,
-    num_rows: int,
-    read: Callable[[Sequence[RecordRange]], Arrays],
-) -> Arrays:
-    """The instances of `rows` [r, K], given as positions within `ranges`, laid out in `num_rows` rows.
+    def packed(self, ranges: Sequence[RecordRange], rows_RxK: np.ndarray, split: BatchSplit) -> Features:
+        """The instances of `rows_RxK`, given as numbers within the ranges, laid out in all rows of a rank.
 
-    Rows beyond the r given ones stay empty.
-    """
-    places = Places.of(rows)
-    # A rank without any row still reads one instance, to know the features' shapes.
-    wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
-    ends = np.cumsum([record_range.num_records for record_range in ranges])
-    of = np.searchsorted(ends, wanted, side="right")
-    own = [
-        ranges[number]._replace(
-            first=ranges[number].first + ranges[number].num_records - int(before_end), num_records=1
-        )
-        for number, before_end in zip(of, ends[of] - wanted)
-    ]
-    features = read(own)
-    if isinstance(instances, RecordSet):
-        instances.check_lengths(features["input_mask"], own)
-    features = {name: values[: len(places.row_N)] for name, values in features.items()}
-    return lay_out(features, places, num_rows, instances.predictions_per_packed_row)
+        Rows beyond the R given ones stay empty.
+        """
+        slots = Slots.of(rows_RxK)
+        # A rank without any row still reads one instance, to know the features' shapes.
+        numbers = rows_RxK[slots] if len(slots.row_N) else np.zeros([1], np.int64)
+        singles = select(ranges, numbers)
+        features = {name: np.asarray(values) for name, values in self.features(singles, len(singles)).items()}
+        if isinstance(self.instances, RecordSet):
+            self.instances.check_lengths(features["input_mask"], singles)
+        features = {name: values[: len(slots.row_N)] for name, values in features.items()}
+        rows = lay_out(features, slots, split.rows_per_rank, self.instances.predictions_per_packed_row)
+        shape = split.num_accumulation_steps, split.micro_batch_size
+        return _to_tensors({name: values.reshape(*shape, values.shape[1]) for name, values in rows.items()})
 
 
-def _to_tensors(features: Arrays, *leading: int) -> Features:
-    """The features on the host, their rows reshaped to the `leading` dimensions."""
+def _to_tensors(features: dict[str, Any]) -> Features:
+    """The features on the host; tensors are not copied."""
     with tf.device("/CPU:0"):
-        return {name: tf.constant(value.reshape(*leading, *value.shape[1:])) for name, value in features.items()}
+        return {name: tf.convert_to_tensor(values) for name, values in features.items()}
 
 
 def training_batches(
@@ -165,32 +164,25 @@ def training_batches(
     same number on every rank; the rest of [A, B, ...] is 0.
     """
     micro_batch_size, num_accumulation_steps, num_ranks, rank = split
-    per_rank = split.rows_per_rank
-    read = functools.partial(_read, instances, mask_seed=order.seed, vocab_size=vocab_size)
+    reader = _Reader(instances, order.seed, vocab_size)
+    weights = np.ones([num_accumulation_steps, micro_batch_size], np.float32)
 
-    def batches() -> Iterator[Batch]:
-        for number in itertools.count(first_batch):
-            start = number * num_ranks * per_rank
-            num_micro_batches: int | None = None
-            own_rows = per_rank
-            if packing:
-                ranges = order.ranges(start, num_ranks * per_rank)
-                lengths = instances.lengths(ranges)
-                rows = best_fit(lengths, instances.schema.max_seq_length)
-                num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
-                own_rows = num_micro_batches * micro_batch_size
-                features = _read_packed(
-                    instances, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank, read
-                )
-                num_tokens = int(lengths.sum())
-            else:
-                read_features = read(order.ranges(start + rank * per_rank, per_rank))
-                features = _weighted(read_features, np.ones([per_rank], np.float32))
-                num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
-            tensors = _to_tensors(features, num_accumulation_steps, micro_batch_size)
-            yield Batch(tensors, num_micro_batches, num_tokens, own_rows * num_ranks)
+    def one_instance_a_row(update: int) -> Batch:
+        ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)
+        features = reader.weighted(ranges, weights)
+        num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
+        return Batch(features, None, num_tokens, split.global_batch_size)
 
-    return read_ahead(batches())
+    def several_instances_a_row(update: int) -> Batch:
+        ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
+        lengths = instances.lengths(ranges)
+        rows = best_fit(lengths, instances.schema.max_seq_length)
+        num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
+        num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
+        features = reader.packed(ranges, rows[rank * num_rows : (rank + 1) * num_rows], split)
+        return Batch(features, num_micro_batches, int(lengths.sum()), num_rows * num_ranks)
+
+    return read_ahead(map(several_instances_a_row if packing else one_instance_a_row, itertools.count(first_batch)))
 
 
 def evaluation_batches(
@@ -203,17 +195,14 @@ def evaluation_batches(
     pairs' own seed, so that every evaluation of every run uses the same masks.
     """
     num_instances = instances.num_instances
+    num_batches = -(-num_instances // (batch_size * num_ranks))
+    reader = _Reader(instances, instances.random_seed, vocab_size)
 
-    def batches() -> Iterator[Features]:
-        num_batches = -(-num_instances // (batch_size * num_ranks))
-        for batch in range(min(num_batches, max_batches or num_batches)):
-            first = (batch * num_ranks + rank) * batch_size
-            num_real = min(max(num_instances - first, 0), batch_size)
-            weights = np.zeros([batch_size], np.float32)
-            weights[:num_real] = 1.0
-            filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
-            ranges = instances.ranges_in_file_order(first, num_real) + filling
-            features = _weighted(_read(instances, ranges, instances.random_seed, vocab_size), weights)
-            yield _to_tensors(features, batch_size)
+    def batch(number: int) -> Features:
+        first = (number * num_ranks + rank) * batch_size
+        num_real = min(max(num_instances - first, 0), batch_size)
+        filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
+        ranges = instances.ranges_in_file_order(first, num_real) + filling
+        return reader.weighted(ranges, (np.arange(batch_size) < num_real).astype(np.float32))
 
-    return read_ahead(batches())
+    return read_ahead(map(batch, range(min(num_batches, max_batches or num_batches))))

@@ -28,6 +28,16 @@ class RecordRange(NamedTuple):
     epoch: int = 0
 
 
+def select(ranges: Sequence[RecordRange], numbers: np.ndarray) -> list[RecordRange]:
+    """The single instances with these numbers among all instances of the ranges, counted from 0."""
+    ends = np.cumsum([part.num_records for part in ranges])
+    parts = np.searchsorted(ends, numbers, side="right")
+    return [
+        ranges[part]._replace(first=ranges[part].first + ranges[part].num_records - int(before_end), num_records=1)
+        for part, before_end in zip(parts, ends[parts] - numbers)
+    ]
+
+
 class GlobalOrder:
     """The endless order of all instances of some shards.
 
@@ -55,13 +65,13 @@ class GlobalOrder:
 
     def ranges(self, start: int, count: int) -> list[RecordRange]:
         """The instances at positions [start, start + count), in order."""
-        found: list[RecordRange] = []
+        ranges: list[RecordRange] = []
         while count > 0:
-            epoch, place = self._find(start)
+            epoch, position = self._find(start)
             self._draw(epoch)
-            # The place it would have if the short blocks before it were full.
-            place += int(self._missing[np.searchsorted(self._short_ends, place, side="right")])
-            number, skipped = divmod(place, BLOCK_RECORDS)
+            # As if the short blocks before it were full.
+            position += int(self._missing[np.searchsorted(self._short_ends, position, side="right")])
+            number, skipped = divmod(position, BLOCK_RECORDS)
             blocks = self._permutation[number : number - (-(skipped + count) // BLOCK_RECORDS)]
             files = np.searchsorted(self._first_blocks, blocks, side="right") - 1
             firsts = (blocks - self._first_blocks[files]) * BLOCK_RECORDS
@@ -69,15 +79,15 @@ class GlobalOrder:
             for file, first, size in zip(files.tolist(), firsts.tolist(), sizes.tolist()):
                 taken = min(count, size - skipped)
                 if taken > 0:
-                    found.append(RecordRange(file, first + skipped, taken, epoch))
+                    ranges.append(RecordRange(file, first + skipped, taken, epoch))
                 start, count, skipped = start + taken, count - taken, 0
-        return found
+        return ranges
 
     def _find(self, position: int) -> tuple[int, int]:
-        """The epoch of a position, and its place within the epoch."""
-        cycle, place = divmod(position, int(self._begins[-1]))
-        copy = int(np.searchsorted(self._begins, place, side="right")) - 1
-        return cycle * len(self._copies) + copy, place - int(self._begins[copy])
+        """The epoch of a position, and the position within the epoch."""
+        cycle, position = divmod(position, int(self._begins[-1]))
+        copy = int(np.searchsorted(self._begins, position, side="right")) - 1
+        return cycle * len(self._copies) + copy, position - int(self._begins[copy])
 
     def _draw(self, epoch: int) -> None:
         if epoch == self._epoch:

@@ -12,23 +12,21 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object, sha256_of_file, split_paths
+from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file, split_paths
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
+from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
 from bert_tf.records.pair_file import PAIRS_SUFFIX
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
-from bert_tf.text.vocabulary import VOCABULARY, check_vocabulary_size, load_pieces
+from bert_tf.text.vocabulary import check_vocabulary_size, load_pieces
 
-MANIFEST_NAME = "manifest.json"
 _NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of 1024 open files.
 OPEN_FILES = 256
-# The largest values allowed in a manifest.
-_MOST_PIECES, _MOST_SEED = 1 << 31, (1 << 64) - 1
 
 
 def _natural_key(path: Path) -> list[Any]:
@@ -43,7 +41,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
       UserError: a pattern names no file, some files are named twice, or there are files of both kinds; the message
         names the flag, `argument`.
     """
-    found: list[Path] = []
+    shards: list[Path] = []
     for pattern in split_paths(patterns):
         if Path(pattern).is_dir():
             files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
@@ -51,23 +49,23 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            way_out = (
+            hint = (
                 "give a folder of .tfrecord or .tokens files or a glob (data/bertPrep.py --action create_token_files "
                 "or create_tfrecord_files makes them); a path that holds a comma stands alone"
             )
             if (Path(pattern) / "training").is_dir():
-                way_out = "name the folder training in it, or for --eval_files the folder test"
-            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {way_out}")
-        found += files
-    if not found:
+                hint = "name the folder training in it, or for --eval_files the folder test"
+            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
+        shards += files
+    if not shards:
         raise UserError(f"--{argument} is empty; name a folder of .tfrecord or .tokens files")
-    if len(set(found)) != len(found):
+    if len(set(shards)) != len(shards):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
-    tokens = [path for path in found if path.suffix == TOKENS_SUFFIX]
-    if tokens and len(tokens) < len(found):
-        record = next(path for path in found if path.suffix != TOKENS_SUFFIX)
+    tokens = [path for path in shards if path.suffix == TOKENS_SUFFIX]
+    if tokens and len(tokens) < len(shards):
+        record = next(path for path in shards if path.suffix != TOKENS_SUFFIX)
         raise UserError(f"--{argument} names records ({record}) and token files ({tokens[0]}); name one kind")
-    return found
+    return shards
 
 
 class InstanceSet:
@@ -76,12 +74,14 @@ class InstanceSet:
     Attributes:
       files: the shards.
       patterns: the globs, folders and files that named them, with absolute paths.
-      manifest: the one that bertPrep.py wrote; {} for shards without one.
+      manifest: the one that bertPrep.py wrote; None for shards without one.
       folder: that of the manifest and its vocab.txt, or None.
+      stage: the action of bertPrep.py that makes such shards (set by the subclasses).
       schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
     """
 
+    stage: str
     schema: RecordSchema
     copies: list[list[int]]
 
@@ -103,11 +103,11 @@ class InstanceSet:
           has_reserved_rows: whether the table may have more rows than are needed to pad it, as others' models do.
         """
         for name in ("max_seq_length", "max_predictions_per_seq"):
-            wanted, found = getattr(schema, name), getattr(self.schema, name)
-            if wanted != found:
+            flag, stored = getattr(schema, name), getattr(self.schema, name)
+            if flag != stored:
                 raise UserError(
-                    f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
-                    f"{found}; use --{name}={found} or records made with {wanted}"
+                    f"--{name}={flag}, but the records of --{argument} ({self.files[0]}) have "
+                    f"{stored}; use --{name}={stored} or records made with {flag}"
                 )
         if self.vocab_size is not None:
             source = f"{self.vocab_file or self.folder}, with which the data of --{argument} were made,"
@@ -116,7 +116,7 @@ class InstanceSet:
     @property
     def vocab_size(self) -> int | None:
         """Size of the vocabulary the shards were made with; None without a manifest."""
-        return self.manifest.get("vocab", {}).get("size")
+        return self.manifest.vocab.size if self.manifest and self.manifest.vocab else None
 
     @property
     def vocab_file(self) -> Path | None:
@@ -131,18 +131,17 @@ class InstanceSet:
         """
         if self.folder is None or self.vocab_file is None:
             return {}
-        original, arguments = original_vocabulary(self.folder), self.manifest.get("arguments", {})
-        lower_case, recorded = arguments.get("do_lower_case"), self.manifest.get("vocab", {}).get("sha256")
-        tokenizer = open_tokenizer(original, bool(lower_case), arguments.get("strip_accents"))
-        files = tokenizer.files()
-        is_changed = recorded is not None and sha256_of_file(original) != recorded
+        assert self.manifest and self.manifest.vocab
+        original, arguments = original_vocabulary(self.folder), self.manifest.arguments
+        tokenizer = open_tokenizer(original, bool(arguments["do_lower_case"]), arguments.get("strip_accents"))
+        is_changed = sha256_of_file(original) != self.manifest.vocab.sha256
         if is_changed or load_pieces(self.vocab_file) != tuple(tokenizer.inv_vocab):
             path = original if is_changed else self.vocab_file
             raise UserError(
                 f"{path} is not the vocabulary that the data beside it were made with; put that one back, or make the "
                 "data again (data/bertPrep.py --action verify finds what changed)"
             )
-        return files if isinstance(lower_case, bool) else {VOCABULARY: files[VOCABULARY]}
+        return tokenizer.files()
 
     def facts(self) -> dict[str, Any]:
         """The description of the data in a run's config.json."""
@@ -155,21 +154,21 @@ class InstanceSet:
             "max_seq_length": self.schema.max_seq_length,
             "max_predictions_per_seq": self.schema.max_predictions_per_seq,
             "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
-            "dataset": self.manifest.get("dataset"),
-            "counts": self.manifest.get("counts", {}),
+            "dataset": self.manifest.dataset if self.manifest else None,
+            "counts": self.manifest.counts if self.manifest else {},
         }
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
         """The instances [start, start + count) of all shards concatenated."""
         firsts = np.cumsum([0, *self.copies[0]])
-        found: list[RecordRange] = []
+        ranges: list[RecordRange] = []
         while count > 0:
             file = int(np.searchsorted(firsts, start, side="right")) - 1
             first = start - int(firsts[file])
             taken = min(count, self.copies[0][file] - first)
-            found.append(RecordRange(file, first, taken))
+            ranges.append(RecordRange(file, first, taken))
             start, count = start + taken, count - taken
-        return found
+        return ranges
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
         """Each range's file and instance numbers in it (counted from 0), for messages."""
@@ -189,12 +188,12 @@ class InstanceSet:
     @property
     def masked_lm_prob(self) -> float | None:
         """The share of tokens that are predicted; None if unknown."""
-        return self.manifest.get("arguments", {}).get("masked_lm_prob")
+        return self.manifest.arguments["masked_lm_prob"] if self.manifest else None
 
     @property
     def random_seed(self) -> int:
         """The seed the instances were made with; 0 without a manifest."""
-        return self.manifest.get("arguments", {}).get("random_seed", 0)
+        return self.manifest.arguments["random_seed"] if self.manifest else 0
 
     def fingerprint(self, packing: bool = False) -> str:
         """sha256 of what determines the batches; with `packing` this includes the instances' lengths."""
@@ -204,23 +203,8 @@ class InstanceSet:
         """int64 [n]: number of real tokens of each instance of the ranges, without reading the instances."""
         raise NotImplementedError
 
-    def _find_manifest(self) -> tuple[Path | None, dict[str, Any]]:
+    def _find_manifest(self) -> tuple[Path | None, Manifest | None]:
         for folder in (self.files[0].parent.parent, self.files[0].parent):
-            path = folder / MANIFEST_NAME
-            if path.is_file():
-                manifest = read_json_object(path, "prepare the data again")
-                if not all(isinstance(manifest.get(name, {}), dict) for name in ("arguments", "vocab", "counts")):
-                    raise UserError(f"{path} is not what bertPrep.py writes; prepare the data again")
-                for field, name, most in (
-                    ("vocab", "size", _MOST_PIECES),
-                    ("arguments", "random_seed", _MOST_SEED),
-                    ("arguments", "masked_lm_prob", 1.0),
-                ):
-                    value = manifest.get(field, {}).get(name, 0)
-                    # An integer where the limit is one; JSON's true and false are not numbers here.
-                    if not (type(value) in (int, type(most)) and 0 <= value <= most):
-                        raise UserError(
-                            f"{path}: {name}={value!r:.40}: must be a number from 0 to {most}; prepare the data again"
-                        )
+            if manifest := read_manifest(folder / MANIFEST_NAME, self.stage):
                 return folder, manifest
-        return None, {}
+        return None, None

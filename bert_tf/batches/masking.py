@@ -4,15 +4,13 @@ Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(masked_lm
 are predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
 token, never a special or an unused one (Devlin et al. 2018, section 3.1).
 
-The unit is a token, a whole word, or an n-gram of up to n neighbouring words; all tokens of a unit are
-masked, kept or replaced together. Words are tried in random order, and a word with more tokens than
-are still wanted is skipped. For n-grams the size is drawn first, size n with weight 1/n (as in
-tf-models-official).
+The unit is a token or a whole word; all tokens of a unit are masked, kept or replaced together. Words are
+tried in random order, and a word with more tokens than are still wanted is skipped.
 
 Every choice is a function of (seed, epoch, instance number): the counter of the Philox generator is
 set from the instance number, so the result does not depend on other instances, batches or processes.
 
-Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
+Shape letters: N instances, S sequence, P masked positions, W words.
 """
 
 from __future__ import annotations
@@ -20,11 +18,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.records.assembly import assemble
+from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
 
@@ -36,6 +36,7 @@ _STREAM = 1
 _PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
 # The low bits of a sort key hold its place in the row.
 _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
+_NO_NGRAMS = {"max_ngram_size": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,6 @@ class MaskingRules:
     masked_lm_prob: float = 0.15
     max_predictions_per_seq: int = 20
     whole_word_masking: bool = False
-    max_ngram_size: int = 1  # words that may be masked together
 
     def __post_init__(self) -> None:
         if not 0 <= self.masked_lm_prob <= 1:
@@ -57,17 +57,18 @@ class MaskingRules:
             raise UserError(
                 f"--max_predictions_per_seq={self.max_predictions_per_seq} is out of range; give a value >= 1"
             )
-        # More words together are never masked, because each has a token.
-        if not 1 <= self.max_ngram_size <= self.max_predictions_per_seq:
-            raise UserError(
-                f"--max_ngram_size={self.max_ngram_size} is out of range; give a value from 1 to "
-                f"{self.max_predictions_per_seq} (--max_predictions_per_seq)"
-            )
-        if self.max_ngram_size > 1 and not self.whole_word_masking:
-            raise UserError(
-                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together; add "
-                "--whole_word_masking"
-            )
+
+    def to_json(self) -> dict[str, Any]:
+        """With the size of n-grams, which earlier versions could mask, so that runs of theirs go on."""
+        return {**dataclasses.asdict(self), **_NO_NGRAMS}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> MaskingRules:
+        """Raises: UserError for rules of an earlier version that masked several words together."""
+        rules = dict(content)
+        if rules.pop("max_ngram_size", 1) != 1:
+            raise UserError(f"max_ngram_size={content['max_ngram_size']}: only an earlier version masks n-grams")
+        return cls(**rules)
 
 
 class VocabularyIds(NamedTuple):
@@ -132,16 +133,7 @@ class _Words(NamedTuple):
 
     num_words: np.ndarray  # int64 [N]
     begin: np.ndarray  # int64 [N, W] position of the first token
-    end: np.ndarray  # int64 [N, W] position after the last token
-    segment: np.ndarray  # int64 [N, W] equal for words without a [SEP] between them
-
-
-class _Candidates(NamedTuple):
-    """The words or n-grams of each instance (a column), in the order in which they are tried (down the rows)."""
-
-    num_candidates: np.ndarray  # int64 [N]
-    first_word: np.ndarray  # int64 [C, N]
-    num_words: np.ndarray  # int64 [C, N]
+    size: np.ndarray  # int64 [N, W] number of tokens
 
 
 class Masker:
@@ -156,6 +148,21 @@ class Masker:
             )
         self.rules, self.ids = rules, ids
 
+    def instances(
+        self, tokens: np.ndarray, pairs: Pairs, max_seq_length: int, *, seed: int, ranges: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The features [N, ...] of masked instances, by the records' names.
+
+        Args:
+          tokens: integers [T].
+          pairs: ranges of `tokens`, truncated.
+          seed, ranges: see `mask`.
+        """
+        ids = self.ids
+        rows = assemble(tokens, pairs, max_seq_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
+        masked = self.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
+        return {**rows, **masked._asdict(), "next_sentence_labels": pairs.is_random_next[:, np.newaxis]}
+
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
         """Masks unmasked instances; does not change its arguments.
 
@@ -169,89 +176,62 @@ class Masker:
         """
         rules, ids = self.rules, self.ids
         num_predictions = rules.max_predictions_per_seq
-        bits = self.random_bits(input_ids.shape[1], seed, ranges)
+        bits = _random_bits(seed, ranges, self._num_order_bits(input_ids.shape[1]) + 2 * num_predictions)
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
         num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
-        wanted = self.num_masked(lengths)
+        num_masked = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
+        num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
-            choice = self._choose_words(input_ids, a_size, num_candidates, wanted, orders)
+            choice = self._choose_words(input_ids, a_size, num_candidates, num_masked, orders)
         else:
-            choice = _choose_tokens(a_size, num_candidates, wanted, orders)
+            choice = _choose_tokens(a_size, num_candidates, num_masked, orders)
 
         if choice.units is not None:
             fates = np.take_along_axis(fates, choice.units, axis=1)
         # Past the chosen positions this is the place of [CLS], which is replaced by itself.
-        places = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
-        originals = input_ids.take(places).astype(np.int32)
+        at = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
+        originals = input_ids.take(at).astype(np.int32)
         replaced = np.where(fates < KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
         replaced[fates < MASK_BELOW] = ids.mask
         masked = input_ids.astype(np.int32)
-        masked.put(places, np.where(choice.is_chosen, replaced, originals))
+        masked.put(at, np.where(choice.is_chosen, replaced, originals))
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
 
-    def num_masked(self, lengths: np.ndarray) -> np.ndarray:
-        """int64 [N]: how many tokens are predicted in instances of these `lengths`, which include [CLS] and [SEP]."""
-        wanted = np.rint(lengths * self.rules.masked_lm_prob).astype(np.int64)
-        return np.minimum(np.clip(wanted, 1, self.rules.max_predictions_per_seq), lengths - NUM_MARKERS)
-
-    def random_bits(self, length: int, seed: int, ranges: np.ndarray) -> np.ndarray:
-        """uint32 [N, ... + 2 P] for instances with S = `length`: for their order, fates and replacements."""
-        num_columns = self._num_order_bits(length) + 2 * self.rules.max_predictions_per_seq
-        return _random_bits(seed, ranges, num_columns)
-
     def _num_order_bits(self, length: int) -> int:
         """How many random numbers per instance decide which tokens are predicted."""
-        if not self.rules.whole_word_masking:
-            return self.rules.max_predictions_per_seq
-        # One per place where a word may begin; with n-grams, two per place and size (`_order_candidates`).
-        return length if self.rules.max_ngram_size == 1 else 2 * self.rules.max_ngram_size * length
+        # For whole words one per place where a word may begin.
+        return length if self.rules.whole_word_masking else self.rules.max_predictions_per_seq
 
     def _choose_words(
         self,
         input_ids: np.ndarray,
         a_size: np.ndarray,
         num_candidates: np.ndarray,
-        wanted: np.ndarray,
+        num_masked: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
-        """Chooses words or n-grams until `wanted` tokens are chosen or no candidate fits."""
-        max_size, num_predictions = self.rules.max_ngram_size, self.rules.max_predictions_per_seq
-        places = np.arange(input_ids.shape[1])
-        is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
+        """Chooses words until `wanted` tokens are chosen or no other word fits."""
+        positions = np.arange(input_ids.shape[1])
+        is_candidate = (positions > 0) & (positions < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
         assert self.ids.continues is not None
         words = _find_words(is_candidate, self.ids.continues.take(input_ids))
-        candidates = _order_candidates(words, max_size, orders)
-        left = wanted.copy()
-        # With a margin on the right, so that n-grams can be looked up past a row's last word.
-        is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
-        unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
+        left = num_masked.copy()
+        is_chosen = np.zeros(words.begin.shape, bool)
         rows = np.arange(len(left))
-        for step, (first_words, sizes) in enumerate(zip(candidates.first_word, candidates.num_words)):
-            rows = rows[(left[rows] > 0) & (candidates.num_candidates[rows] > step)]
+        for step, tried in enumerate(_random_order(words.num_words, words.begin.shape[1], orders)):
+            rows = rows[(left[rows] > 0) & (words.num_words[rows] > step)]
             if not len(rows):
                 break
-            first, size = first_words[rows], sizes[rows]
-            num_tokens = words.end[rows, first + size - 1] - words.begin[rows, first]
-            fits = num_tokens <= left[rows]
-            for other in range(max_size):
-                fits &= (other >= size) | ~is_covered[rows, first + other]
-            num_tokens *= fits
-            left[rows] -= num_tokens
-            unit_sizes[step, rows] = num_tokens
-            for other in range(max_size):
-                is_covered[rows, first + other] |= fits & (other < size)
-        unit, row = np.nonzero(unit_sizes)
-        unit_of = np.full(input_ids.shape, -1)
-        size = unit_sizes[unit, row]
-        unit_of[np.repeat(row, size), _count_on(words.begin[row, candidates.first_word[unit, row]], size)] = np.repeat(
-            unit, size
-        )
-        return _as_choice(unit_of, num_predictions)
+            word = tried[rows]
+            size = words.size[rows, word]
+            is_chosen[rows, word] = fits = size <= left[rows]
+            left[rows] -= size * fits
+        return _words_as_choice(words, is_chosen, self.rules.max_predictions_per_seq)
 
 
 def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
@@ -275,20 +255,20 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.int64) * limit) >> 32
 
 
-def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
+def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, num_masked: np.ndarray, bits: np.ndarray) -> _Choice:
     """Chooses single tokens, each its own unit, by the first steps of a Fisher-Yates shuffle, for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
-    steps = np.arange(wanted.max())[:, np.newaxis]
+    steps = np.arange(num_masked.max())[:, np.newaxis]
     # A row that already has all its tokens swaps a place with itself.
-    left = np.where(steps < wanted, num_candidates - steps, 0)
-    others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
-    for here, other in zip(order.reshape(most, num), others):
-        drawn = order.take(other, mode="clip")
-        order[other] = here
-        here[:] = drawn
-    is_chosen = np.arange(num_predictions) < wanted[:, np.newaxis]
+    left = np.where(steps < num_masked, num_candidates - steps, 0)
+    partners = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
+    for current, partner in zip(order.reshape(most, num), partners):
+        drawn = order.take(partner, mode="clip")
+        order[partner] = current
+        current[:] = drawn
+    is_chosen = np.arange(num_predictions) < num_masked[:, np.newaxis]
     chosen = np.full([num, num_predictions], most, np.int32)
     np.copyto(chosen[:, :most], order.reshape(most, num)[:num_predictions].T, where=is_chosen[:, :most])
     chosen.sort(axis=1)
@@ -307,66 +287,30 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
     end = np.nonzero(is_candidate & ~after)[1] + 1
     count = is_first.sum(axis=1)
     number = _count_on(np.zeros_like(count), count)
-    begin_NxW, end_NxW, gaps_NxW = np.zeros([3, len(count), int(count.max(initial=0))], np.int64)
-    begin_NxW[rows, number], end_NxW[rows, number] = begin, end
-    gaps_NxW[:, 1:] = begin_NxW[:, 1:] != end_NxW[:, :-1]
-    return _Words(count, begin_NxW, end_NxW, gaps_NxW.cumsum(axis=1))
+    begin_NxW, size_NxW = np.zeros([2, len(count), int(count.max(initial=0))], np.int64)
+    begin_NxW[rows, number], size_NxW[rows, number] = begin, end - begin
+    return _Words(count, begin_NxW, size_NxW)
 
 
-def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
-    """All n-grams of up to `max_size` words without a [SEP] inside, in the order in which they are tried.
-
-    The rule: draw a size n with weight 1/n, take the next n-gram of that size in random order, repeat.
-    All draws are made at once: the n-grams of size n are the events of a Poisson process of rate 1/n,
-    with exponentially distributed intervals of mean n, and all n-grams are sorted by time.
-    """
-    num, most = words.begin.shape
-    length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
-    numbers = np.arange(most)
-    count = np.zeros(num, np.int64)
-    firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
-    for size in range(1, max_size + 1):
-        is_ngram = numbers + size <= words.num_words[:, np.newaxis]
-        is_ngram[:, : max(most - size + 1, 0)] &= (
-            words.segment[:, size - 1 :] == words.segment[:, : max(most - size + 1, 0)]
-        )
-        start = (size - 1) * length
-        keys = orders[:, start : start + most].astype(np.uint64) << _PLACE_BITS
-        keys[~is_ngram] = ~_PLACE
-        first = _sorted_places(keys)
-        if max_size == 1:
-            return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
-        start += max_size * length
-        # In (0, 1]: never 0, whose logarithm is infinite.
-        uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
-        times = np.cumsum(-size * np.log(uniform), axis=1)
-        times[numbers >= is_ngram.sum(axis=1, keepdims=True)] = np.inf
-        firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
-        count += is_ngram.sum(axis=1)
-    # Positive floats sort like their bit patterns; the lowest bits are replaced by the place.
-    order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
-    first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
-    return _Candidates(count, np.ascontiguousarray(first.T), np.ascontiguousarray(order.T) // most + 1)
+def _random_order(num_words: np.ndarray, most: int, orders: np.ndarray) -> np.ndarray:
+    """int64 [W, N]: each row's words (a column) in the order in which they are tried, as W = `most` word numbers."""
+    numbers = np.arange(most, dtype=np.uint64)
+    keys = orders[:, :most].astype(np.uint64) << _PLACE_BITS
+    keys[numbers >= num_words[:, np.newaxis]] = ~_PLACE
+    keys |= numbers  # like argsort, but faster
+    keys.sort(axis=1)
+    return np.ascontiguousarray((keys & _PLACE).astype(np.int64).T)
 
 
-def _sorted_places(keys: np.ndarray) -> np.ndarray:
-    """argsort along rows, but faster; the keys are uint64 [N, K] whose 16 low bits are 0."""
-    places = keys | np.arange(keys.shape[1], dtype=np.uint64)
-    places.sort(axis=1)
-    return (places & _PLACE).astype(np.int64)
-
-
-def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
-    """The choice that `unit_of` [N, S] describes: each token's unit or -1; adjacent units have different numbers."""
-    rows, position = np.nonzero(unit_of >= 0)
-    count = np.bincount(rows, minlength=len(unit_of))
-    slot = _count_on(np.zeros_like(count), count)
-    positions, units = np.zeros([2, len(unit_of), num_predictions], np.int64)
-    positions[rows, slot] = position
-    units[rows, slot] = unit_of[rows, position]
-    # A unit's tokens are adjacent. Numbered from 0 in order, units stay below the number of predictions.
-    units[:, 1:] = np.cumsum(units[:, 1:] != units[:, :-1], axis=1)
-    units[:, 0] = 0
+def _words_as_choice(words: _Words, is_chosen: np.ndarray, num_predictions: int) -> _Choice:
+    """The choice of all tokens of the chosen words, `is_chosen` [N, W]."""
+    rows, word = np.nonzero(is_chosen)
+    size, num_chosen = words.size[rows, word], is_chosen.sum(axis=1)
+    count = (words.size * is_chosen).sum(axis=1)
+    slots = np.repeat(rows, size), _count_on(np.zeros_like(count), count)
+    positions, units = np.zeros([2, len(count), num_predictions], np.int64)
+    positions[slots] = _count_on(words.begin[rows, word], size)
+    units[slots] = np.repeat(_count_on(np.zeros_like(num_chosen), num_chosen), size)
     return _Choice(positions.astype(np.int32), np.arange(num_predictions) < count[:, np.newaxis], units)
 
 

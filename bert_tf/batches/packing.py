@@ -57,20 +57,20 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
     lengths_RxK = np.repeat(np.array(kinds, np.int64).reshape(-1, MAX_INSTANCES_PER_ROW), counts, axis=0)
     # Both slots and instances are stably sorted by length: the n-th instance goes to the n-th slot.
     rows_RxK = np.full(lengths_RxK.shape, EMPTY, np.int64)
-    places = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N) :]
-    rows_RxK.ravel()[places] = np.argsort(lengths_N, kind="stable")
+    used = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N) :]
+    rows_RxK.ravel()[used] = np.argsort(lengths_N, kind="stable")
     # In global order, because neighbours in that order are neighbours on disk.
     return rows_RxK[np.argsort(rows_RxK[:, 0])]
 
 
 def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
     """The two lengths with the largest sum that is at most `space`; among equal sums, the two closest lengths."""
-    there = np.flatnonzero(left[: space + 1])
-    first = there[there <= space // 2]
-    partner = np.searchsorted(there, space - first, side="right") - 1
+    lengths = np.flatnonzero(left[: space + 1])
+    first = lengths[lengths <= space // 2]
+    partner = np.searchsorted(lengths, space - first, side="right") - 1
     # A single instance of this length cannot be both: take the next smaller one. left[0] is never 1, so one exists.
-    partner -= (there[partner] == first) & (left[first] == 1)
-    second = there[partner]
+    partner -= (lengths[partner] == first) & (left[first] == 1)
+    second = lengths[partner]
     best = len(first) - 1 - int(np.argmax((first + second)[::-1]))
     return int(second[best]), int(first[best])
 
@@ -86,26 +86,26 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
     lengths = np.arange(row_length + 1)
     in_one = np.minimum(lengths, max_predictions_per_seq)
     if masked_lm_prob is not None:
-        wanted = np.maximum(np.rint(lengths * masked_lm_prob).astype(np.int64), 1)
-        in_one = np.minimum(np.minimum(in_one, wanted), np.maximum(lengths - NUM_MARKERS, 0))
+        num_masked = np.maximum(np.rint(lengths * masked_lm_prob).astype(np.int64), 1)
+        in_one = np.minimum(np.minimum(in_one, num_masked), np.maximum(lengths - NUM_MARKERS, 0))
     total = in_one
     for _ in range(MAX_INSTANCES_PER_ROW - 1):
         total = np.array([(total[: length + 1] + in_one[length::-1]).max() for length in lengths])
     return max(max_predictions_per_seq, int(total[-1]))
 
 
-class Places(NamedTuple):
+class Slots(NamedTuple):
     """The row and slot of each of N instances, ordered by row and, within a row, from left to right."""
 
     row_N: np.ndarray
     slot_N: np.ndarray  # 0 for the first instance of a row
 
     @classmethod
-    def of(cls, rows_RxK: np.ndarray) -> Places:
+    def of(cls, rows_RxK: np.ndarray) -> Slots:
         return cls(*np.nonzero(rows_RxK != EMPTY))
 
     def spread(self, is_used_NxX: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Places each instance's used elements directly after those of the instances to its left.
+        """Puts each instance's used elements directly after those of the instances to its left.
 
         Returns:
           The row and the column of each used element, in order, and the first column of each instance.
@@ -128,7 +128,7 @@ class Places(NamedTuple):
 
 
 def lay_out(
-    features: Mapping[str, np.ndarray], places: Places, num_rows: int, num_predictions: int
+    features: Mapping[str, np.ndarray], slots: Slots, num_rows: int, num_predictions: int
 ) -> dict[str, np.ndarray]:
     """Features of N instances [N, ...] -> features of packed rows [num_rows, ...].
 
@@ -138,8 +138,8 @@ def lay_out(
     """
     length = features["input_ids"].shape[1]
     is_token, is_masked = features["input_mask"] != 0, features["masked_lm_weights"] != 0
-    row, column, start_N = places.spread(is_token, length)
-    *masked, _ = places.spread(is_masked, num_predictions)
+    row, column, start_N = slots.spread(is_token, length)
+    *masked, _ = slots.spread(is_masked, num_predictions)
     size_N = np.count_nonzero(is_token, axis=1)
     positions = features["masked_lm_positions"] + start_N[:, np.newaxis]
     laid_out = {}
@@ -147,13 +147,13 @@ def lay_out(
         ("input_ids", length, (row, column), features["input_ids"][is_token]),
         ("segment_ids", length, (row, column), features["segment_ids"][is_token]),
         ("position_ids", length, (row, column), column - np.repeat(start_N, size_N)),
-        ("instance_numbers", length, (row, column), np.repeat(places.slot_N + 1, size_N)),
+        ("instance_numbers", length, (row, column), np.repeat(slots.slot_N + 1, size_N)),
         ("masked_lm_positions", num_predictions, tuple(masked), positions[is_masked]),
         ("masked_lm_ids", num_predictions, tuple(masked), features["masked_lm_ids"][is_masked]),
         ("masked_lm_weights", num_predictions, tuple(masked), features["masked_lm_weights"][is_masked]),
-        ("cls_positions", MAX_INSTANCES_PER_ROW, places, start_N),
-        ("next_sentence_labels", MAX_INSTANCES_PER_ROW, places, features["next_sentence_labels"][:, 0]),
-        ("example_weights", MAX_INSTANCES_PER_ROW, places, np.ones(len(start_N), np.float32)),
+        ("cls_positions", MAX_INSTANCES_PER_ROW, slots, start_N),
+        ("next_sentence_labels", MAX_INSTANCES_PER_ROW, slots, features["next_sentence_labels"][:, 0]),
+        ("example_weights", MAX_INSTANCES_PER_ROW, slots, np.ones(len(start_N), np.float32)),
     ):
         laid_out[name] = np.zeros([num_rows, width], np.float32 if values.dtype.kind == "f" else np.int32)
         laid_out[name][at] = values

@@ -11,7 +11,6 @@ Shape letters: N instances, S sequence.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -22,9 +21,9 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import RecordRange
-from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
-from bert_tf.batches.masked_rows import RowFiller
+from bert_tf.batches.instance_set import OPEN_FILES, InstanceSet
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.records.manifest import MANIFEST_NAME
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, RecordSchema
@@ -53,6 +52,8 @@ class TokenSet(InstanceSet):
       pair_settings: the settings that the pairs were drawn with.
     """
 
+    stage = "create_token_files"
+
     def __init__(self, patterns: str, argument: str, max_seq_length: int, rules: MaskingRules):
         super().__init__(patterns, argument)
         most = max_seq_length - NUM_MARKERS
@@ -61,7 +62,6 @@ class TokenSet(InstanceSet):
             raise UserError(f"{given} with --max_seq_length={max_seq_length}: at most {most} tokens can be masked")
         self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
-        self._filler = RowFiller(self.masker, self.schema)
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
         sizes, self._checksums = [], []
@@ -81,13 +81,13 @@ class TokenSet(InstanceSet):
         return self.masker.rules.masked_lm_prob
 
     def facts(self) -> dict[str, Any]:
-        rules = dataclasses.asdict(self.masker.rules)
-        return {**super().facts(), "pairs": self.pair_settings._asdict(), "masking_rules": rules}
+        pairs, rules = self.pair_settings._asdict(), self.masker.rules.to_json()
+        return {**super().facts(), "pairs": pairs, "masking_rules": rules}
 
     def fingerprint(self, packing: bool = False) -> str:
         # The pairs' checksums cover the lengths and the token files' checksums.
         names = [path.name for path in self.files]
-        facts = [*zip(names, self._checksums), dataclasses.asdict(self.masker.rules)]
+        facts = [*zip(names, self._checksums), self.masker.rules.to_json()]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
@@ -98,14 +98,12 @@ class TokenSet(InstanceSet):
 
         Raises: UserError if a file is damaged or cannot be read.
         """
-        num = sum(part.num_records for part in ranges)
-        features = self.schema.empty(num)
-        first = 0
-        for block in self._in_blocks(ranges):
-            last = first + sum(part.num_records for part in block)
-            self._fill(block, mask_seed, {name: values[first:last] for name, values in features.items()})
-            first = last
-        return features
+        blocks = [self._make(block, mask_seed) for block in self._in_blocks(ranges)]
+        types = {"int64": np.int32, "float32": np.float32}
+        return {
+            name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind")
+            for name, kind, _ in self.schema.fields
+        }
 
     def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
         """The ranges in blocks that fit the CPU's cache and the limit of open shards."""
@@ -120,13 +118,14 @@ class TokenSet(InstanceSet):
         if block:
             yield block
 
-    def _fill(self, ranges: Sequence[RecordRange], mask_seed: int, features: dict[str, np.ndarray]) -> None:
+    def _make(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
         numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
         ]
-        self._filler.fill(tokens, pairs, mask_seed, np.array(numbers, np.int64), features)
+        numbers_Rx3 = np.array(numbers, np.int64)
+        return self.masker.instances(tokens, pairs, self.schema.max_seq_length, seed=mask_seed, ranges=numbers_Rx3)
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)
@@ -142,17 +141,17 @@ class TokenSet(InstanceSet):
         begins, ends = pairs.a_start, pairs.b_end.copy()
         ends[apart] = pairs.a_end[apart]
         numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
-        which = np.repeat(number_of, [part.num_records for part in ranges])
+        file_of_pair = np.repeat(number_of, [part.num_records for part in ranges])
         # First one piece of each instance, A or A with B; then the B of those that are read in two pieces.
         starts = np.concatenate([begins, pairs.b_start[apart]])
         sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
         files = [self._open(number).tokens for number in numbers.tolist()]
-        tokens = read_tokens(files, np.concatenate([which, which[apart]]), starts, sizes)
-        place = np.cumsum(sizes) - sizes
+        tokens = read_tokens(files, np.concatenate([file_of_pair, file_of_pair[apart]]), starts, sizes)
+        begins_read = np.cumsum(sizes) - sizes
         num = len(begins)
-        moved_a = place[:num] - begins
+        moved_a = begins_read[:num] - begins
         moved_b = moved_a.copy()
-        moved_b[apart] = place[num:] - pairs.b_start[apart]
+        moved_b[apart] = begins_read[num:] - pairs.b_start[apart]
         return tokens, Pairs(
             pairs.a_start + moved_a,
             pairs.a_end + moved_a,

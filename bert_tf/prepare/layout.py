@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool, Workers
 
 

@@ -20,9 +20,9 @@ from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import stages as instance_stages
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
-from bert_tf.prepare.running.entries import InputFile, describe_input, read_manifest
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.sharding import sharding
+from bert_tf.records.manifest import InputFile, describe_input, read_manifest
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)

@@ -141,7 +141,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = [name for name in names if getattr(options, name) is not not_given]
     for name in set(names) - set(given):
         setattr(options, name, parser.get_default(name))
-    options.max_ngram_size = 1
     options.input_files = split_paths(options.input_files) if options.input_files else []
     if options.action is None:  # not required by argparse, which would report this instead of a mistyped option
         parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")

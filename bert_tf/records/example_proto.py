@@ -12,7 +12,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import Message
 
 # Keys of the wire format: field number << 3 | wire type. Type 2 is a length followed by that many bytes.
 _BYTES = 2
@@ -24,10 +25,6 @@ _PAYLOAD_BITS = 7
 # Keeps the varint tables small (24 MB for the largest); vocabularies are far smaller.
 LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
-
-
-class MalformedMessage(ValueError):
-    """The bytes are not a message of the expected type."""
 
 
 def _varint(value: int) -> bytes:
@@ -90,14 +87,14 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # mode="clip" skips NumPy's range check, which is not needed here. Indexing by positions is faster than by a mask.
     is_used = used.take(numbers, mode="clip").view(bool)
     padded = encoded.take(numbers, mode="clip").view(np.uint8)
-    places = np.flatnonzero(is_used)
-    ends = np.searchsorted(places, np.arange(num + 1) * is_used.shape[1])
-    return padded.take(places, mode="clip"), np.diff(ends)
+    used_bytes = np.flatnonzero(is_used)
+    ends = np.searchsorted(used_bytes, np.arange(num + 1) * is_used.shape[1])
+    return padded.take(used_bytes, mode="clip"), np.diff(ends)
 
 
 def _slices(data: bytes, sizes: np.ndarray) -> list[bytes]:
-    places = [0, *np.cumsum(sizes).tolist()]
-    return [data[first:end] for first, end in zip(places, places[1:])]
+    bounds = [0, *np.cumsum(sizes).tolist()]
+    return [data[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
@@ -172,7 +169,7 @@ message_type {
 
 
 @functools.cache
-def _example_class() -> type[message.Message]:
+def _example_class() -> type[Message]:
     # A separate pool, because TensorFlow registers its own tf.train.Example in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto()))
@@ -182,14 +179,11 @@ def _example_class() -> type[message.Message]:
 class ExampleReader:
     """The features of one serialised message, converted on access: ``reader[name]``.
 
-    Raises: MalformedMessage; KeyError for a feature that the message lacks.
+    Raises: DecodeError if it is malformed; KeyError for a feature that the message lacks.
     """
 
     def __init__(self, data: bytes):
-        try:
-            self._features = _example_class().FromString(data).features.feature
-        except message.DecodeError as error:
-            raise MalformedMessage(str(error)) from error
+        self._features = _example_class().FromString(data).features.feature
 
     @property
     def names(self) -> list[str]:

@@ -13,19 +13,19 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
-import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.records import example_proto
+from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.raw_file import RawBytes, RawFile
-from bert_tf.records.schema import LONGEST_SEQUENCE
-from bert_tf.records.tfrecord import Record, RecordFrames
+from bert_tf.records.tfrecord import Record, TFRecordFile
 
 INDEX_SUFFIX = ".index"
 
@@ -107,11 +107,11 @@ def load_index(path: str | Path) -> RecordIndex:
     Raises: UserError if the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
-    with ExampleFrames(path) as frames:
+    with TFRecordFile(path) as file:
         index = open_index(path)
-        if index is not None and index.data_bytes == frames.size:
+        if index is not None and index.data_bytes == file.size:
             return index
-        offsets, lengths = frames.scan()
+        offsets, lengths = _scan(file)
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
@@ -120,31 +120,26 @@ def load_index(path: str | Path) -> RecordIndex:
     return RecordIndex(RawBytes(b"".join(_encoded(offsets, lengths))))
 
 
-class ExampleFrames(RecordFrames):
-    """Decodes a shard's records; every fault is a UserError that names file, record and byte."""
+def read_features(file: TFRecordFile, record: Record, names: Iterable[str]) -> list[np.ndarray]:
+    """These features of a record. Raises: UserError if it is no tf.train.Example or lacks one of them."""
+    try:
+        example = ExampleReader(record.message)
+    except DecodeError as error:
+        raise file.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error
+    try:
+        return [example[name] for name in names]
+    except KeyError as error:
+        raise UserError(
+            f"{file.path}: record {record.number} at byte {record.offset} has no feature {error.args[0]!r}, but "
+            f"{', '.join(example.names)}; the file was made for something else than pre-training"
+        ) from None
 
-    def features(self, record: Record) -> example_proto.ExampleReader:
-        try:
-            return example_proto.ExampleReader(record.message)
-        except example_proto.MalformedMessage as error:
-            raise self.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error
 
-    def num_tokens(self, record: Record) -> int:
-        features = self.features(record)
-        try:
-            return int(features["input_mask"].sum())
-        except KeyError:
-            raise self.fault(
-                record.number, record.offset, f"has no input_mask, but {', '.join(features.names)}"
-            ) from None
-
-    def scan(self) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
-        offsets, lengths = array.array("Q", [0]), array.array("H")
-        for record in itertools.chain.from_iterable(self.walk()):
-            tokens = self.num_tokens(record)
-            if tokens > LONGEST_SEQUENCE:
-                raise self.fault(record.number, record.offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")
-            lengths.append(tokens)
-            offsets.append(record.end)
-        return np.asarray(offsets), np.asarray(lengths)
+def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
+    offsets, lengths = array.array("Q", [0]), array.array("H")
+    for record in file.walk():
+        (input_mask,) = read_features(file, record, ["input_mask"])
+        lengths.append(int(input_mask.sum()))
+        offsets.append(record.end)
+    return np.asarray(offsets), np.asarray(lengths)

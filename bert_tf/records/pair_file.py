@@ -99,9 +99,9 @@ def decode_pairs(rows: bytes) -> Pairs:
 def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
     """The pairs beside a token file; None if there are none, or if they are incomplete or for another token file."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = PairFile(pairs_path(tokens.path, max_seq_length))
-        if found.token_checksum == tokens.checksum:
-            return found
+        pairs = PairFile(pairs_path(tokens.path, max_seq_length))
+        if pairs.token_checksum == tokens.checksum:
+            return pairs
     return None
 
 
@@ -181,15 +181,11 @@ def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[Pair
             common = pairs.settings, pairs.path
         elif pairs.settings != common[0]:
             raise UserError(
-                f"{pairs.path} was made with {describe(pairs.settings)}, but {common[1]} with {describe(common[0])}; "
-                "delete those that are not wanted"
+                f"{pairs.path} was made with {pairs.settings}, but {common[1]} with {common[0]}; delete those that are "
+                "not wanted"
             )
         tokens.close()
     return (common[0] if common else None), missing
-
-
-def describe(settings: PairSettings) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings._asdict().items())
 
 
 def ensure_pairs(

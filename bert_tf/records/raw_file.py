@@ -6,7 +6,8 @@ that names the file and the byte, and a page fault would hold the GIL, which `pr
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import itertools
 import os
 import weakref
 from collections.abc import Sequence
@@ -14,10 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.base.errors import UserError
-
-_SOURCE = Path(__file__).with_name("read_pieces.cpp")
 
 
 class RawFile:
@@ -52,33 +50,37 @@ class RawFile:
         return data
 
 
-def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Concatenates thousands of small pieces, uint8: `sizes[i]` bytes of ``files[which[i]]`` from `offsets[i]` on.
+def read_pieces(
+    files: Sequence[RawFile], file_numbers: np.ndarray, offsets: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """Concatenates thousands of small pieces, uint8.
+
+    Piece i is `sizes[i]` bytes of ``files[file_numbers[i]]`` from `offsets[i]` on.
 
     Args:
-      which, offsets, sizes: int64 [pieces].
+      file_numbers, offsets, sizes: integers [pieces].
     Raises: UserError as `RawFile.read` does, and if a file ends before a piece does.
     """
-    content = np.empty(sizes.sum(), np.uint8)
-    num_read = 0
-    if code := load_library(compiled_file(_SOURCE)):
-        descriptors = np.array([file.descriptor for file in files], np.int32)[which]
-        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (descriptors, offsets, sizes, content))
-        code.read_pieces.restype = ctypes.c_int64
-        num_read = code.read_pieces(*pointers, ctypes.c_int64(len(sizes)))
-    # For all pieces without compiled code; else for those that a network file system returns in parts, and for an
-    # error that names file and byte.
-    place = int(sizes[:num_read].sum())
-    for number, offset, size in zip(*(array[num_read:].tolist() for array in (which, offsets, sizes))):
-        piece = files[number].read(offset, size)
-        if len(piece) < size:
-            raise UserError(
-                f"{files[number].path} ends before byte {offset + size}: it was changed while it was in use; start "
-                "again"
-            )
-        content[place : place + size] = np.frombuffer(piece, np.uint8)
-        place += size
-    return content
+    descriptors = np.array([file.descriptor for file in files])[file_numbers]
+    pieces = zip(descriptors.tolist(), sizes.tolist(), offsets.tolist())
+    content = b""
+    with contextlib.suppress(OSError):
+        content = b"".join(itertools.starmap(os.pread, pieces))
+    if len(content) < sizes.sum():
+        # A network file system has returned less than requested, or there is an error to be named.
+        content = b"".join(
+            map(_read_whole, (files[number] for number in file_numbers), offsets.tolist(), sizes.tolist())
+        )
+    return np.frombuffer(content, np.uint8)
+
+
+def _read_whole(file: RawFile, offset: int, size: int) -> bytes:
+    piece = file.read(offset, size)
+    if len(piece) < size:
+        raise UserError(
+            f"{file.path} ends before byte {offset + size}: it was changed while it was in use; start again"
+        )
+    return piece
 
 
 class RawBytes:

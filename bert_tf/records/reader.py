@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.index import ExampleFrames, RecordIndex, index_path, load_index
+from bert_tf.records.index import RecordIndex, index_path, load_index, read_features
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.tfrecord import WAY_OUT, DamagedRecord
+from bert_tf.records.tfrecord import WAY_OUT, DamagedRecord, TFRecordFile
 
 
 class RecordFile:
@@ -19,11 +19,11 @@ class RecordFile:
         Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
         """
         self.index = load_index(path) if index is None else index
-        self._frames = ExampleFrames(Path(path))
-        if self._frames.size != self.index.data_bytes:
-            self._frames.close()
+        self._file = TFRecordFile(Path(path))
+        if self._file.size != self.index.data_bytes:
+            self._file.close()
             raise UserError(
-                f"{path} has {self._frames.size} bytes, but had {self.index.data_bytes} when it was indexed; "
+                f"{path} has {self._file.size} bytes, but had {self.index.data_bytes} when it was indexed; "
                 "do not change record files while they are read: start again"
             )
 
@@ -40,17 +40,15 @@ class RecordFile:
             raise IndexError(f"record {number} of {self.num_records}")
         offset, end = self.index.offsets(number, 1).tolist()
         try:
-            record = self._frames.read(number, offset)
+            record = self._file.read(number, offset)
             if record.end != end:
-                its_index = index_path(self._frames.path).name
-                raise self._frames.fault(
+                its_index = index_path(self._file.path).name
+                raise self._file.fault(
                     number, offset, f"does not end where {its_index} says; if the file is sound, delete that"
                 )
         except DamagedRecord:
             if self.index.is_stored and not self.index.has_right_checksum():
-                raise UserError(
-                    f"{index_path(self._frames.path)} is damaged; delete it, and it is made again"
-                ) from None
+                raise UserError(f"{index_path(self._file.path)} is damaged; delete it, and it is made again") from None
             raise
         return record.message
 
@@ -58,12 +56,12 @@ class RecordFile:
         """The records [first, first + count). Raises as `read` does."""
         messages = None
         if count and 0 <= first <= self.num_records - count:
-            messages = self._frames.block(self.index.offsets(first, count))
+            messages = self._file.block(self.index.offsets(first, count))
         # Reading one by one raises an error that names the damaged record.
         return [self.read(number) for number in range(first, first + count)] if messages is None else messages
 
     def close(self) -> None:
-        self._frames.close()
+        self._file.close()
 
     def __enter__(self) -> RecordFile:
         return self
@@ -77,21 +75,13 @@ def describe(path: str | Path) -> RecordSchema:
 
     Raises: UserError if the shard cannot be read, is empty, or lacks a feature.
     """
-    with ExampleFrames(Path(path)) as frames:
-        if not frames.size:
+    with TFRecordFile(Path(path)) as file:
+        if not file.size:
             raise UserError(f"record file {path} holds no record; {WAY_OUT}")
-        features = frames.features(frames.read(0, 0))
-        schema = RecordSchema(0, 0, "input_word_ids" in features.names)
-        sizes = {}
-        try:
-            for name, _, _ in schema.fields:
-                sizes[name] = len(features[schema.stored_name(name)])
-        except KeyError as error:
-            wanted = ", ".join(schema.stored_name(name) for name, _, _ in schema.fields)
-            raise UserError(
-                f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
-                f"records for pre-training have {wanted}"
-            ) from None
+        record = file.read(0, 0)
+        schema = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
+        features = read_features(file, record, (schema.stored_name(name) for name, _, _ in schema.fields))
+    sizes = {name: len(values) for (name, _, _), values in zip(schema.fields, features)}
     schema = schema._replace(max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"])
     for name, _, needed in schema.fields:
         if sizes[name] != needed:

@@ -9,7 +9,6 @@ little-endian; the checksums are masked CRC-32C (`masked_checksum`).
 
 from __future__ import annotations
 
-import array
 import functools
 import gzip
 import itertools
@@ -19,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -31,7 +30,7 @@ from bert_tf.records.raw_file import RawFile
 _HEADER = struct.Struct("<QI")  # length of the message and its checksum
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
+FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
 # Bytes read at a time when walking through or unpacking a file.
@@ -40,9 +39,6 @@ WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
-
-_Self = TypeVar("_Self", bound="RecordFrames")
-
 
 # TFRecord masks a CRC-32C: it is rotated right by 15 bits, and this constant is added.
 _CHECKSUM_CONSTANT = 0xA282EAD8
@@ -59,20 +55,13 @@ def _header(num_bytes: int) -> bytes:
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
 
 
-def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
-    """The headers that precede the messages, and the checksums that follow them, uint32 [N]."""
+def frame(messages: Sequence[bytes]) -> bytes:
+    """The records of the messages, concatenated; each is `FRAMING_BYTES` longer than its message."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
     # `masked_checksum` in 32-bit NumPy arithmetic: three times as fast as with Python integers.
     masked = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_CHECKSUM_CONSTANT)
-    return map(_header, map(len, messages)), masked.astype("<u4", copy=False)
-
-
-def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
-    """The records, concatenated, and the size in bytes of each, int64 [N]."""
-    headers, checksums = _framing(messages)
-    records = zip(headers, messages, checksums.view(f"V{_CHECKSUM.size}").tolist())
-    sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-    return b"".join(itertools.chain.from_iterable(records)), sizes + _FRAMING_BYTES
+    checksums = masked.astype("<u4", copy=False).view(f"V{_CHECKSUM.size}").tolist()
+    return b"".join(itertools.chain.from_iterable(zip(map(_header, map(len, messages)), messages, checksums)))
 
 
 class DamagedRecord(UserError):
@@ -91,8 +80,15 @@ class Record(NamedTuple):
     end: int
 
 
-class RecordFrames:
-    """Reads a shard's records; every fault is a UserError that names its position. GZIP shards are unpacked first."""
+class TFRecordFile:
+    """A record file, whose records are read by offset; GZIP files are unpacked first. A context manager.
+
+    Attributes:
+      path: its name.
+      size: number of its bytes (unpacked).
+
+    Raises: UserError if it cannot be read; `DamagedRecord`, which names the position, from all methods that read.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -107,7 +103,7 @@ class RecordFrames:
             ) from error
         self.size = self._file.size
 
-    def __enter__(self: _Self) -> _Self:
+    def __enter__(self) -> TFRecordFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,28 +112,26 @@ class RecordFrames:
     def close(self) -> None:
         self._file.close()
 
-    def fault(self, number: int, offset: int, what: str) -> UserError:
-        return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
+    def fault(self, number: int, offset: int, fault: str) -> DamagedRecord:
+        return DamagedRecord(self.path, f"record {number} at byte {offset} {fault}")
 
     def read(self, number: int, offset: int) -> Record:
-        """The record that starts at `offset`, both checksums verified."""
+        """The record that starts at `offset`, both checksums verified; `number` is for the message."""
         header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
-        if len(header) < _HEADER.size:
-            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, _ = _HEADER.unpack(header)
-        if header != _header(length):
+        length, _ = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
+        end = offset + FRAMING_BYTES + length
+        if len(header) == _HEADER.size and header != _header(length):
             raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
-        end = offset + _FRAMING_BYTES + length
         if end > self.size:
-            raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
+            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
         data = self._file.read(offset + _HEADER.size, length + _CHECKSUM.size)
         message, checksum = data[:length], data[length:]
         if checksum != _CHECKSUM.pack(masked_checksum(message)):
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
         return Record(number, offset, message, end)
 
-    def walk(self) -> Iterator[list[Record]]:
-        """All records in order, in lists of consecutive records."""
+    def walk(self) -> Iterator[Record]:
+        """All records in order."""
         number = offset = 0
         while offset < self.size:
             data = self._file.read(offset, _WALK_BYTES)
@@ -150,29 +144,24 @@ class RecordFrames:
                 # Reading one by one raises an error that names the damaged record, and also reads a record
                 # larger than `_WALK_BYTES`.
                 records = list(map(self.read, itertools.count(number), begins))
-            yield records
+            yield from records
             number, offset = number + len(records), records[-1].end
 
     def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
         """The messages of consecutive records, from their `offsets` [N + 1]; None if any is damaged.
 
-        Verifies every checksum, but faster than `read`: the expected framing of all messages is computed and
-        compared at once.
+        Verifies every checksum, but faster than `read`: frames all messages again and compares.
 
         Args:
           data: the bytes from the first offset on, if they have already been read.
         """
-        first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
-        before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
+        first, bounds = int(offsets[0]), (offsets - offsets[0]).tolist()
+        size = bounds[-1]
         if not 0 < size <= self.size - first:
             return None
-        data = self._file.read(first, size) if data is None else data
-        messages = [data[begin + before : end - after] for begin, end in zip(places, places[1:])]
-        found = [data[:before], *[data[end - after : end + before] for end in places[1:-1]], data[size - after : size]]
-        headers, checksums = _framing(messages)
-        headers_Nx12 = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, before)
-        framing = np.concatenate([headers_Nx12, checksums.view(np.uint8).reshape(-1, after)], axis=1)
-        return messages if b"".join(found) == framing.tobytes() else None
+        data = self._file.read(first, size) if data is None else data[:size]
+        messages = [data[begin + _HEADER.size : end - _CHECKSUM.size] for begin, end in zip(bounds, bounds[1:])]
+        return messages if frame(messages) == data else None
 
 
 def _stated_ends(data: bytes, offset: int) -> list[int]:
@@ -180,11 +169,11 @@ def _stated_ends(data: bytes, offset: int) -> list[int]:
 
     A record that continues past the end of `data` is omitted.
     """
-    ends, place = [], 0
-    while place + _HEADER.size <= len(data):
-        place += _LENGTH.unpack_from(data, place)[0] + _FRAMING_BYTES
-        if place <= len(data):
-            ends.append(offset + place)
+    ends, end = [], 0
+    while end + _HEADER.size <= len(data):
+        end += _LENGTH.unpack_from(data, end)[0] + FRAMING_BYTES
+        if end <= len(data):
+            ends.append(offset + end)
     return ends
 
 
@@ -233,8 +222,5 @@ def verify_records(path: str | Path) -> np.ndarray:
 
     Raises: UserError, DamagedRecord.
     """
-    offsets = array.array("Q", [0])
-    with RecordFrames(Path(path)) as frames:
-        for records in frames.walk():
-            offsets.extend([record.end for record in records])
-    return np.asarray(offsets)
+    with TFRecordFile(Path(path)) as file:
+        return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)

@@ -17,10 +17,10 @@ from types import TracebackType
 import numpy as np
 
 from bert_tf.base.files import atomic_file
-from bert_tf.records import example_proto
+from bert_tf.records.example_proto import encode_examples
 from bert_tf.records.index import write_index
-from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
-from bert_tf.records.tfrecord import frame
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.tfrecord import FRAMING_BYTES, frame
 
 # Instances encoded at once: enough for NumPy to be fast, few enough for the CPU cache.
 _BLOCK_INSTANCES = 256
@@ -29,17 +29,16 @@ _BLOCK_INSTANCES = 256
 def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
     """The instances' records, concatenated, and the size in bytes of each, int64 [N].
 
-    Raises: ValueError for arrays of the wrong shape or kind, and for integers that are negative or
-      over `example_proto.LARGEST_INTEGER`.
+    Raises: ValueError for integers that are negative or over `example_proto.LARGEST_INTEGER`.
     """
     schema, num = instances.schema, instances.num_instances
     features = {}
     for name, kind, size in schema.fields:
         values = np.asarray(getattr(instances, name)).reshape(num, -1)
-        if values.shape != (num, size) or (values.dtype.kind == "f") != (kind == "float32"):
-            raise ValueError(f"{name} is {values.dtype} {values.shape}; {schema} needs {kind} [{num}, {size}]")
+        assert values.shape == (num, size) and (values.dtype.kind == "f") == (kind == "float32"), name
         features[name] = values
-    return frame(example_proto.encode_examples(features))
+    messages = encode_examples(features)
+    return frame(messages), np.fromiter(map(len, messages), np.int64, num) + FRAMING_BYTES
 
 
 class RecordWriter:
@@ -68,10 +67,8 @@ class RecordWriter:
     def write(self, instances: InstanceArrays) -> None:
         """Appends instances; all calls must use the same schema.
 
-        Raises: ValueError as `encode_records` does, or if a sequence has over 65535 tokens.
+        Raises: ValueError as `encode_records` does.
         """
-        if instances.schema.max_seq_length > LONGEST_SEQUENCE:
-            raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")
         for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
             block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
             records, sizes = encode_records(block)

@@ -22,6 +22,7 @@ from bert_tf.doctor.programs import ask
 from bert_tf.launch import findings as shared
 from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding
 from bert_tf.launch.hosts import parse_hosts
+from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -392,16 +393,14 @@ def test_prepared_data(tmp_path):
     for name in ("done", "begun"):
         (tmp_path / "tokens/x" / name / "training").mkdir(parents=True)
         (tmp_path / "tokens/x" / name / "training/0.tokens").touch()
-    manifest = {"arguments": {"do_lower_case": 1}, "vocab": {"sha256": "a"}}
-    (tmp_path / "tokens/x/done/manifest.json").write_text(json.dumps(manifest))
+    write_manifest(tmp_path / "tokens/x/done", "tokens", {}, "a")
     holds(
         folders.check_data(folder),
         (OK, "done as tokens (all lengths), 1 training shard(s)"),
         (WARNING, "begun is unfinished"),
     )
     (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
-    manifest["arguments"] = {"max_seq_length": 1e999, "max_predictions_per_seq": 20, "do_lower_case": 1}
-    (tmp_path / "tfrecord/x/damaged/manifest.json").write_text(json.dumps(manifest))
+    write_manifest(tmp_path / "tfrecord/x/damaged", "records", {"max_seq_length": 1e999}, "a")
     holds(folders.check_data(folder), (OK, "done"), (WARNING, "damaged is"), (WARNING, "begun is"))
     holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
 

@@ -19,7 +19,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import NotDistributedError, download
 from bert_tf.prepare.fetching.fetch import Client
-from bert_tf.prepare.running.manifest import mark_damaged
+from bert_tf.prepare.running.stage import mark_damaged
 from tests.http_server import Server
 from tests.prepare.test_archives import make_tar, make_zip
 

@@ -17,8 +17,8 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import fetch
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import clear_disk_errors
+from bert_tf.prepare.running.stage import clear_disk_errors
+from bert_tf.records.manifest import FileEntry
 from tests.http_server import Server
 
 CHECKOUT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.prepare.checking import instance_sample
 from bert_tf.prepare.checking.instance_sample import judge, length_histogram, measure, original_ids, read_sample
-from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.schema import InstanceArrays
 from tests.pretraining_data import write_records
 

@@ -10,7 +10,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool
 from bert_tf.prepare.sharding import sharding
 from bert_tf.prepare.sharding.sharding import ShardingSettings, assign_documents, document_lengths, shard_corpus

@@ -9,8 +9,8 @@ import pytest
 
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.checking import status
-from bert_tf.prepare.running.entries import FileEntry, describe_input
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
+from bert_tf.records.manifest import FileEntry, describe_input
 from tests.preparation import bertPrep, documents, run, shard
 
 RECORDS = ("--max_seq_length", 128, "--dupe_factor", 1)

@@ -181,7 +181,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     assert manifest["counts"]["unknown_share"] == 0
     text = "".join(originals(folder, vocab)).replace("▁", " ")
     assert " the river" in text and "##" not in text
-    data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True, 2))
+    data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True))
     assert data.vocab_size == len(vocab) and data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (
         9,
         32,

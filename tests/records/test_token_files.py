@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import resource
 import shutil
 from pathlib import Path
 
@@ -96,7 +95,6 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
     pieces = [file, file], np.array([0, 1, 0]), np.array([0, 100, 500]), np.array([50, 60, 70])
     expected = read_tokens(*pieces)
     assert expected.tolist() == [*(np.arange(50) % 500), *range(100, 160), *(np.arange(70) % 500)]
-    monkeypatch.setattr(raw_file, "load_library", lambda _: None)
     monkeypatch.setattr(raw_file.os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
     np.testing.assert_array_equal(read_tokens(*pieces), expected)
 
@@ -108,13 +106,10 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
         read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_file_that_became_shorter(tmp_path, monkeypatch, is_compiled):
+def test_a_file_that_became_shorter(tmp_path):
     write_tokens(tmp_path / "x.tokens", text(1000), Shard(0, 0), 500)
     file = TokenFile(tmp_path / "x.tokens")
     os.truncate(tmp_path / "x.tokens", 1000)
-    if not is_compiled:
-        monkeypatch.setattr(raw_file, "load_library", lambda _: None)
     with pytest.raises(UserError, match="x.tokens ends before byte 2048: it was changed while it was in use"):
         read_tokens([file], np.array([0, 0]), np.array([0, 990]), np.array([10, 10]))
 
@@ -127,7 +122,8 @@ def test_the_first_copy_holds_the_instances_of_records_in_their_order(work):
         tokens = TokenSet(str(tokens_folder(work) / split), "input_files", 64, MaskingRules())
         assert tokens.copies[0] == records.copies[0] and len(tokens.copies) == (2 if split == "training" else 1)
         ranges = records.ranges_in_file_order(0, records.num_instances)
-        stored, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
+        parsed, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
+        stored = {name: value.numpy() for name, value in parsed.items()}
         np.testing.assert_array_equal(unmasked_ids(made), unmasked_ids(stored))
         for name in ("input_mask", "segment_ids", "next_sentence_labels"):
             np.testing.assert_array_equal(made[name], stored[name])
@@ -205,22 +201,11 @@ def test_lengths_and_predictions_out_of_range_are_refused(work):
         TokenSet(folder, "input_files", 16, MaskingRules())
 
 
-def test_shards_are_opened_one_after_the_other(work):
+def test_a_set_does_not_keep_its_shards_open(work):
     """The recipe has 1,472 of them, and a process mostly may have 1,024 open files."""
-    limits, highest = resource.getrlimit(resource.RLIMIT_NOFILE), max(map(int, os.listdir("/proc/self/fd")))
-    filling = [os.dup(0)]
-    while filling[-1] < highest:  # so that no number below the limit is free but the last ones
-        filling.append(os.dup(0))
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (filling[-1] + 4, limits[1])
-    )  # a shard has two files, and there are three
-    try:
-        data = TokenSet(str(tokens_folder(work) / "training"), "input_files", 64, MaskingRules())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for descriptor in filling:
-            os.close(descriptor)
-    assert len(data.files) == 3 and [len(of_copy) for of_copy in data.copies] == [3, 3]
+    num_open = len(os.listdir("/proc/self/fd"))
+    data = TokenSet(str(tokens_folder(work) / "training"), "input_files", 64, MaskingRules())
+    assert len(data.files) == 3 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
 
 
 def test_a_folder_that_cannot_be_written_or_is_in_use(work, monkeypatch):
@@ -288,13 +273,6 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
     path.write_bytes(content)
     preparation.run(work, "status")
     preparation.run(work, "inspect")
-
-
-def test_another_vocabulary_is_named_with_that_of_the_tokens(work):
-    other = work / "other.txt"
-    other.write_text((work / "vocab/custom/vocab.txt").read_text() + "zzz\n")
-    with pytest.raises(UserError, match="the vocabulary is .* pieces, sha256 .* there, .* pieces, sha256 .* here"):
-        preparation.run(work, "create_token_files", "--vocab_file", other)
 
 
 def test_inspect_shows_instances_of_each_length(work, capsys):

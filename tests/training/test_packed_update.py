@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.batches.packing import Places, best_fit, lay_out
+from bert_tf.batches.packing import Slots, best_fit, lay_out
 from tests.training.test_train_step import (
     CONFIG,
     Rank,
@@ -45,7 +45,7 @@ def pack(batch, micro_batch_size, num_ranks=1):
     parts = []
     for rank in range(num_ranks):
         mine = rows[rank * own : (rank + 1) * own]
-        places = Places.of(mine)
+        places = Slots.of(mine)
         parts.append(
             lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank, PREDICTIONS)
         )

@@ -12,8 +12,8 @@ import numpy as np
 
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.prepare.running.entries import FileEntry
 from bert_tf.records.example_proto import ExampleReader
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.reader import RecordFile
 from bert_tf.records.schema import InstanceArrays
 

@@ -11,16 +11,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.instances.stages import OF_SHARDS
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.entries import (
-    FileEntry,
-    Header,
-    Journal,
-    Manifest,
-    VocabEntry,
-    read_journal,
-    read_manifest,
-)
-from bert_tf.prepare.running.manifest import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.prepare.running.journal import Journal, read_journal
+from bert_tf.prepare.running.stage import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.records.manifest import FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.text.tokenizer import original_vocabulary
 
 # These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
@@ -51,7 +44,7 @@ class Prepared(NamedTuple):
         return (
             self.manifest
             or (self.journal and self.journal.header)
-            or Header(self.stage, self.dataset, FORMAT_VERSION, {}, (), None)
+            or Header(self.stage, self.dataset, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
         )
 
     @property
@@ -78,11 +71,11 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
         fault = str(error)
-    found = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
-    return found if manifest or found.journal or found.is_at_work or fault else None
+    prepared = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
+    return prepared if manifest or prepared.journal or prepared.is_at_work or fault else None
 
 
-def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
+def _manifest_paths(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     datasets = layout.datasets()
     for dataset in datasets:
@@ -102,19 +95,19 @@ def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
 
 def find_prepared(layout: Layout, dataset: str | None) -> list[Prepared]:
     """All stages of a dataset and the corpora that it is made of, or of all datasets; in the order of the stages."""
-    wanted = {dataset, *registry.parts_of(dataset)} if dataset else None
-    found = [
-        read_stage(stage, of, path)
-        for stage, of, path in _places(layout)
-        if wanted is None or of in wanted and (of == dataset or stage in CORPUS_STAGES)
+    datasets = {dataset, *registry.parts_of(dataset)} if dataset else None
+    stages = [
+        read_stage(stage, name, path)
+        for stage, name, path in _manifest_paths(layout)
+        if datasets is None or name in datasets and (name == dataset or stage in CORPUS_STAGES)
     ]
-    return [prepared for prepared in found if prepared]
+    return [prepared for prepared in stages if prepared]
 
 
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     """The command-line options with which a stage was run."""
-    # Not an option: records are masked when they are made.
-    not_options = ("masking", *(OF_SHARDS if prepared.stage == "create_token_files" else ()))
+    # Records are masked when they are made; n-grams were an option of earlier versions.
+    not_options = ("masking", "max_ngram_size", *(OF_SHARDS if prepared.stage == "create_token_files" else ()))
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name in ("do_lower_case", "strip_accents") else value
         for name, value in prepared.header.arguments.items()

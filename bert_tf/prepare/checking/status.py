@@ -14,7 +14,7 @@ from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.layout import Layout, counts_in_words
-from bert_tf.prepare.running.entries import Journal
+from bert_tf.prepare.running.journal import Journal
 from bert_tf.prepare.sharding.sharding import shards_for
 from bert_tf.records.pair_file import pair_lengths
 

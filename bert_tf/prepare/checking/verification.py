@@ -18,11 +18,11 @@ from bert_tf.base.progress import Progress
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
 from bert_tf.prepare.layout import Layout, workers_of
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
+from bert_tf.prepare.running.stage import clear_disk_errors, is_marked_damaged, mark_damaged
 from bert_tf.prepare.running.workers import Workers
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import TokenFile

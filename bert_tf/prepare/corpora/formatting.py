@@ -24,11 +24,11 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import Stage
 from bert_tf.prepare.running.resumable_file import ResumableFile
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import Workers
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
+from bert_tf.records.manifest import FileEntry
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19

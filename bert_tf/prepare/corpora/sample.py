@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.files import atomic_file, sha256_of_file
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
+from bert_tf.records.manifest import FileEntry
 
 ARTICLES_FILE = "articles.txt"
 QUESTION_FILES = {"train-v1.1.json": 1200, "dev-v1.1.json": 300}

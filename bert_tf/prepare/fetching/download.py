@@ -33,8 +33,8 @@ from bert_tf.prepare.fetching.sources import (
     Source,
     wikipedia_of,
 )
-from bert_tf.prepare.running.entries import FileEntry, read_manifest
-from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors
+from bert_tf.records.manifest import FileEntry, read_manifest
 
 # Dumps are published twice a month; the newest ones may be incomplete.
 _NUM_DUMPS_TRIED = 4

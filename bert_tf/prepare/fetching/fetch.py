@@ -25,8 +25,8 @@ from urllib3.util import Retry
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import write_json
+from bert_tf.prepare.running.stage import write_json
+from bert_tf.records.manifest import FileEntry
 
 # Small, because an incomplete block is lost when a connection drops.
 _BLOCK_BYTES = 1 << 15

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.masked_rows import RowFiller
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.prepare.instances.tokens import TokenSettings, count_text, entry_of, read_text
-from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_documents
-from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
+from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
 from bert_tf.records.writer import RecordWriter
 from bert_tf.text.basic_tokenizer import Casing
@@ -41,7 +40,6 @@ class ExampleSettings:
     dupe_factor: int = 5
     random_seed: int = 12345
     whole_word_masking: bool = False
-    max_ngram_size: int = 1
     short_seq_prob: float = 0.1
 
     def __post_init__(self) -> None:
@@ -54,9 +52,7 @@ class ExampleSettings:
 
     @property
     def masking_rules(self) -> MaskingRules:
-        return MaskingRules(
-            self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking, self.max_ngram_size
-        )
+        return MaskingRules(self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking)
 
     @property
     def pair_settings(self) -> PairSettings:
@@ -75,13 +71,13 @@ def create_instances(
     `seed`: non-negative integers, which determine all choices.
     """
     draws = Draws.of(seed)
-    schema = RecordSchema(settings.max_seq_length, settings.max_predictions_per_seq)
-    filler = RowFiller(Masker(settings.masking_rules, ids), schema)
+    masker = Masker(settings.masking_rules, ids)
     first = 0
     for pairs in shuffled_pairs(text, settings.pair_settings, draws):
         num = len(pairs.a_start)
-        features = schema.empty(num)
-        filler.fill(text.token_ids, pairs, draws.mask_key, np.array([[0, first, num]]), features)
+        features = masker.instances(
+            text.token_ids, pairs, settings.max_seq_length, seed=draws.mask_key, ranges=np.array([[0, first, num]])
+        )
         features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
         yield InstanceArrays(**features)
         first += num

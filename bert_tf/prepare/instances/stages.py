@@ -17,10 +17,10 @@ from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import pretraining_examples as examples
 from bert_tf.prepare.instances import tokens, vocabulary
 from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
-from bert_tf.prepare.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import Workers, make_files
-from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from bert_tf.records.pair_file import PAIRS_SUFFIX, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
@@ -90,7 +90,6 @@ def _parameters_of_shards(sharded: Manifest) -> str:
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
     own = "_whole_word_masking" if settings.whole_word_masking else ""
-    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     return (
         f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
@@ -268,8 +267,8 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
             of_split = settings_of(wanted, TokenFile(files[0]))
             if there not in (None, of_split):
                 raise UserError(
-                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(there)}, not "
-                    f"{describe(of_split)}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
+                    f"{files[0].parent} holds pairs that were drawn differently: with {there}, not "
+                    f"{of_split}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
                 )
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
     if not counts:
@@ -306,9 +305,9 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     settings = examples.ExampleSettings(**given)
     own = ("vocab_file", "short_seq_prob", "strip_accents")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
-    arguments.update(casing_arguments(casing))
-    # Manifests of records made by earlier versions also have it.
-    arguments["masking"] = "static"
+    # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
+    arguments["max_ngram_size"] = 1
+    arguments.update(casing_arguments(casing), masking="static")
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):

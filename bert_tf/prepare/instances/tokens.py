@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora.text_files import decoded
-from bert_tf.prepare.running.entries import FileEntry
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenizedText, choose_id_type, write_tokens
 from bert_tf.text.basic_tokenizer import Casing

@@ -22,9 +22,9 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
+from bert_tf.records.manifest import FileEntry
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.locks import WITHOUT_FLOCK
-from bert_tf.prepare.running.entries import CHECKOUT, code_digest
-from bert_tf.prepare.running.manifest import clear_disk_errors
+from bert_tf.prepare.running.journal import CHECKOUT, code_digest
+from bert_tf.prepare.running.stage import clear_disk_errors
 from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Workers, WorkersError, in_order
 
 try:

@@ -20,8 +20,8 @@ from typing import Any, Callable, TypeVar
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
+from bert_tf.records.manifest import FileEntry
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -25,10 +25,10 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.entries import FileEntry
-from bert_tf.prepare.running.manifest import Stage
+from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import Workers, make_files
 from bert_tf.prepare.sharding import sentences
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.token_file import SPLITS
 
 # Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.

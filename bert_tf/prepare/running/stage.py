@@ -1,4 +1,4 @@
-"""Manifests and journals of stages, and how a killed stage continues.
+"""A stage of preparation, and how it continues when it was killed.
 
 A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
 counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
@@ -22,18 +22,8 @@ from typing import IO, Any
 from bert_tf.base.errors import NO_SPACE, UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
-from bert_tf.prepare.running.entries import (
-    FileEntry,
-    Header,
-    InputFile,
-    Manifest,
-    VocabEntry,
-    journal_line,
-    program_version,
-    read_damaged,
-    read_journal,
-    read_manifest,
-)
+from bert_tf.prepare.running.journal import journal_line, program_version, read_damaged, read_journal
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, InputFile, Manifest, VocabEntry, read_manifest
 
 # Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
@@ -128,11 +118,13 @@ class Stage:
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
         # The prefix of its files' names in a shared folder.
-        self._prefix = manifest_path.name.removesuffix("manifest.json")
+        self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
         self._broken_path = _beside(manifest_path, ".broken")
-        self._header = Header(stage, dataset, FORMAT_VERSION, dict(arguments), tuple(inputs), vocab)
+        self._header = Header(
+            stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
+        )
         self._of_any_program = of_any_program
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
@@ -202,7 +194,7 @@ class Stage:
 
     def _refuse_files_of_others(self) -> None:
         """Raises: UserError where a split's folder holds files although no run has begun here."""
-        if self._prefix or self._of_any_program or self.manifest_path.exists() or self._lock_path.exists():
+        if self._shared_prefix or self._of_any_program or self.manifest_path.exists() or self._lock_path.exists():
             return
         for path in self.folder.glob("*/[!.]*"):
             raise UserError(
@@ -225,32 +217,32 @@ class Stage:
                 f"in {self.folder} ({holder}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             )
 
-    def _require_same(self, there: Manifest) -> None:
-        found = there.differences(self._header, is_finished=True)
-        if found:
-            made = [*(self.folder / entry.file for entry in there.entries), self.manifest_path]
+    def _require_same(self, stored: Manifest) -> None:
+        differences = stored.differences(self._header, is_finished=True)
+        if differences:
+            files = [*(self.folder / entry.file for entry in stored.entries), self.manifest_path]
             raise UserError(
-                f"{self.folder} holds {there.stage} of {there.dataset} made differently: {'; '.join(found)}. Use the "
-                "same arguments, another BERT_PREP_WORKING_DIR, or delete "
-                + (" and ".join(map(str, made)) if self._prefix else str(self.folder))
+                f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
+                "Use the same arguments, another BERT_PREP_WORKING_DIR, or delete "
+                + (" and ".join(map(str, files)) if self._shared_prefix else str(self.folder))
             )
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
         if journal is None:
             return
-        there, program = journal.header, program_version()
-        found = there.differences(self._header, is_finished=False)
-        if not found and not self._of_any_program:
-            found = [
-                f"the {what} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
-                for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
+        stored, program = journal.header, program_version()
+        differences = stored.differences(self._header, is_finished=False)
+        if not differences and not self._of_any_program:
+            differences = [
+                f"the {words} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                for name, words in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
                 if journal.program.get(name) != program[name]
             ]
-        if found:
+        if differences:
             raise UserError(
-                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun differently: "
-                f"{'; '.join(found)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
+                f"{self.folder} holds an unfinished {stored.stage} of {stored.dataset} that was begun differently: "
+                f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
                 f"delete {self._journal_path} to begin this stage anew"
             )
         for entry in journal.entries:
@@ -289,6 +281,6 @@ class Stage:
 
     def _remove_temporary_files(self) -> None:
         # Only this stage's files: another stage may be running in the same folder.
-        for path in self.folder.glob(("*" if self._prefix else "**/*") + _TEMPORARY):
-            if path.name.lstrip(".").startswith(self._prefix):
+        for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
+            if path.name.lstrip(".").startswith(self._shared_prefix):
                 path.unlink()

@@ -1,0 +1,300 @@
+"""The manifest of prepared data: a stage's arguments, its inputs, and the files that it has written, as JSON.
+
+Preparation writes manifests; training, the launchers and the doctor read them with `read_manifest`, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import parse_json
+
+MANIFEST_NAME = "manifest.json"
+_SAMPLE_BYTES = 1 << 16
+_LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
+
+
+class _Required(NamedTuple):
+    """The names of a stage's numbers that others read, and the splits that it has files of."""
+
+    arguments: str = ""
+    counts: str = ""
+    counts_of_a_file: str = ""
+    splits: str = ""
+
+
+_REQUIRED = {
+    "text_formatting": _Required("", "num_documents", "num_documents"),
+    "sharding": _Required(
+        "num_training_shards fraction_test_set",
+        "num_documents num_documents_test",
+        "num_documents num_sentences",
+        "training test",
+    ),
+    "create_vocab": _Required("do_lower_case", "num_pieces", "", "vocabulary"),
+    "create_token_files": _Required(
+        "do_lower_case num_training_shards fraction_test_set", "num_tokens", "num_tokens", "training test"
+    ),
+    "create_tfrecord_files": _Required(
+        "do_lower_case max_seq_length max_predictions_per_seq masked_lm_prob random_seed",
+        "num_instances",
+        "num_instances num_instance_tokens",
+        "training test",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """A file that a stage has written; `file` is relative to the manifest's folder.
+
+    `details` holds the entry's other fields: counts, URL, damage.
+    """
+
+    file: str
+    num_bytes: int
+    sha256: str
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        return {**self.details, **self.details.get("counts", {})}
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether `folder` holds this file with the same size."""
+        path = folder / self.file
+        return path.is_file() and path.stat().st_size == self.num_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.file, "bytes": self.num_bytes, "sha256": self.sha256, **self.details}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> FileEntry:
+        fields = _typed(content, {"file": str, "bytes": int, "sha256": str})
+        details = {name: value for name, value in content.items() if name not in fields}
+        return cls(fields["file"], fields["bytes"], fields["sha256"], details)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """A file that a stage reads; its name is relative if it lies below the working directory, which may be moved.
+
+    If its sha256 is not known, its modification time and the sha256 of three samples (first, middle and last
+    64 KiB) tell whether it has changed. Old manifests have neither.
+    """
+
+    file: str
+    num_bytes: int
+    sha256: str | None = None
+    modified_ns: int | None = None
+    sample_sha256: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        content = dataclasses.asdict(self)
+        content = {"file": content.pop("file"), "bytes": content.pop("num_bytes"), **content}
+        return {name: value for name, value in content.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> InputFile:
+        fields = _typed(content, {"file": str, "bytes": int})
+        hashes = {name: content.get(name) for name in ("sha256", "modified_ns", "sample_sha256")}
+        return cls(fields["file"], fields["bytes"], **hashes)
+
+    def has_same_content(self, other: InputFile) -> bool:
+        """Compares size and hashes; a hash that either of the two lacks is not compared."""
+        pairs = ((self.sha256, other.sha256), (self.sample_sha256, other.sample_sha256))
+        return self.num_bytes == other.num_bytes and all(None in pair or pair[0] == pair[1] for pair in pairs)
+
+    def has_same_time(self, other: InputFile) -> bool:
+        return None in (self.modified_ns, other.modified_ns) or self.modified_ns == other.modified_ns
+
+
+def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFile:
+    """The entry of an input file in its present state; `base` is the working directory."""
+    resolved, resolved_base = path.resolve(), base.resolve()
+    is_inside = resolved_base in resolved.parents
+    name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
+    if sha256 is not None:
+        return InputFile(name, status.st_size, sha256)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for offset in sorted({0, max(0, status.st_size // 2), max(0, status.st_size - _SAMPLE_BYTES)}):
+            file.seek(offset)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return InputFile(name, status.st_size, None, status.st_mtime_ns, digest.hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabEntry:
+    """The vocabulary of token files or records."""
+
+    size: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.size:,} pieces, sha256 {self.sha256[:12]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """Everything that decides which bytes a stage writes, except the code."""
+
+    stage: str
+    dataset: str
+    format_version: int
+    arguments: dict[str, Any]
+    inputs: tuple[InputFile, ...]
+    vocab: VocabEntry | None
+
+    def to_json(self) -> dict[str, Any]:
+        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(Header)}
+        content["inputs"] = [entry.to_json() for entry in self.inputs]
+        vocab = content.pop("vocab")
+        return content if vocab is None else {**content, "vocab": dataclasses.asdict(vocab)}
+
+    @staticmethod
+    def fields_from_json(content: Any) -> dict[str, Any]:
+        """The arguments of `Header` in a JSON object. Raises: ValueError if one is missing or of a wrong type."""
+        kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
+        fields = _typed(content, kinds)
+        fields["inputs"] = tuple(map(InputFile.from_json, fields["inputs"]))
+        vocab = content.get("vocab")
+        fields["vocab"] = None if vocab is None else VocabEntry(**_typed(vocab, {"size": int, "sha256": str}))
+        return fields
+
+    def differences(self, now: Header, *, is_finished: bool) -> list[str]:
+        """The differences between this stored header and that of the current command, in words.
+
+        Modification times of inputs are compared only for an unfinished stage: a finished one may
+        have been copied to another disk together with its inputs, which changes them.
+        """
+        names = ("stage", "dataset", "format_version")
+        before, after = ({**{name: getattr(h, name) for name in names}, **h.arguments} for h in (self, now))
+        differences = [
+            f"{name} is {before.get(name)} there, {after.get(name)} here"
+            for name in dict.fromkeys((*names, *sorted({*before, *after})))
+            if before.get(name) != after.get(name)
+        ]
+        if self.vocab != now.vocab:
+            differences.append(f"the vocabulary is {self.vocab or 'none'} there, {now.vocab or 'none'} here")
+        return differences + _input_differences(self.inputs, now.inputs, is_finished)
+
+
+def _input_differences(stored: tuple[InputFile, ...], now: tuple[InputFile, ...], is_finished: bool) -> list[str]:
+    before, after = ({entry.file: entry for entry in entries} for entries in (stored, now))
+    changed = [
+        name
+        for name in before.keys() & after.keys()
+        if not before[name].has_same_content(after[name])
+        or not (is_finished or before[name].has_same_time(after[name]))
+    ]
+    differences = [
+        f"{min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
+        for names, difference in (
+            (before.keys() - after.keys(), "was an input there"),
+            (after.keys() - before.keys(), "is an input only here"),
+            (changed, "has changed since"),
+        )
+        if names
+    ]
+    if not differences and list(before) != list(after):
+        one, other = next(pair for pair in zip(before, after) if pair[0] != pair[1])
+        differences.append(f"the input files come in another order, {one} there where {other} is here")
+    return differences
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest(Header):
+    """What a finished stage has written: total counts, and its files by split."""
+
+    counts: dict[str, Any]
+    shards: dict[str, list[FileEntry]]
+
+    @property
+    def entries(self) -> Iterator[FileEntry]:
+        """The files of all splits."""
+        for entries in self.shards.values():
+            yield from entries
+
+    def require_whole(self, folder: Path, command: str) -> None:
+        """Raises: UserError if a file is missing from `folder` or has another size; its message says what to run."""
+        for entry in self.entries:
+            if not entry.is_in(folder):
+                raise UserError(f"{folder / entry.file} is missing or was changed: run {command}")
+
+    def to_json(self) -> dict[str, Any]:
+        shards = {split: [entry.to_json() for entry in entries] for split, entries in self.shards.items()}
+        return {**super().to_json(), "counts": self.counts, "shards": shards}
+
+    @classmethod
+    def from_json(cls, content: Any) -> Manifest:
+        """Raises: ValueError if a field is missing or of a wrong type."""
+        header = Header.fields_from_json(content)
+        fields = _typed(content, {"counts": dict, "shards": dict})
+        splits = _typed(fields["shards"], dict.fromkeys(fields["shards"], list))
+        shards = {split: list(map(FileEntry.from_json, entries)) for split, entries in splits.items()}
+        if header["stage"] in ("create_token_files", "create_tfrecord_files") and header["vocab"] is None:
+            raise ValueError("names no vocab")
+        return cls(**header, counts=fields["counts"], shards=shards)
+
+    def check(self, stage: str) -> None:
+        """Raises: ValueError if it is another stage's, lacks a number that others read, or a split has no file."""
+        if self.stage != stage:
+            raise ValueError(f"is that of {self.stage}, not of {stage}")
+        required = _REQUIRED.get(stage, _Required())
+        _require_numbers(self.arguments, required.arguments.split())
+        _require_numbers(self.counts, {*required.counts.split(), *self.counts})
+        for split in required.splits.split():
+            if split not in self.shards or not (self.shards[split] or split == "test"):
+                raise ValueError(f"names no files for {split}")
+        for entry in self.entries:
+            _typed({"counts": {}, **entry.details}, {"counts": dict})
+            counts = {name for name in entry.counts if name.startswith("num_")}
+            _require_numbers(entry.counts, {*required.counts_of_a_file.split(), *counts})
+
+
+def _typed(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The fields of these names and types. Raises: ValueError if one is missing or of another type."""
+    for name, kind in kinds.items():
+        if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+            raise ValueError(f"names no {name}")
+        if kind is str and "\0" in content[name]:
+            raise ValueError(f"has a NUL in its {name}")
+    return {name: content[name] for name in kinds}
+
+
+def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises: ValueError if one of the names is missing or not a number of at least 0, or a count is not an integer."""
+    for name in sorted(names):
+        value = content.get(name)
+        if not isinstance(value, int if name.startswith("num_") else (int, float)) or not 0 <= value < _LIMIT:
+            raise ValueError(f"names no {name}, or not as a number")
+
+
+def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
+    """The manifest at `path`, or None if there is no such file; with a `stage`, checked for what others read.
+
+    Raises: UserError where the file is not JSON, or not a manifest of the stage.
+    """
+    try:
+        manifest = Manifest.from_json(parse_json(path.read_bytes().decode()))
+        if stage:
+            manifest.check(stage)
+        return manifest
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        fault = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is not a manifest"
+        # In other places there are files of other corpora beside it.
+        files = f"the folder {path.parent}" if path.name == MANIFEST_NAME else "it and the file that it describes"
+        raise UserError(
+            f"{path} {fault} ({error}): delete {files}, and run the stage again; if it is not of bertPrep.py, move it"
+        ) from error
