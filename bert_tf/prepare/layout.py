@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.running.manifest import Stage
-from bert_tf.prepare.running.workers import ProcessPool, Workers
+from bert_tf.prepare.running.workers import ProcessPool, TaskPool
 
 
 class Layout:
@@ -46,7 +46,7 @@ class Layout:
         return self.formatted_file(corpus).with_suffix(".dropped.tsv")
 
 
-def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
+def task_pool_of(options: argparse.Namespace, layout: Layout) -> TaskPool:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes)
     # Imported here, because it needs a package that is installed only by users of Dask.

@@ -13,7 +13,8 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, text_files
-from bert_tf.prepare.corpora.formatting import SeenDocuments, as_line, has_sentence
+from bert_tf.prepare.corpora.documents import as_line, has_sentence
+from bert_tf.prepare.corpora.formatting import SeenDocuments
 from tests import preparation
 
 BOOK = """The Project Gutenberg EBook of Things

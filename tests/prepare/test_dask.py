@@ -277,7 +277,7 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "bert_tf.prepare.running.dask_cluster")
     with pytest.raises(WorkersError, match="pip install -r .*requirements/dask.txt"):
-        stages.workers_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
+        stages.task_pool_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
 
 
 @pytest.mark.slow

@@ -247,7 +247,7 @@ def wiki(server, dates=("20240101", "20240120")):
 
 
 def add_dump(server, date, content, algorithm="sha1", sums=None):
-    articles = f"enwiki-{date}-pages-articles.xml.bz2"
+    articles = f"enwiki-{date}-pages-articles-multistream.xml.bz2"
     digest = hashlib.new(algorithm, content).hexdigest()
     text = sums if sums is not None else f"{'0' * 40}  enwiki-{date}-stub.gz\n{digest}  {articles}\n"
     server.add(f"/enwiki/{date}/enwiki-{date}-{algorithm}sums.txt", text.encode())

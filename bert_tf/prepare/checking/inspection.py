@@ -22,8 +22,8 @@ from bert_tf.prepare.checking import headings, instance_sample, near_duplicates,
 from bert_tf.prepare.checking.near_duplicates import Sketches
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
 from bert_tf.prepare.instances.stages import casing_of
-from bert_tf.prepare.layout import Layout, workers_of
-from bert_tf.prepare.running.workers import Workers
+from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.pair_file import pair_lengths
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
@@ -50,7 +50,7 @@ class _Corpus(NamedTuple):
         return self.files[file], int(self.sketches.numbers[document])
 
 
-def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
+def _read_corpus(sharded: Prepared, workers: TaskPool) -> _Corpus:
     assert sharded.manifest
     names = [entry.file for entry in sharded.entries]
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
@@ -95,7 +95,7 @@ def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.nda
             print(f"      {file}, document {number + 1:,}: {text}...")
 
 
-def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
+def _inspect_documents(sharded: Prepared, workers: TaskPool) -> Iterator[str]:
     """Prints the duplicates and leaks; yields warnings."""
     assert sharded.manifest
     corpus = _read_corpus(sharded, workers)
@@ -233,7 +233,7 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
         wrong += headings.inspect_sentences(texts)
         for tokenizer in tokenizers:
             wrong += vocabulary_fit.inspect_fit(texts, tokenizer)
-        wrong += _inspect_documents(sharded[0], workers_of(options, layout))
+        wrong += _inspect_documents(sharded[0], task_pool_of(options, layout))
     print()
     for what in wrong:
         print(f"looks wrong: {what}")

@@ -17,10 +17,10 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
-from bert_tf.prepare.layout import Layout, workers_of
+from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.entries import FileEntry
 from bert_tf.prepare.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
-from bert_tf.prepare.running.workers import Workers
+from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
@@ -193,7 +193,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
             yield Fault(path.name, "is not the vocabulary that the records were made with", Repair.WRITE_MANIFEST)
 
 
-def check(prepared: Prepared, workers: Workers) -> list[Fault]:
+def check(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     entries = prepared.entries
     check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
@@ -289,7 +289,7 @@ def _verify_and_repair(
     if prepared.manifest is None:
         print(f"{what}: not finished, so not verified; --action status says more", flush=True)
         return []
-    workers = workers_of(options, layout)
+    workers = task_pool_of(options, layout)
     faults = check(prepared, workers)
     if not faults:
         files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import Batch, as_line
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import Batch, Position, as_line, read_files
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -52,9 +51,9 @@ def is_book(path: Path) -> bool:
     return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
 
 
-def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(books: Sequence[Path], position: Position) -> Iterator[Batch]:
     """One batch per book, with the file's name: the worker reads the text."""
-    return formatting.read_files(books, place, lambda book: [str(book)])
+    return read_files(books, position, lambda book: [str(book)])
 
 
 def without_distributor(lines: list[str]) -> list[str]:

@@ -16,8 +16,16 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line, as_marked_line
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import (
+    LONGEST_WRAPPED_LINE,
+    BadRecord,
+    Batch,
+    Position,
+    as_line,
+    as_marked_line,
+    read_files,
+)
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
@@ -106,7 +114,7 @@ def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
 
 def read_batches(
     formats: Mapping[Path, str],
-    place: Mapping[str, Any],
+    position: Position,
     *,
     text_column: str = "text",
     fallback_encoding: str | None,
@@ -125,7 +133,7 @@ def read_batches(
             else:
                 yield from _text_documents(path, lines, formats[path])
 
-    return formatting.read_files(list(formats), place, documents_of)
+    return read_files(list(formats), position, documents_of)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import BadRecord, Batch, Document
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Document, Position, read_files
 from bert_tf.prepare.corpora.wiki import clean_text
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, without_tags
 
@@ -26,13 +25,13 @@ def find_files(folder: Path) -> list[Path]:
     return found
 
 
-def read_batches(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Batches of articles, each its title and its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``,
     or an object on a line of a file made with --json.
 
     Raises: UserError where a file is something else, or ends inside an article.
     """
-    return formatting.read_files(paths, place, _articles)
+    return read_files(paths, position, _articles)
 
 
 def _json_article(number: int, line: str) -> str | BadRecord:

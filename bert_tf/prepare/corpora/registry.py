@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
-from bert_tf.prepare.corpora.formatting import Corpus
+from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.fetching.sources import SOURCES, Source, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
@@ -58,10 +58,11 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
             paths, functools.partial(extracted.read_batches, paths), clean, {"skip_wikiextractor": True, **report}
         )
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
+    wiki.note_single_streams(paths)
+    damages: list[str] = []
     clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
-    dumps = wiki.Dumps(paths, clean_page)
-    clean_piece = functools.partial(wiki.clean_piece, clean_page=clean_page)
-    return Corpus(paths, dumps.batches, clean_piece, report, dumps.damages, dumps.join)
+    clean = functools.partial(wiki.clean_part, clean_page=clean_page)
+    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:

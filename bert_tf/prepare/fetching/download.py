@@ -225,7 +225,7 @@ def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
     way_out = f"fetch a dump by other means and put it there as {files.folder / name}"
     dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, way_out))), reverse=True)
     for date in dates[:_NUM_DUMPS_TRIED]:
-        articles = f"{source.wiki}-{date}-pages-articles.xml.bz2"
+        articles = f"{source.wiki}-{date}-pages-articles-multistream.xml.bz2"
         for algorithm in ("sha1", "md5"):
             address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
             try:

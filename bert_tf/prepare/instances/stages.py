@@ -16,10 +16,10 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import pretraining_examples as examples
 from bert_tf.prepare.instances import tokens, vocabulary
-from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
+from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.prepare.running.manifest import Stage, clear_disk_errors
-from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
@@ -142,7 +142,7 @@ def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: Workers, description: str
+    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: TaskPool, description: str
 ) -> dict[str, list[FileEntry]]:
     """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
     names = {
@@ -224,7 +224,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
         make = functools.partial(tokens.make_token_file, settings=settings)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make, task_pool_of(options, layout), "token files")
         counts = Counter[str]()
         for split, entries in shards.items():
             for entry in entries:
@@ -259,7 +259,7 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
     wanted = PairSettings(length, random_seed=options.random_seed, **given)
     wanted.check()
-    workers = workers_of(options, layout)
+    workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
@@ -317,7 +317,7 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         make = functools.partial(examples.make_shard, settings=settings)
         what = f"records of length {settings.max_seq_length}"
-        shards = _make_all(stage, source, ".tfrecord", make, workers_of(options, layout), what)
+        shards = _make_all(stage, source, ".tfrecord", make, task_pool_of(options, layout), what)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)

@@ -27,7 +27,7 @@ from typing import Any, Callable
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.prepare.running.entries import CHECKOUT, code_digest
 from bert_tf.prepare.running.manifest import clear_disk_errors
-from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Workers, WorkersError, in_order
+from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, TaskPool, WorkersError, in_order
 
 try:
     import distributed
@@ -137,7 +137,7 @@ def _connect(scheduler: str) -> Iterator[distributed.Client]:
             client.close(timeout=_MOMENT_SECS)
 
 
-class DaskCluster(Workers):
+class DaskCluster(TaskPool):
     """The workers of the scheduler at an address, or in a scheduler file."""
 
     def __init__(self, scheduler: str, shared_folder: Path):

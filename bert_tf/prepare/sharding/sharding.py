@@ -27,7 +27,7 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
 from bert_tf.prepare.running.entries import FileEntry
 from bert_tf.prepare.running.manifest import Stage
-from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.prepare.sharding import sentences
 from bert_tf.records.token_file import SPLITS
 
@@ -211,7 +211,7 @@ def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int
 
 
 def shard_corpus(
-    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: Workers
+    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
 ) -> dict[str, int]:
     """Writes all shards of `dataset` and completes `stage`; returns the counts.
 
