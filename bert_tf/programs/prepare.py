@@ -63,7 +63,7 @@ _OPTIONS_READ = {
     "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case strip_accents random_seed",
     "status": "",
     "verify": "vocab_file repair",
-    "inspect": "vocab_file do_lower_case strip_accents",
+    "inspect": "",
 }
 OPTIONS_OF = {action: tuple(names.split()) for action, names in _OPTIONS_READ.items()}
 _OF_ALL_ACTIONS = ("help", "action", "dataset", "n_processes", "dask_scheduler")
