@@ -26,11 +26,7 @@ PEERS = ("tf_models",)
 ROUNDS = 3
 DUPE_FACTOR, NUM_SHARDS = 5, 8
 LENGTHS = ((128, 20), (512, 80))
-OTHER_SETTINGS = {
-    "whole words": {"whole_word_masking": True},
-    "up to 3 words": {"whole_word_masking": True, "max_ngram_size": 3},
-    "case kept": {"do_lower_case": False},
-}
+OTHER_SETTINGS = {"whole words": {"whole_word_masking": True}, "case kept": {"do_lower_case": False}}
 PEER = "tf-models-official"
 
 

@@ -1,7 +1,7 @@
 """Instances as masked rows, ready for the model: in one pass by compiled code, `masked_rows.cpp`, or by NumPy.
 
 Both give the same results. NumPy, in `records.assembly` and `batches.masking`, does what is not compiled: whole words
-and n-grams as units, and everything if there is no compiled code (`base.compiled`).
+as units, and everything if there is no compiled code (`base.compiled`).
 
 Shape letters: N instances, S sequence, P masked positions, T tokens.
 """

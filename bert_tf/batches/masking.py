@@ -4,15 +4,13 @@ Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(masked_lm
 are predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
 token, never a special or an unused one (Devlin et al. 2018, section 3.1).
 
-The unit is a token, a whole word, or an n-gram of up to n neighbouring words; all tokens of a unit are
-masked, kept or replaced together. Words are tried in random order, and a word with more tokens than
-are still wanted is skipped. For n-grams the size is drawn first, size n with weight 1/n (as in
-tf-models-official).
+The unit is a token or a whole word, whose tokens are masked, kept or replaced together. Words are tried
+in random order, and a word with more tokens than are still wanted is skipped.
 
 Every choice is a function of (seed, epoch, instance number): the counter of the Philox generator is
 set from the instance number, so the result does not depend on other instances, batches or processes.
 
-Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
+Shape letters: N instances, S sequence, P masked positions, W words.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +32,8 @@ MASK_BELOW, KEEP_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 # In the highest word of Philox's counter, so that masks share no random bits with other uses of the same key.
 _STREAM = 1
 _PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
+# What records and runs of earlier versions name besides, with the only value that is read.
+WITHOUT_NGRAMS = {"max_ngram_size": 1}
 # The low bits of a sort key hold its place in the row.
 _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
 
@@ -48,7 +48,6 @@ class MaskingRules:
     masked_lm_prob: float = 0.15
     max_predictions_per_seq: int = 20
     whole_word_masking: bool = False
-    max_ngram_size: int = 1  # words that may be masked together
 
     def __post_init__(self) -> None:
         if not 0 <= self.masked_lm_prob <= 1:
@@ -57,17 +56,18 @@ class MaskingRules:
             raise UserError(
                 f"--max_predictions_per_seq={self.max_predictions_per_seq} is out of range; give a value >= 1"
             )
-        # More words together are never masked, because each has a token.
-        if not 1 <= self.max_ngram_size <= self.max_predictions_per_seq:
-            raise UserError(
-                f"--max_ngram_size={self.max_ngram_size} is out of range; give a value from 1 to "
-                f"{self.max_predictions_per_seq} (--max_predictions_per_seq)"
-            )
-        if self.max_ngram_size > 1 and not self.whole_word_masking:
-            raise UserError(
-                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together; add "
-                "--whole_word_masking"
-            )
+
+    def to_json(self) -> dict[str, Any]:
+        """As in config.json and in the hash of a run's files, where earlier versions wrote the size of n-grams, too."""
+        return {**dataclasses.asdict(self), **WITHOUT_NGRAMS}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> MaskingRules:
+        """Raises: UserError for a value out of range, TypeError for an unknown one."""
+        rules = {name: value for name, value in content.items() if WITHOUT_NGRAMS.get(name) != value}
+        if WITHOUT_NGRAMS.keys() & rules.keys():
+            raise UserError(f"max_ngram_size={rules['max_ngram_size']}: n-grams are not masked any more, only words")
+        return cls(**rules)
 
 
 class VocabularyIds(NamedTuple):
@@ -133,15 +133,6 @@ class _Words(NamedTuple):
     num_words: np.ndarray  # int64 [N]
     begin: np.ndarray  # int64 [N, W] position of the first token
     end: np.ndarray  # int64 [N, W] position after the last token
-    segment: np.ndarray  # int64 [N, W] equal for words without a [SEP] between them
-
-
-class _Candidates(NamedTuple):
-    """The words or n-grams of each instance (a column), in the order in which they are tried (down the rows)."""
-
-    num_candidates: np.ndarray  # int64 [N]
-    first_word: np.ndarray  # int64 [C, N]
-    num_words: np.ndarray  # int64 [C, N]
 
 
 class Masker:
@@ -205,10 +196,8 @@ class Masker:
 
     def _num_order_bits(self, length: int) -> int:
         """How many random numbers per instance decide which tokens are predicted."""
-        if not self.rules.whole_word_masking:
-            return self.rules.max_predictions_per_seq
-        # One per place where a word may begin; with n-grams, two per place and size (`_order_candidates`).
-        return length if self.rules.max_ngram_size == 1 else 2 * self.rules.max_ngram_size * length
+        # Of words, one per place where one may begin.
+        return length if self.rules.whole_word_masking else self.rules.max_predictions_per_seq
 
     def _choose_words(
         self,
@@ -218,40 +207,31 @@ class Masker:
         wanted: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
-        """Chooses words or n-grams until `wanted` tokens are chosen or no candidate fits."""
-        max_size, num_predictions = self.rules.max_ngram_size, self.rules.max_predictions_per_seq
+        """Chooses words until `wanted` tokens are chosen or no word fits."""
         places = np.arange(input_ids.shape[1])
         is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
         assert self.ids.continues is not None
         words = _find_words(is_candidate, self.ids.continues.take(input_ids))
-        candidates = _order_candidates(words, max_size, orders)
+        order = _random_order(words, orders)
+        sizes = np.take_along_axis(words.end - words.begin, order, axis=1).T.copy()
         left = wanted.copy()
-        # With a margin on the right, so that n-grams can be looked up past a row's last word.
-        is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
-        unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
+        unit_sizes = np.zeros_like(sizes)
         rows = np.arange(len(left))
-        for step, (first_words, sizes) in enumerate(zip(candidates.first_word, candidates.num_words)):
-            rows = rows[(left[rows] > 0) & (candidates.num_candidates[rows] > step)]
+        for step, size in enumerate(sizes):
+            rows = rows[(left[rows] > 0) & (words.num_words[rows] > step)]
             if not len(rows):
                 break
-            first, size = first_words[rows], sizes[rows]
-            num_tokens = words.end[rows, first + size - 1] - words.begin[rows, first]
-            fits = num_tokens <= left[rows]
-            for other in range(max_size):
-                fits &= (other >= size) | ~is_covered[rows, first + other]
-            num_tokens *= fits
+            num_tokens = size[rows]
+            num_tokens *= num_tokens <= left[rows]
             left[rows] -= num_tokens
             unit_sizes[step, rows] = num_tokens
-            for other in range(max_size):
-                is_covered[rows, first + other] |= fits & (other < size)
         unit, row = np.nonzero(unit_sizes)
         unit_of = np.full(input_ids.shape, -1)
         size = unit_sizes[unit, row]
-        unit_of[np.repeat(row, size), _count_on(words.begin[row, candidates.first_word[unit, row]], size)] = np.repeat(
-            unit, size
-        )
-        return _as_choice(unit_of, num_predictions)
+        columns = _count_on(words.begin[row, order[row, unit]], size)
+        unit_of[np.repeat(row, size), columns] = np.repeat(unit, size)
+        return _as_choice(unit_of, self.rules.max_predictions_per_seq)
 
 
 def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
@@ -307,46 +287,17 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
     end = np.nonzero(is_candidate & ~after)[1] + 1
     count = is_first.sum(axis=1)
     number = _count_on(np.zeros_like(count), count)
-    begin_NxW, end_NxW, gaps_NxW = np.zeros([3, len(count), int(count.max(initial=0))], np.int64)
+    begin_NxW, end_NxW = np.zeros([2, len(count), int(count.max(initial=0))], np.int64)
     begin_NxW[rows, number], end_NxW[rows, number] = begin, end
-    gaps_NxW[:, 1:] = begin_NxW[:, 1:] != end_NxW[:, :-1]
-    return _Words(count, begin_NxW, end_NxW, gaps_NxW.cumsum(axis=1))
+    return _Words(count, begin_NxW, end_NxW)
 
 
-def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
-    """All n-grams of up to `max_size` words without a [SEP] inside, in the order in which they are tried.
-
-    The rule: draw a size n with weight 1/n, take the next n-gram of that size in random order, repeat.
-    All draws are made at once: the n-grams of size n are the events of a Poisson process of rate 1/n,
-    with exponentially distributed intervals of mean n, and all n-grams are sorted by time.
-    """
-    num, most = words.begin.shape
-    length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
-    numbers = np.arange(most)
-    count = np.zeros(num, np.int64)
-    firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
-    for size in range(1, max_size + 1):
-        is_ngram = numbers + size <= words.num_words[:, np.newaxis]
-        is_ngram[:, : max(most - size + 1, 0)] &= (
-            words.segment[:, size - 1 :] == words.segment[:, : max(most - size + 1, 0)]
-        )
-        start = (size - 1) * length
-        keys = orders[:, start : start + most].astype(np.uint64) << _PLACE_BITS
-        keys[~is_ngram] = ~_PLACE
-        first = _sorted_places(keys)
-        if max_size == 1:
-            return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
-        start += max_size * length
-        # In (0, 1]: never 0, whose logarithm is infinite.
-        uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
-        times = np.cumsum(-size * np.log(uniform), axis=1)
-        times[numbers >= is_ngram.sum(axis=1, keepdims=True)] = np.inf
-        firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
-        count += is_ngram.sum(axis=1)
-    # Positive floats sort like their bit patterns; the lowest bits are replaced by the place.
-    order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
-    first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
-    return _Candidates(count, np.ascontiguousarray(first.T), np.ascontiguousarray(order.T) // most + 1)
+def _random_order(words: _Words, orders: np.ndarray) -> np.ndarray:
+    """The words of each row in the order in which they are tried, int64 [N, W]."""
+    most = words.begin.shape[1]
+    keys = orders[:, :most].astype(np.uint64) << _PLACE_BITS
+    keys[np.arange(most) >= words.num_words[:, np.newaxis]] = ~_PLACE
+    return _sorted_places(keys)
 
 
 def _sorted_places(keys: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ Shape letters: N instances, S sequence.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -81,13 +80,13 @@ class TokenSet(InstanceSet):
         return self.masker.rules.masked_lm_prob
 
     def facts(self) -> dict[str, Any]:
-        rules = dataclasses.asdict(self.masker.rules)
+        rules = self.masker.rules.to_json()
         return {**super().facts(), "pairs": self.pair_settings._asdict(), "masking_rules": rules}
 
     def fingerprint(self, packing: bool = False) -> str:
         # The pairs' checksums cover the lengths and the token files' checksums.
         names = [path.name for path in self.files]
-        facts = [*zip(names, self._checksums), dataclasses.asdict(self.masker.rules)]
+        facts = [*zip(names, self._checksums), self.masker.rules.to_json()]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:

@@ -47,9 +47,7 @@ ACTIONS = {
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 # The options that each action reads, besides `_OF_ALL_ACTIONS`.
-_INSTANCE_OPTIONS = (
-    "max_seq_length max_predictions_per_seq dupe_factor masked_lm_prob whole_word_masking max_ngram_size"
-)
+_INSTANCE_OPTIONS = "max_seq_length max_predictions_per_seq dupe_factor masked_lm_prob whole_word_masking"
 _OPTIONS_READ = {
     "download": "",
     "text_formatting": """
@@ -192,8 +190,6 @@ def _add_record_options(add: Callable[..., Any]) -> None:
     share = "share of the tokens to be predicted; default: %(default)s"
     add("--masked_lm_prob", type=_number, default=0.15, help=share)
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
-    ngrams = "with --whole_word_masking: mask up to this many words together; default: %(default)s"
-    add("--max_ngram_size", type=_whole_number, default=1, help=ngrams)
 
 
 def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:

@@ -61,9 +61,6 @@ flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance; records have
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of an instance.")
 flags.DEFINE_float("masked_lm_prob", 0.15, "Token files: share of the tokens that are predicted.")
 flags.DEFINE_bool("whole_word_masking", False, "Token files: mask all pieces of a word or none.")
-flags.DEFINE_integer(
-    "max_ngram_size", 1, "Token files, with --whole_word_masking: mask up to this many words together."
-)
 flags.DEFINE_bool(
     "packing",
     False,
@@ -111,9 +108,7 @@ def _inputs():
     from bert_tf.records.schema import RecordSchema
     from bert_tf.training.pretraining import PretrainingInputs
 
-    rules = MaskingRules(
-        FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking, FLAGS.max_ngram_size
-    )
+    rules = MaskingRules(FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking)
     training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
     bert_config = _bert_config(training)
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)

@@ -227,7 +227,6 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, m
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
         ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset sample --masked_lm_prob 0", "masked_lm_prob=0.0"),
-        ("--action create_tfrecord_files --dataset sample --whole_word_masking --max_ngram_size 999999999", "max_ngram_size=999999999 is out of range; give a value from 1 to 20"),
         ("--action verify --vocab_file vocab.txt", "--vocab_file has no effect on --action=verify without --repair"),
         ("--action text_formatting --dataset custom --input_files THIS_FILE --text_column body", "text_column=body: has no effect, because no input file is read as jsonl or parquet, but line: leave it out"),
         ("--dataset sample", "--action is missing: one of download, text_formatting"),

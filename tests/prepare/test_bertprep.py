@@ -371,9 +371,6 @@ def test_masking_options_that_make_no_sense_are_refused(prepared):
     assert "--masking: records are masked when they are made; training masks token files anew" in refused(
         prep(prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5)
     )
-    assert "add --whole_word_masking" in refused(
-        prep(prepared, "create_tfrecord_files", "custom", "--max_ngram_size", 3)
-    )
 
 
 def slowed(tmp_path: Path, target: str) -> Path:

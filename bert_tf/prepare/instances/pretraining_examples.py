@@ -41,7 +41,6 @@ class ExampleSettings:
     dupe_factor: int = 5
     random_seed: int = 12345
     whole_word_masking: bool = False
-    max_ngram_size: int = 1
     short_seq_prob: float = 0.1
 
     def __post_init__(self) -> None:
@@ -54,9 +53,7 @@ class ExampleSettings:
 
     @property
     def masking_rules(self) -> MaskingRules:
-        return MaskingRules(
-            self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking, self.max_ngram_size
-        )
+        return MaskingRules(self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking)
 
     @property
     def pair_settings(self) -> PairSettings:

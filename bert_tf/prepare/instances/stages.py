@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
+from bert_tf.batches.masking import WITHOUT_NGRAMS
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import pretraining_examples as examples
@@ -90,7 +91,6 @@ def _parameters_of_shards(sharded: Manifest) -> str:
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
     own = "_whole_word_masking" if settings.whole_word_masking else ""
-    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     return (
         f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
@@ -307,8 +307,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     own = ("vocab_file", "short_seq_prob", "strip_accents")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
     arguments.update(casing_arguments(casing))
-    # Manifests of records made by earlier versions also have it.
-    arguments["masking"] = "static"
+    # Manifests of records made by earlier versions also have these.
+    arguments.update({"masking": "static", **WITHOUT_NGRAMS})
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):
