@@ -60,7 +60,7 @@ def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     batches = list(custom.read_batches(sources, {}, **ENCODING))
     assert len(batches) > 10
     for number, batch in enumerate(batches, 1):
-        assert list(custom.read_batches(sources, batch.behind, **ENCODING)) == batches[number:]
+        assert list(custom.read_batches(sources, batch.next_position, **ENCODING)) == batches[number:]
 
 
 def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch):

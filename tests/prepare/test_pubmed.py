@@ -134,7 +134,7 @@ def test_small_batches_give_the_same(tmp_path, monkeypatch):
     batches = list(pubmed.read_batches([path], [], {}))
     assert len(batches) > 5
     for number, batch in enumerate(batches, 1):
-        assert list(pubmed.read_batches([path], [], batch.behind)) == batches[number:]
+        assert list(pubmed.read_batches([path], [], batch.next_position)) == batches[number:]
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
@@ -162,7 +162,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     [
         (b"", "no <PubmedArticle> in it"),
         (b"<html></html>", "no <PubmedArticle> in it"),
-        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: declares the encoding klingon"),
+        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: its encoding klingon"),
     ],
 )
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):
@@ -184,7 +184,7 @@ def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
     assert cleaned([path]) == (["Title.  We saw a < b & c."], {})
 
 
-@pytest.mark.parametrize("encoding,text", [("GB18030", "京都 é."), ("EUC-JP", "京都."), ("latin-1", "é.")])
+@pytest.mark.parametrize("encoding,text", [("UTF-16", "京都 é."), ("latin-1", "é.")])
 def test_encoding_that_the_xml_declares(tmp_path, encoding, text):
     path = write(tmp_path, "a.xml.gz", article(1, "Title.", text))
     declared = (
