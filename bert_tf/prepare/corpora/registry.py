@@ -53,10 +53,9 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = extracted.find_files(working_dir / "extracted" / dataset)
-        clean = functools.partial(extracted.clean, **report)
-        return Corpus(
-            paths, functools.partial(extracted.read_batches, paths), clean, {"skip_wikiextractor": True, **report}
-        )
+        batches = functools.partial(extracted.read_batches, paths)
+        arguments = {"skip_wikiextractor": True, **report}
+        return Corpus(paths, batches, functools.partial(extracted.clean, **report), arguments)
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     wiki.note_single_streams(paths)
     damages: list[str] = []
