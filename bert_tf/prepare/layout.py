@@ -26,9 +26,9 @@ class Layout:
 
     def datasets(self) -> list[str]:
         """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
-        places = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
-        found = {path.name.partition("_one_article_per_line.")[0] for path in places}
-        return [*registry.DATASETS, *sorted(name for name in found - {*registry.DATASETS} if wikipedia_of(name))]
+        paths = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
+        names = {path.name.partition("_one_article_per_line.")[0] for path in paths}
+        return [*registry.DATASETS, *sorted(name for name in names - {*registry.DATASETS} if wikipedia_of(name))]
 
     def download_folder(self, dataset: str) -> Path:
         source = registry.dataset_named(dataset).source

@@ -76,9 +76,9 @@ def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str)
     path = Path(name)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
-    own = without_distributor(lines)
-    paragraphs: Iterable[str] = text_files.blank_line_separated(path, own)
-    if len(own) < len(lines):
+    book_lines = without_distributor(lines)
+    paragraphs: Iterable[str] = text_files.blank_line_separated(path, book_lines)
+    if len(book_lines) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
     return as_line(map(_without_marks, paragraphs))
 

@@ -56,7 +56,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
             "commas"
         )
-    found: list[Path] = []
+    files: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
@@ -66,11 +66,11 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
                     f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
                     "if they have other suffixes"
                 )
-            found.extend(inside)
+            files.extend(inside)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
-            found.append(path)
-    return list(dict.fromkeys(path.resolve() for path in found))
+            files.append(path)
+    return list(dict.fromkeys(path.resolve() for path in files))
 
 
 def choose_formats(
@@ -213,8 +213,8 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 def _column_size(row_group: Any, column: str) -> tuple[int, int]:
     """Compressed and uncompressed bytes of a column in a row group; (0, 0) if it is a structure of several columns."""
     parts = [row_group.column(number) for number in range(row_group.num_columns)]
-    own = [part for part in parts if part.path_in_schema == column]
-    return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)
+    parts = [part for part in parts if part.path_in_schema == column]
+    return sum(part.total_compressed_size for part in parts), sum(part.total_uncompressed_size for part in parts)
 
 
 def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord:

@@ -15,14 +15,14 @@ from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, 
 
 def find_files(folder: Path) -> list[Path]:
     """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
-    found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-    if not found:
+    files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+    if not files:
         raise UserError(
             f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
             "wikiextractor writes (unpack AA/wiki_00.bz2 with bunzip2); without --skip_wikiextractor the dump itself "
             "is read, and wikiextractor is not needed"
         )
-    return found
+    return files
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
@@ -36,10 +36,10 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 def _json_article(number: int, line: str) -> str | BadRecord:
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError) as error:
         return BadRecord(f"line {number}: not JSON ({error}): run wikiextractor again")
-    title, text = found.get("title"), found.get("text")
+    title, text = content.get("title"), content.get("text")
     if not isinstance(title, str) or not isinstance(text, str):
         return BadRecord(f'line {number}: no "title" and "text" that are strings, as wikiextractor --json writes them')
     return f"{title}\n{text}"

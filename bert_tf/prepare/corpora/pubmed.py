@@ -84,8 +84,8 @@ def find_files(folder: Path) -> list[Path]:
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
     """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
     for match in _PMID.finditer(xml):
-        found = _VERSION.search(match[1])
-        version = found[1] if found else b"1"
+        stated = _VERSION.search(match[1])
+        version = stated[1] if stated else b"1"
         yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
 
 

@@ -75,12 +75,12 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
             f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles-multistream"
             f".xml.bz2, in one or several files) there, from dumps.wikimedia.org/{wiki}"
         )
-    found = [path for paths in choices for path in paths]
-    for path in found:
+    files = [path for paths in choices for path in paths]
+    for path in files:
         check_file(path, "repair or delete it")
-    if found and not named and not dumps:
-        print(f"taking {found[0]} as the dump", flush=True)
-    return found
+    if files and not named and not dumps:
+        print(f"taking {files[0]} as the dump", flush=True)
+    return files
 
 
 def read_namespaces(paths: Iterable[Path]) -> Namespaces:
@@ -90,10 +90,10 @@ def read_namespaces(paths: Iterable[Path]) -> Namespaces:
     """
     names: dict[str, set[str]] = {}
     for path in paths:
-        found = _namespaces_of(_head(path))
-        if not found:
+        listed = _namespaces_of(_head(path))
+        if not listed:
             print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
-        for number, name in found:
+        for number, name in listed:
             names.setdefault(number, set()).add(namespace_key(name))
     hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
     return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
@@ -112,7 +112,7 @@ def _head(path: Path) -> bytes:
 
 def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
     """(number, name) of each namespace in a dump's head, up to any damage."""
-    found: list[tuple[str, str]] = []
+    namespaces: list[tuple[str, str]] = []
     number = ""
 
     def start(_: str, attributes: Mapping[str, str]) -> None:
@@ -121,14 +121,14 @@ def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
 
     def text(name: str) -> None:
         if number and name.strip():
-            found.append((number, name))
+            namespaces.append((number, name))
 
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler, parser.CharacterDataHandler = start, text
     with contextlib.suppress(expat.ExpatError):
         parser.Parse(head, False)
-    return found
+    return namespaces
 
 
 def note_single_streams(paths: Sequence[Path]) -> None:

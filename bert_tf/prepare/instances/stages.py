@@ -90,12 +90,12 @@ def _parameters_of_shards(sharded: Manifest) -> str:
 
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
-    own = "_whole_word_masking" if settings.whole_word_masking else ""
+    of_this_project = "_whole_word_masking" if settings.whole_word_masking else ""
     return (
         f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
-        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{own}"
+        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
     )
 
 
@@ -240,16 +240,16 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
     dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
     name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    found = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
-    if len(found) > 1:
-        raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
-    manifest = read_manifest(found[0], "create_token_files") if found else None
+    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
+    if len(paths) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
+    manifest = read_manifest(paths[0], "create_token_files") if paths else None
     if manifest is None:
         raise UserError(
             f"{dataset} has no finished token files in {layout.tokens / name}: "
             f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
         )
-    folder = found[0].parent
+    folder = paths[0].parent
     manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
 
@@ -257,18 +257,18 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
 def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    wanted = PairSettings(length, random_seed=options.random_seed, **given)
-    wanted.check()
+    settings = PairSettings(length, random_seed=options.random_seed, **given)
+    settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            there, _ = find_pair_settings(files, length)
-            of_split = settings_of(wanted, TokenFile(files[0]))
-            if there not in (None, of_split):
+            existing, _ = find_pair_settings(files, length)
+            of_split = settings_of(settings, TokenFile(files[0]))
+            if existing not in (None, of_split):
                 raise UserError(
-                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(there)}, not "
+                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(existing)}, not "
                     f"{describe(of_split)}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
                 )
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
@@ -304,8 +304,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
     settings = examples.ExampleSettings(**given)
-    own = ("vocab_file", "short_seq_prob", "strip_accents")
-    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
+    not_recorded = ("vocab_file", "short_seq_prob", "strip_accents")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in not_recorded}
     arguments.update(casing_arguments(casing))
     # Manifests of records made by earlier versions also have these.
     arguments.update({"masking": "static", **WITHOUT_NGRAMS})
@@ -316,8 +316,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         make = functools.partial(examples.make_shard, settings=settings)
-        what = f"records of length {settings.max_seq_length}"
-        shards = _make_all(stage, source, ".tfrecord", make, task_pool_of(options, layout), what)
+        description = f"records of length {settings.max_seq_length}"
+        shards = _make_all(stage, source, ".tfrecord", make, task_pool_of(options, layout), description)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)

@@ -210,11 +210,11 @@ class _Run:
             packages = {**info["packages"], "python": ".".join(info["packages"]["python"].split(".")[:2])}
             return ", ".join(f"{name} {packages.get(name)}" for name in ("python", "dask", "distributed", "numpy"))
 
-        found: Any = self._client.get_versions()
-        here = versions(found["client"])
-        for where, info in {"scheduler": found["scheduler"], **found["workers"]}.items():
-            if versions(info) != here:
+        answers: Any = self._client.get_versions()
+        ours = versions(answers["client"])
+        for address, info in {"scheduler": answers["scheduler"], **answers["workers"]}.items():
+            if versions(info) != ours:
                 raise WorkersError(
-                    f"the Dask scheduler or worker {where} has {versions(info)}, this command {here}: "
+                    f"the Dask scheduler or worker {address} has {versions(info)}, this command {ours}: "
                     f"start scheduler and workers with {_DASK}, then {_GO_ON}"
                 )
