@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import documents, formatting, pubmed, xml_files
+from bert_tf.prepare.corpora import documents, formatting, pubmed
 from bert_tf.prepare.corpora.documents import Dropped
 from tests import preparation
-
-REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 
 
 def article(pmid, title="A title.", abstract="An abstract. It ends.", version=1):
@@ -117,15 +113,6 @@ def test_highest_version_of_a_citation_in_one_file(tmp_path):
     assert dropped == {"superseded_or_deleted": 3}
 
 
-@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 18])
-def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
-    path = write(tmp_path, "a.xml", article(1), article(2, "B."), deletion(1))
-    damages = []
-    assert cleaned([path], damages) == (["B.  An abstract. It ends."], {"superseded_or_deleted": 1})
-    assert not damages
-
-
 def test_small_batches_give_the_same(tmp_path, monkeypatch):
     path = write(tmp_path, "a.xml", *(article(number, f"T {number}.") for number in range(1, 30)))
     whole = cleaned([path])
@@ -216,17 +203,6 @@ def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
     write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
     with pytest.raises(UserError, match="files of several years.*pubmed25n0001.xml.gz: a year's"):
         pubmed.find_files(tmp_path)
-
-
-@pytest.mark.skipif(not REAL_ARTICLE.is_file(), reason="BERT_TF_REAL_DATA names no folder with a real article")
-def test_real_article():
-    (line,), dropped = cleaned([REAL_ARTICLE])
-    assert line.startswith(
-        "Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma.  In patients "
-        "with mild asthma, as-needed use of an inhaled glucocorticoid plus a fast-acting "
-        "β2-agonist may be an alternative"
-    )
-    assert line.count("  ") == 4 and not dropped
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import string
 import sys
@@ -387,6 +388,16 @@ def test_hugging_face_agrees_on_whole_texts(vocab_file, do_lower_case):
     for text in texts:
         encoded = theirs.encode(text, add_special_tokens=False)
         assert encoded.ids == tokenizer.tokenize_to_ids(text), repr(text)
+
+
+def test_real_text_follows_the_rules():
+    folder = os.environ.get("BERT_TF_REAL_DATA")
+    if not folder:
+        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
+    tokenizer = FullTokenizer(Path(folder) / "uncased_vocab.txt")
+    for path in sorted(Path(folder).glob("*.t*")):
+        for line in path.read_text(encoding="utf-8").splitlines()[::5]:
+            assert tokenizer.tokenize(line) == reference_tokens(line, tokenizer.vocab, True)
 
 
 # SentencePiece
