@@ -29,20 +29,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None:
-    """The pages of a dump several times over, compressed and uncompressed."""
+    """The pages of a dump several times over, compressed in streams of a hundred pages and uncompressed."""
     content = bz2.decompress(source.read_bytes())
     first, end = content.index(b"<page>"), content.rindex(b"</page>") + len(b"</page>\n")
-    compressor = bz2.BZ2Compressor()
+    pages = content[first:end].split(b"</page>\n")[:-1]
+    streams = [b"".join(page + b"</page>\n" for page in pages[at : at + 100]) for at in range(0, len(pages), 100)]
     with open(packed, "wb") as to_packed, open(plain, "wb") as to_plain:
-        for part in (content[:first], *[content[first:end]] * num_copies, content[end:]):
-            to_packed.write(compressor.compress(part))
+        for part in (content[:first], *streams * num_copies, content[end:]):
+            to_packed.write(bz2.compress(part))
             to_plain.write(part)
-        to_packed.write(compressor.flush())
 
 
 def read_dump(path: Path) -> None:
-    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces([path]))
-    for _ in wiki.Dumps([path], clean_page).batches({}):
+    for _ in wiki.read_batches([path], [], {}):
         pass
 
 

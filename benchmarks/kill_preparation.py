@@ -34,7 +34,7 @@ import psutil
 
 from benchmarks import killing
 from benchmarks.killing import Outcome, differences, flip_bit, numbers
-from bert_tf.prepare.corpora import formatting
+from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
 from bert_tf.programs import prepare as bertPrep
 
@@ -60,7 +60,7 @@ SECS_TO_DIE = 20
 
 def prepare(arguments: list[str]) -> None:
     """Runs bertPrep.py with small checkpoints and pieces; the other functions start and kill this."""
-    formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
+    formatting.CHECKPOINT_BYTES, documents.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
     sharding.HELD_BYTES = HELD_BYTES
     bertPrep.main(arguments)
 

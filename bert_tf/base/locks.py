@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import platform
 import sys
-import tempfile
-from collections.abc import Iterator
+import weakref
 from pathlib import Path
 
 from bert_tf.base.leaving import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-# Files that stand for locks held by this process.
-_held: set[Path] = set()
+# Another process may hold the lock for the moment that `is_locked` takes.
+_MOMENT_SECS = 0.2
 
 
 class LockedError(Exception):
@@ -28,9 +26,9 @@ class LockedError(Exception):
 class FileLock:
     """Holds a lock on `path`, a file created for this purpose, until it is released or the process ends.
 
-    Uses flock, which the kernel releases by itself. On a file system without flock a second file,
-    ``<path>.held``, is the lock: created if absent, and removed at the end. If it was left by a process of
-    this machine that has ended, it is taken over; whether a process of another machine has ended is unknown.
+    Uses flock, which the kernel releases by itself. On a file system without flock the existence of a second file,
+    ``<path>.held``, is the lock. If it was left by a process of this machine that was killed, newer versions of
+    `filelock` take it over; whether a process of another machine has ended is unknown.
 
     Raises:
       LockedError: the lock is already held.
@@ -38,56 +36,37 @@ class FileLock:
     """
 
     def __init__(self, path: Path):
-        self._held_path = _held_path(path)
-        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open for as long as the lock is held
-        try:
-            self._acquire()
-        except BaseException:
-            self._file.close()
-            raise
+        # Imported here, because the doctor, which needs no package, imports this module.
+        import filelock
 
-    def _acquire(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            raise LockedError(self._file.read().strip() or "another process") from None
-        except OSError as error:
-            if error.errno not in WITHOUT_FLOCK:
-                raise
+        held_path = _held_path(path)
+        with open(path, "a+", encoding="utf-8") as file:
+            fault = _flock_fault(file.fileno())
+            file.seek(0)
+            holder = file.read().strip()
+        if isinstance(fault, BlockingIOError):
+            raise LockedError(holder or "another process")
+        # Not one for each thread: whichever thread ends the program releases it.
+        self._lock: filelock.BaseFileLock = filelock.FileLock(path, thread_local=False)
+        if fault:
             print(
-                f"warning: the file system of {self._held_path.parent} has no locks ({error.strerror}); "
-                f"the file {self._held_path.name} stands for one",
+                f"warning: the file system of {path.parent} has no locks ({fault.strerror}); the file "
+                f"{held_path.name} stands for one",
                 file=sys.stderr,
                 flush=True,
             )
-            self._create_held_file()
-        self._file.truncate(0)
-        self._file.write(_myself())
-        self._file.flush()
-
-    def _create_held_file(self) -> None:
-        with _alone_on_this_machine(self._held_path):
-            with contextlib.suppress(FileNotFoundError):
-                holder = self._held_path.read_text(encoding="utf-8")
-                if not _has_ended(holder):
-                    raise LockedError(f"{holder or 'another process'} (if that has ended, delete {self._held_path})")
-                self._held_path.unlink()
-            try:
-                descriptor = os.open(self._held_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            except FileExistsError:  # created by another machine in the meantime
-                raise LockedError(f"another machine (if it has ended, delete {self._held_path})") from None
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(_myself())
-        _held.add(self._held_path)
-        before_leaving(release_all)
+            self._lock = filelock.SoftFileLock(held_path, thread_local=False)
+            # Another machine could not tell that the file means nothing any more.
+            _standing_for_locks.add(self)
+            before_leaving(_release_all)
+        try:
+            self._lock.acquire(timeout=_MOMENT_SECS)
+        except filelock.Timeout:
+            raise LockedError(_holder_of(held_path) if fault else "another process") from None
+        path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
 
     def release(self) -> None:
-        if not self._file.closed:
-            self._file.close()
-            _remove(self._held_path)
-
-    __del__ = release
+        self._lock.release()
 
     def __enter__(self) -> FileLock:
         return self
@@ -96,57 +75,43 @@ class FileLock:
         self.release()
 
 
-def release_all() -> None:
-    """Removes the files that stand for locks; the kernel releases the other locks."""
-    for path in list(_held):
-        _remove(path)
+_standing_for_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-def _remove(held_path: Path) -> None:
-    if held_path in _held:
-        _held.remove(held_path)
-        held_path.unlink(missing_ok=True)
+def _release_all() -> None:
+    for lock in list(_standing_for_locks):
+        lock.release()
 
 
 def _held_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.held")
 
 
+def _flock_fault(descriptor: int) -> OSError | None:
+    """Why flock cannot lock a file now: another process holds it (BlockingIOError), or there is no flock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (*WITHOUT_FLOCK, errno.EWOULDBLOCK):
+            raise
+        return error.with_traceback(None)  # which would keep the callers, and so a lock, alive
+    return None
+
+
+def _holder_of(held_path: Path) -> str:
+    """Who holds a lock for which this file stands; `filelock` writes the process and its machine."""
+    holder = "another process"
+    with contextlib.suppress(OSError, ValueError):
+        process, machine, *_ = held_path.read_text(encoding="utf-8").split("\n")
+        holder = f"process {process} on {machine}"
+    return f"{holder} (if that has ended, delete {held_path})"
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process now holds the `FileLock` of `path`."""
     try:
         with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # never locked, or no flock on this file system
-        with contextlib.suppress(OSError):
-            return not _has_ended(_held_path(path).read_text(encoding="utf-8"))
-    return False
-
-
-def _myself() -> str:
-    return f"process {os.getpid()} on {platform.node()}"
-
-
-def _has_ended(holder: str) -> bool:
-    """Whether `holder`, as `_myself` writes it, was a process of this machine and has ended."""
-    words = holder.split()
-    if len(words) != 4 or words[3] != platform.node() or not words[1].isdigit():
+            fault = _flock_fault(file.fileno())
+    except OSError:  # never locked
         return False
-    try:
-        os.kill(int(words[1]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it runs, under another user
-        pass
-    return False
-
-
-@contextlib.contextmanager
-def _alone_on_this_machine(path: Path) -> Iterator[None]:
-    """Excludes other processes of this machine, the only ones that may take over a lock left on it."""
-    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
-    with open(Path(tempfile.gettempdir()) / f"bert_tf-{os.getuid()}-{name}.lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return isinstance(fault, BlockingIOError) or (fault is not None and _held_path(path).exists())

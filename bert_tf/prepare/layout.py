@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.running.stage import Stage
-from bert_tf.prepare.running.workers import ProcessPool, Workers
+from bert_tf.prepare.running.workers import ProcessPool, TaskPool
 
 
 class Layout:
@@ -26,9 +26,9 @@ class Layout:
 
     def datasets(self) -> list[str]:
         """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
-        places = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
-        found = {path.name.partition("_one_article_per_line.")[0] for path in places}
-        return [*registry.DATASETS, *sorted(name for name in found - {*registry.DATASETS} if wikipedia_of(name))]
+        paths = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
+        names = {path.name.partition("_one_article_per_line.")[0] for path in paths}
+        return [*registry.DATASETS, *sorted(name for name in names - {*registry.DATASETS} if wikipedia_of(name))]
 
     def download_folder(self, dataset: str) -> Path:
         source = registry.dataset_named(dataset).source
@@ -46,7 +46,7 @@ class Layout:
         return self.formatted_file(corpus).with_suffix(".dropped.tsv")
 
 
-def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
+def task_pool_of(options: argparse.Namespace, layout: Layout) -> TaskPool:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes)
     # Imported here, because it needs a package that is installed only by users of Dask.

@@ -19,7 +19,7 @@ from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import stages as instance_stages
 from bert_tf.prepare.instances import vocabulary
-from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
+from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import InputFile, describe_input, read_manifest
@@ -63,7 +63,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         if not already_done(stage):
             report = layout.drop_report(options.dataset) if options.keep_report else None
             writer = formatting.Writer(stage, output, options.keep_duplicates, options.max_bad_records, report)
-            counts = formatting.format_corpus(writer, corpus, workers_of(options, layout))
+            counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
             print_done("formatted", counts, output)
 
 
@@ -115,7 +115,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     folder = layout.sharded / dataset
     with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
         if not already_done(stage):
-            counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
+            counts = sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
             print_done("sharded", counts, folder)
             training = [folder / name for name in stage.finished if name.startswith("training/")]
             for warning in headings.judge_ends(headings.sample_sentences(training)):

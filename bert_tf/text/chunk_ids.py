@@ -100,8 +100,8 @@ class ChunkTable:
                 kinds[scan.new_character] = self._kind_of(chr(scan.new_character), cuts_at_punctuation)
                 num_new_ids = -1
             else:
-                found = self._compute_ids(lines[scan.start : scan.stop])
-                num_new_ids = len(found)
+                new_ids = self._compute_ids(lines[scan.start : scan.stop])
+                num_new_ids = len(new_ids)
                 assert num_new_ids <= scan.stop - scan.start
-                ids[scan.num_ids : scan.num_ids + num_new_ids] = found
+                ids[scan.num_ids : scan.num_ids + num_new_ids] = new_ids
         return TokenizedLines(ids[: scan.num_ids].copy(), np.diff(line_ends, prepend=0))

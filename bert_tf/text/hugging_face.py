@@ -150,14 +150,14 @@ def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedT
     entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
     if isinstance(decoder, Mapping):
         entries += [(number, described, settings_file) for number, described in decoder.items()]
-    found = []
+    tokens = []
     for number, described, source in entries:
         try:
             flags = {flag: described.get(flag, False) for flag in _TOKEN_FLAGS}
-            found.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
+            tokens.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_WAY_OUT}") from None
-    return tuple(sorted(found, key=lambda token: token.token_id))
+    return tuple(sorted(tokens, key=lambda token: token.token_id))
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -361,17 +361,17 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
 
 def describe_differences(path: Path, tokenizer: HuggingFaceTokenizer, settings: FolderSettings) -> str:
     """A line if `transformers` may make another tokenizer of a folder than is made here, else ""."""
-    found = []
+    differences = []
     theirs = Casing.of(settings.do_lower_case is not False, settings.strip_accents)
     if not settings.is_generic and not tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
-        found.append(
+        differences.append(
             f"{path} is taken as it is, with {tokenizer.casing}; transformers may go by tokenizer_class="
             f"{settings.tokenizer_class!r:.40} of {SETTINGS} instead, BertTokenizer with {theirs}; with "
             "PreTrainedTokenizerFast there it does the same as here"
         )
     if tokenizer.lacked_markers:
-        found.append(
+        differences.append(
             f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, as BERT needs them, but not by "
             "transformers"
         )
-    return "; ".join(found)
+    return "; ".join(differences)

@@ -48,9 +48,9 @@ class SentencePieceTokenizer(Tokenizer):
         return self._model.encode(self.casing.apply(text))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
-        sizes = np.fromiter(map(len, found), np.int64, len(found))
-        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(found), np.int32, sizes.sum()), sizes)
+        ids_of_lines = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
+        sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
+        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
 
     def _name(self, token_id: int) -> str:
         model, piece = self._model, self._model.id_to_piece(token_id)

@@ -96,11 +96,11 @@ class CasingFlags(NamedTuple):
 
     def check(self, casing: Casing, source: Path) -> None:
         """Raises: UserError if `source` says otherwise."""
-        for flag, wanted, there in zip(self._fields, self, casing):
-            if wanted not in (None, there):
+        for flag, flag_value, actual in zip(self._fields, self, casing):
+            if flag_value not in (None, actual):
                 raise UserError(
-                    f"--{flag}={int(wanted)}: {source} says that its text has {casing}; omit the flag, since the model "
-                    "knows no other tokens"
+                    f"--{flag}={int(flag_value)}: {source} says that its text has {casing}; omit the flag, since the "
+                    "model knows no other tokens"
                 )
 
 
@@ -165,9 +165,9 @@ def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
 def _check_same_ids(vocab_file: Path, tokenizer: Tokenizer) -> None:
     """Raises: UserError if a vocab.txt gives a token another id than the tokenizer.json beside it."""
     for token_id, piece in enumerate(load_pieces(vocab_file)):
-        there = tokenizer.inv_vocab[token_id] if token_id < tokenizer.vocab_size else ""
-        if piece and there != piece:
+        pipeline_piece = tokenizer.inv_vocab[token_id] if token_id < tokenizer.vocab_size else ""
+        if piece and pipeline_piece != piece:
             raise UserError(
                 f"{vocab_file}, line {token_id + 1}: {piece!r} has id {token_id}, which {TOKENIZER} beside it gives to "
-                f"{there!r}; one of the two is another model's: fetch the tokenizer again"
+                f"{pipeline_piece!r}; one of the two is another model's: fetch the tokenizer again"
             )

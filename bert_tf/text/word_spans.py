@@ -59,8 +59,8 @@ def _words_with(char: str) -> list[str]:
 def _split(text: str) -> Iterator[list[_Letter]]:
     """The words of `split_words`: each character is part of a word, dropped, a separator, or a word by itself."""
     word: list[_Letter] = []
-    for place, char in enumerate(text):
-        letter, words = _Letter(char, place, place + 1), _words_with(char)
+    for index, char in enumerate(text):
+        letter, words = _Letter(char, index, index + 1), _words_with(char)
         if len(words) > 1 and word:
             yield word
             word = []

@@ -137,8 +137,8 @@ class FullTokenizer(Tokenizer):
                 if len(chunk) <= CACHE_WORD_LENGTH and len(self._chunk_spans) < CACHE_WORDS:
                     self._chunk_spans[chunk] = of_chunk
             spans.ids.extend(of_chunk.ids)
-            spans.starts.extend([start + place for place in of_chunk.starts])
-            spans.ends.extend([start + place for place in of_chunk.ends])
+            spans.starts.extend([start + offset for offset in of_chunk.starts])
+            spans.ends.extend([start + offset for offset in of_chunk.ends])
             start += len(chunk) + 1
         return spans
 

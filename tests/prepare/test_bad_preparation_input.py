@@ -54,7 +54,7 @@ def work(prepared, tmp_path, monkeypatch):
     return tmp_path / "work"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_options(work, seed, monkeypatch):
     """A few options with wrong or strange values, most of them such as the action reads."""
     rng = random.Random(seed)
@@ -86,7 +86,7 @@ def broken(rng: random.Random, content: object) -> object:
     return rng.choice(strange)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_json_files(work, seed):
     rng = random.Random(seed)
     paths = sorted(path for path in work.rglob("*manifest.json"))
@@ -142,15 +142,6 @@ def test_a_vocabulary_in_a_manifest_that_is_none(work, vocab, capsys):
     assert f"{path} is not a manifest (names no size): delete the folder" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("error")
-def test_documents_of_shards_that_a_manifest_does_not_count(work):
-    path = work / "sharded/custom/manifest.json"
-    content = json.loads(path.read_text())
-    content["counts"]["num_documents"] = 0
-    path.write_text(json.dumps(content))
-    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
-
-
 @pytest.mark.parametrize("content", ["", "{", "{}", "[1]", "[" * 100_000, "\x00"])
 def test_a_note_of_damaged_files_that_is_none(work, content):
     path = work / "sharded/custom/.manifest.json.broken"
@@ -184,7 +175,7 @@ def test_a_sharding_manifest_that_is_none(work, content):
     assert str(path) in error and "delete the folder" in error
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_journals(work, seed):
     rng = random.Random(seed)
     manifest = work / "sharded/custom/manifest.json"

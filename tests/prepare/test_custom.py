@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import custom, formatting
+from bert_tf.prepare.corpora import custom, documents, formatting
 from tests import preparation
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -55,17 +55,17 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
 
 
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
     sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]), **ENCODING)
     batches = list(custom.read_batches(sources, {}, **ENCODING))
     assert len(batches) > 10
     for number, batch in enumerate(batches, 1):
-        assert list(custom.read_batches(sources, batch.behind, **ENCODING)) == batches[number:]
+        assert list(custom.read_batches(sources, batch.next_position, **ENCODING)) == batches[number:]
 
 
 def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch):
     whole = formatted(tmp_path / "whole", "--input_files", folder)
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     write, reads, num_written = formatting.Writer.write, [], 0
 
@@ -127,7 +127,7 @@ def test_files_of_several_kinds_are_read_in_the_same_way_by_a_repair(folder, tmp
 
 
 def test_a_row_group_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     path = tmp_path / "a.parquet"
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}

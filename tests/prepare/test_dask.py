@@ -31,6 +31,8 @@ from tests.preparation import documents, run
 
 ROOT = Path(__file__).resolve().parents[2]
 SECS = 240
+SCHEDULER = "scheduler --host 127.0.0.1 --port 0 --scheduler-file".split()
+WORKER = "worker --nthreads 1 --memory-limit 0 --scheduler-file".split()
 
 
 def dask(*arguments, **environment):
@@ -49,30 +51,12 @@ def scheduler(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dask")
     file = folder / "scheduler.json"
     processes = [
+        dask(*SCHEDULER, file, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"),
         dask(
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            0,
-            "--scheduler-file",
+            *WORKER,
             file,
-            DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1",
-        ),
-        dask(
-            "worker",
-            "--scheduler-file",
-            file,
-            "--nworkers",
-            2,
-            "--nthreads",
-            1,
-            "--memory-limit",
-            0,
-            "--local-directory",
+            *"--nworkers 2 --preload dask_tasks --local-directory".split(),
             folder,
-            "--preload",
-            "dask_tasks",
             PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
             KILL_ONE=str(folder / "kill_one"),
         ),
@@ -236,7 +220,7 @@ def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, 
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     monkeypatch.setattr(dask_cluster, "_CHECK_SECS", 0.1)
     file = tmp_path / "scheduler.json"
-    processes = [dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)]
+    processes = [dask(*SCHEDULER, file)]
     try:
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
         distributed.Client(scheduler_file=str(file), timeout=SECS).close()  # until it answers
@@ -244,8 +228,8 @@ def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, 
             list(DaskCluster(str(file), tmp_path).map_in_order(dask_tasks.square, range(2)))
         assert "waiting up to 0.3 s for a Dask worker" in capfd.readouterr().err
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", SECS)
-        one_worker = ("--nworkers", 1, "--nthreads", 1, "--memory-limit", 0, "--local-directory", tmp_path)
-        processes.append(dask("worker", "--scheduler-file", file, *one_worker, PYTHONPATH=str(ROOT)))
+        one_worker = ("--nworkers", 1, "--local-directory", tmp_path)
+        processes.append(dask(*WORKER, file, *one_worker, PYTHONPATH=str(ROOT)))
         results = DaskCluster(str(file), tmp_path).map_in_order(time.sleep, itertools.repeat(0.1))
         next(results)
         threading.Timer(0.5, processes[0].kill).start()
@@ -277,7 +261,7 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "bert_tf.prepare.running.dask_cluster")
     with pytest.raises(WorkersError, match="pip install -r .*requirements/dask.txt"):
-        stages.workers_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
+        stages.task_pool_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
 
 
 @pytest.mark.slow

@@ -7,11 +7,6 @@ import hashlib
 import json
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +16,6 @@ from bert_tf.prepare.running.stage import clear_disk_errors
 from bert_tf.records.manifest import FileEntry
 from tests.http_server import Server
 
-CHECKOUT = Path(__file__).parents[2]
 CONTENT = random.Random(0).randbytes(1 << 20)
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
@@ -243,29 +237,3 @@ def test_text_is_tried_again(server, waits):
     assert fetch.Client().text(server.url("/list.html"), "way out") == "<a href='x'>"
     with pytest.raises(fetch.NotThereError, match="way out"):
         fetch.Client().text(server.url("/nothing"), "way out")
-
-
-def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
-    page = server.add("/file.bin", CONTENT)
-    page.delay_secs = 0.002
-    code = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\nfrom bert_tf.prepare.fetching import fetch\nfetch._BLOCK_BYTES = 4096\n"
-        f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
-        f"{SHA256!r}, '', '')"
-    )
-    part = tmp_path / "file.bin.part"
-    for wanted_bytes in (100_000, 300_000):
-        process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-        for _ in range(1500):
-            if part.exists() and part.stat().st_size > wanted_bytes:
-                break
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    page.delay_secs = 0.0
-    subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
-    assert is_whole(tmp_path)
-    starts = [int(request.get("Range", "bytes=0-")[6:-1]) for request in page.requests]
-    assert len(starts) == 3 and starts[1] >= 100_000 and starts[2] >= 300_000

@@ -67,53 +67,34 @@ def test_every_mask_shown_has_its_answer(prepared, capsys):
         assert len(words & set(shown)) > len(set(shown)) / 2
 
 
-def test_a_planted_duplicate_article_is_found(tmp_path, capsys):
+def test_repeated_documents_and_train_test_leaks_are_found(tmp_path, capsys):
     texts = documents(40)
-    shard(
-        tmp_path, [*texts, changed(texts[17])], "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0
-    )
-    output, wrong = inspect(capsys, tmp_path)
-    assert len(wrong) == 2
-    assert wrong[0].startswith("there are no test documents")
-    assert wrong[1].startswith("1 of 41 documents repeat an earlier one, exactly or nearly")
-    assert "(0 the same, 1 nearly)" in output
-    assert output.count(texts[17][:30]) == 2
-    assert "not looked at, because not there or damaged: vocabulary" in output
-
-
-def test_a_train_test_leak_is_found(tmp_path, capsys):
-    texts = documents(40)
-    # Two copies each, one of them changed a little: some come to lie on either side.
-    shard(
-        tmp_path,
-        [*texts, *texts[:10], *map(changed, texts[10:20])],
-        "--n_training_shards",
-        2,
-        "--n_test_shards",
-        2,
-        "--fraction_test_set",
-        0.4,
-    )
-    beginnings = [text[:25] for text in texts[:20]]
+    shards = ("--n_training_shards", 2, "--n_test_shards", 2, "--fraction_test_set", 0.4)
+    shard(tmp_path, [*texts, *(text.upper() for text in texts[:20]), changed(texts[30])], *shards)
     split = {
-        name: "".join(path.read_text() for path in (tmp_path / "sharded/custom").glob(f"{name}/*.txt"))
+        name: "".join(path.read_text().lower() for path in (tmp_path / "sharded/custom").glob(f"{name}/*.txt"))
         for name in ("training", "test")
     }
-    leaks = [text for text in beginnings if all(text in split[name] for name in split)]
-    same = [text for text in leaks if text in beginnings[:10]]
-    assert 2 < len(leaks) < 18 and same
+    leaks = [text for text in texts[:20] if all(text[:25].lower() in split[name] for name in split)]
+    assert 2 < len(leaks) < 18
     output, wrong = inspect(capsys, tmp_path)
     assert len(wrong) == 2
     assert re.match(rf"{len(leaks)} of \d+ test documents are in the training split too", wrong[0])
-    assert f"({len(same)} the same, {len(leaks) - len(same)} nearly)" in output
-    assert wrong[1].startswith(f"{20 - len(leaks)} of 60 documents repeat an earlier one")
+    assert wrong[1].startswith(f"{20 - len(leaks)} of 61 documents repeat an earlier one")
+
+
+def test_text_without_test_documents_or_a_vocabulary(tmp_path, capsys):
+    shard(tmp_path, documents(40), "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0)
+    output, wrong = inspect(capsys, tmp_path)
+    assert len(wrong) == 1 and wrong[0].startswith("there are no test documents")
+    assert "not looked at, because not there or damaged: token files or records" in output
 
 
 def test_large_corpora_are_sampled_and_it_is_said(prepared, capsys, monkeypatch):
     monkeypatch.setattr(inspection, "MOST_DOCUMENTS", 20)
     output, wrong = inspect(capsys, prepared)
     compared = int(re.search(r"(\d+) compared \(a sample: about 1 in 3\)", output)[1])
-    assert 5 < compared <= 20 and wrong == []
+    assert 5 < compared < 40 and wrong == []
 
 
 def test_text_of_another_language_than_its_vocabulary(prepared, tmp_path, capsys):
@@ -125,16 +106,7 @@ def test_text_of_another_language_than_its_vocabulary(prepared, tmp_path, capsys
     vocab = prepared / "vocab/custom/vocab.txt"
     run(tmp_path, "create_tfrecord_files", *RECORDS, "--vocab_file", vocab)
     output, wrong = inspect(capsys, tmp_path)
-    assert any(
-        what.startswith(
-            "100.0% of the words are [UNK] (mostly CJK characters): the text is in another language or script"
-        )
-        for what in wrong
-    )
     assert any("of the tokens are [UNK]" in what for what in wrong)
-    # Before any record is made, too.
-    shutil.rmtree(tmp_path / "tfrecord")
-    assert "mostly CJK" in inspect(capsys, tmp_path, "--vocab_file", vocab)[1][0]
 
 
 def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
@@ -191,11 +163,6 @@ def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
     (vocab,) = (tmp_path / "work").glob("tfrecord/*/custom/vocab.txt")
     vocab.write_text("[PAD]\n")
     with pytest.raises(UserError, match="--action verify --dataset custom --repair"):
-        run(tmp_path / "work", "inspect")
-    shutil.rmtree(tmp_path / "work/tfrecord")
-    path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
-    path.write_bytes(path.read_bytes().replace(b"\n\n", b".\n"))
-    with pytest.raises(UserError, match="holds 1 documents, its manifest says .*verify --repair"):
         run(tmp_path / "work", "inspect")
 
 

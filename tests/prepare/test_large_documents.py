@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, text_files
+from bert_tf.prepare.corpora import documents, text_files
 from tests import preparation
 from tests.prepare.test_wiki import dump, page
 
@@ -127,5 +127,5 @@ def test_documents_larger_than_a_batch(tmp_path, monkeypatch):
     source.write_text("\n\n".join([sentences(900), "Short one.", sentences(500), sentences(900), "Last one."]))
     whole = formatted(tmp_path / "whole", "--input_files", source)
     assert whole.count(b"\n") == 4
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 100)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 100)
     assert formatted(tmp_path / "small", "--input_files", source) == whole

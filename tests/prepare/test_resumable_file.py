@@ -9,8 +9,8 @@ import os
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, wiki
-from bert_tf.prepare.corpora.formatting import report_line
+from bert_tf.prepare.corpora import documents, formatting
+from bert_tf.prepare.corpora.documents import report_line
 from bert_tf.prepare.running import resumable_file, workers
 from tests.preparation import run
 from tests.prepare.test_wiki import dump, page
@@ -40,7 +40,7 @@ def test_a_line_is_a_line():
 
 
 def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 10_000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole"))
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
@@ -111,7 +111,7 @@ def test_damaged_input_leaves_no_report(tmp_path):
 
 def test_a_checkpoint_that_was_changed(tmp_path, monkeypatch):
     folder = corpus(tmp_path)
-    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 10_000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     with monkeypatch.context() as patched, pytest.raises(workers.WorkersError, match="killed"):
         patched.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bert_tf.prepare.corpora import formatting, wikitext
+from bert_tf.prepare.corpora import documents, wikitext
 from bert_tf.prepare.sharding.sentences import split_by_rules
 
 
@@ -62,7 +62,7 @@ def test_stops_of_other_scripts(sentences):
     """Armenian, Amharic, Burmese, Khmer: with and without spaces; an article of theirs is prose, too."""
     assert split_by_rules(" ".join(sentences)) == split_by_rules("".join(sentences)) == sentences
     assert wikitext.paragraphs_of("\n\n".join(sentences), []) == sentences
-    assert all(formatting.has_sentence(sentence) for sentence in sentences)
+    assert all(documents.has_sentence(sentence) for sentence in sentences)
 
 
 @pytest.mark.parametrize("token", [".", "?!", "Aa. ", "a.b. ", "“", ". “", "。", "x。 ", "  "])

@@ -54,122 +54,76 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def flip_record(work):
-    path = records_folder(work) / "training/custom_training_1.tfrecord"
-    offset = int(load_index(path).offsets()[3])
-    flip(path, offset + 40)
-    return f"custom_training_1.tfrecord: record 3 at byte {offset} is damaged"
+TRAINING, TEST = "tfrecord/*/custom/training/custom_training_", "tfrecord/*/custom/test/custom_test_"
+FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
+SHARDED = "sharded/custom"
 
 
-def flip_length(work):
-    path = records_folder(work) / "training/custom_training_2.tfrecord"
-    offset = int(load_index(path).offsets()[5])
-    flip(path, offset)
-    return f"custom_training_2.tfrecord: record 5 at byte {offset} has a damaged length"
+def flipped(byte: int, record: int | None = None):
+    """Of a file, or of one of its records."""
+    return lambda path: flip(path, byte if record is None else int(load_index(path).offsets()[record]) + byte)
 
 
-def truncate_records(work):
-    path = records_folder(work) / "test/custom_test_0.tfrecord"
-    os.truncate(path, path.stat().st_size - 10)
-    return "custom_test_0.tfrecord: record .* is cut off"
+def cut_to(num_bytes: int):
+    """The first bytes, or all but the last if it is negative."""
+    return lambda path: os.truncate(path, num_bytes if num_bytes > 0 else path.stat().st_size + num_bytes)
 
 
-def replace_records(work):
-    folder = records_folder(work)
-    shutil.copy(folder / "training/custom_training_0.tfrecord", folder / "training/custom_training_3.tfrecord")
-    return "custom_training_3.tfrecord: has .* bytes, its manifest says"
+def copy_of_first(path: Path) -> None:
+    shutil.copy(path.with_name(re.sub(r"\d", "0", path.name)), path)
 
 
-def remove_records(work):
-    (records_folder(work) / "training/custom_training_0.tfrecord").unlink()
-    return "custom_training_0.tfrecord: is gone"
+def with_counts(**counts):
+    return lambda path: rewrite(path, lambda content: content["counts"].update(counts))
 
 
-def remove_index(work):
-    (records_folder(work) / "training/custom_training_0.tfrecord.index").unlink()
-    return "custom_training_0.tfrecord: its index is missing"
+def with_test_entry(number: int, **fields):
+    return lambda path: rewrite(path, lambda content: content["shards"]["test"][number].update(fields))
 
 
-def flip_index(work):
-    flip(records_folder(work) / "test/custom_test_1.tfrecord.index", 20)
-    return "custom_test_1.tfrecord: its index is damaged"
+# What is damaged, how, and what is said.
+DAMAGE = {
+    "record": (f"{TRAINING}1.tfrecord", flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
+    "length": (f"{TRAINING}2.tfrecord", flipped(0, record=5), r"record 5 at byte \d+ has a damaged length"),
+    "cut records": (f"{TEST}0.tfrecord", cut_to(-10), "custom_test_0.tfrecord: record .* is cut off"),
+    "other records": (f"{TRAINING}3.tfrecord", copy_of_first, "_3.tfrecord: has .* bytes, its manifest says"),
+    "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: is gone"),
+    "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord: its index is missing"),
+    "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord: its index is damaged"),
+    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "its index has wrong offsets"),
+    "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is not the vocabulary"),
+    "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
+    "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has 77 bytes, its manifest says"),
+    "total": (
+        f"{SHARDED}/manifest.json",
+        with_counts(num_documents_training=7),
+        "says num_documents_training 7, its fi",
+    ),
+    "count": (
+        "tfrecord/*/*/manifest.json",
+        with_test_entry(0, num_instances=1),
+        "holds .* records, its manifest says 1",
+    ),
+    "sha256": (
+        f"{SHARDED}/manifest.json",
+        with_test_entry(1, sha256="0" * 64),
+        "has other bytes .* manifest says 0000",
+    ),
+    "formatted": (f"{FORMATTED}.txt", flipped(9), "custom_one_document_per_line.txt: has other bytes"),
+    "dropped": (
+        f"{FORMATTED}.manifest.json",
+        with_counts(num_read=41),
+        "says num_read 41, but 40 documents and 0 drop",
+    ),
+    "vocabulary": ("vocab/custom/vocab.txt", flipped(0), "vocab/custom: BROKEN\n  vocab.txt: has other bytes"),
+}
 
 
-def swap_index(work):
-    folder = records_folder(work) / "training"
-    shutil.copy(folder / "custom_training_0.tfrecord.index", folder / "custom_training_1.tfrecord.index")
-    return "custom_training_1.tfrecord: its index has wrong offsets"
-
-
-def change_vocabulary_copy(work):
-    flip(records_folder(work) / "vocab.txt", 0)
-    return "vocab.txt: is not the vocabulary"
-
-
-def change_text(work):
-    flip(work / "sharded/custom/training/custom_training_2.txt", 100)
-    return "custom_training_2.txt: has other bytes"
-
-
-def truncate_text(work):
-    os.truncate(work / "sharded/custom/test/custom_test_0.txt", 77)
-    return "custom_test_0.txt: has 77 bytes, its manifest says"
-
-
-def wrong_total(work):
-    rewrite(work / "sharded/custom/manifest.json", lambda content: content["counts"].update(num_documents_training=7))
-    return "manifest.json: says num_documents_training 7, its files add up to 36"
-
-
-def wrong_entry(work):
-    rewrite(
-        records_folder(work) / "manifest.json", lambda content: content["shards"]["test"][0].update(num_instances=1)
-    )
-    return "custom_test_0.tfrecord: holds .* records, its manifest says 1"
-
-
-def wrong_sha256(work):
-    rewrite(work / "sharded/custom/manifest.json", lambda content: content["shards"]["test"][1].update(sha256="0" * 64))
-    return "custom_test_1.txt: has other bytes .* its manifest says 000000000000"
-
-
-def change_formatted(work):
-    flip(work / "formatted_one_article_per_line/custom_one_document_per_line.txt", 9)
-    return "custom_one_document_per_line.txt: has other bytes"
-
-
-def wrong_dropped(work):
-    rewrite(
-        work / "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
-        lambda content: content["counts"].update(num_read=41),
-    )
-    return "says num_read 41, but 40 documents and 0 dropped"
-
-
-def change_vocabulary(work):
-    flip(work / "vocab/custom/vocab.txt", 0)
-    return "vocab/custom: BROKEN\n  vocab.txt: has other bytes"
-
-
-DAMAGE = [
-    flip_record,
-    flip_length,
-    truncate_records,
-    replace_records,
-    remove_records,
-    remove_index,
-    flip_index,
-    swap_index,
-    change_vocabulary_copy,
-    change_text,
-    truncate_text,
-    wrong_total,
-    wrong_entry,
-    wrong_sha256,
-    change_formatted,
-    wrong_dropped,
-    change_vocabulary,
-]
+def damage(work: Path, name: str) -> str:
+    pattern, change, message = DAMAGE[name]
+    (path,) = work.glob(pattern)
+    change(path)
+    return message
 
 
 def test_whole_data_are_whole(prepared, capsys):
@@ -179,9 +133,9 @@ def test_whole_data_are_whole(prepared, capsys):
     assert files_below(prepared) == before
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, damage):
-    message = damage(work)
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, name):
+    message = damage(work, name)
     damaged = files_below(work)
     with pytest.raises(UserError, match="^broken: .*--repair makes again"):
         run(work, "verify")
@@ -202,8 +156,8 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
 
 @pytest.mark.slow
 def test_everything_at_once_with_workers(prepared, work):
-    for damage in (flip_record, truncate_records, remove_index, change_text, change_formatted, change_vocabulary):
-        damage(work)
+    for name in ("record", "cut records", "no index", "text", "formatted", "vocabulary"):
+        damage(work, name)
     run(work, "verify", "--repair", "--n_processes", 2)
     assert files_below(work) == files_below(prepared)
 
@@ -218,8 +172,8 @@ def test_a_file_that_was_not_made_here_is_named(work, capsys):
 
 
 def test_what_has_no_whole_input_is_left_alone(work, capsys):
-    change_formatted(work)
-    change_text(work)
+    damage(work, "formatted")
+    damage(work, "text")
     (work / "source.txt").unlink()
     before = files_below(work / "sharded")
     with pytest.raises(UserError, match="and 1 more, .*must be repaired by hand"):
@@ -231,7 +185,7 @@ def test_what_has_no_whole_input_is_left_alone(work, capsys):
 
 
 def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
-    remove_records(work)
+    damage(work, "gone")
     vocab = tmp_path / "mine.txt"
     shutil.copy(records_folder(work) / "vocab.txt", vocab)
     (records_folder(work) / "vocab.txt").unlink()
@@ -286,7 +240,7 @@ def test_nothing_there_says_so(tmp_path):
 
 
 def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
-    change_text(work)
+    damage(work, "text")
     mark_damaged(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
     run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2)
     assert files_below(work) == files_below(prepared)
@@ -310,7 +264,7 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
 def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
     from bert_tf.prepare.sharding import sharding
 
-    change_text(work)
+    damage(work, "text")
     monkeypatch.setattr(sharding.sentences, "get_splitter", lambda _: str.split)
     with pytest.raises(UserError, match="custom_training_2.txt"):
         run(work, "verify", "--repair")

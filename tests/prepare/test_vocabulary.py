@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +21,6 @@ from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
 
 UNCASED = Casing.of(True)
-PROGRAM = Path(__file__).parents[2] / "data/bertPrep.py"
 CHINESE = """
 清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
 
@@ -44,25 +40,7 @@ CHINESE = """
 """
 
 
-def prep(working_dir: Path, action: str, *arguments):
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(PROGRAM),
-            "--action",
-            action,
-            "--dataset",
-            "custom",
-            "--n_processes",
-            "1",
-            *map(str, arguments),
-        ],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+prep = preparation.run
 
 
 def sharded(folder: Path, text: str) -> Path:
@@ -182,10 +160,8 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     text = "".join(originals(folder, vocab)).replace("▁", " ")
     assert " the river" in text and "##" not in text
     data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True))
-    assert data.vocab_size == len(vocab) and data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (
-        9,
-        32,
-    )
+    assert data.vocab_size == len(vocab)
+    assert data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (9, 32)
     starts = ~VocabularyIds.of(ids_of(vocab)).continues
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5

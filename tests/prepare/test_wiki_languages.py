@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry, wiki
-from bert_tf.prepare.corpora.formatting import Dropped
+from bert_tf.prepare.corpora.documents import Dropped
 from bert_tf.prepare.fetching.sources import Dump, wikipedia_of
 from tests import preparation
 from tests.prepare.test_wiki import page

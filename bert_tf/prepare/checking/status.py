@@ -41,9 +41,9 @@ def time_in_words(seconds: float) -> str:
 def _units(prepared: Prepared, journal: Journal) -> tuple[str, float, list[float]]:
     """The unit in which an unfinished stage counts, the total (0: not known), and how much each entry adds."""
     if prepared.stage == "text_formatting":
-        places = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
+        done_mb = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
         total = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
-        return "MB", total, [place - before for before, place in zip([0, *places], places)]
+        return "MB", total, [done - earlier for earlier, done in zip([0, *done_mb], done_mb)]
     totals = {
         "create_token_files": len(journal.header.inputs),
         "create_tfrecord_files": len(journal.header.inputs),
@@ -140,16 +140,16 @@ def _describe_placed(files: list[Path]) -> list[str]:
     ]
 
 
-def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
+def _next_steps(dataset: str, begun: list[Prepared], layout: Layout) -> list[str]:
     """The commands to run next."""
-    if any(prepared.is_at_work for prepared in found):
+    if any(prepared.is_at_work for prepared in begun):
         return ["wait for what is running"]
-    for prepared in found:
+    for prepared in begun:
         if not prepared.fault and (prepared.manifest is None or prepared.journal):
             return [command_again(prepared, layout)]
-    done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
+    done = {(prepared.stage, prepared.dataset) for prepared in begun if prepared.manifest}
     if ("sharding", dataset) in done:
-        return _next_records(dataset, found, layout)
+        return _next_records(dataset, begun, layout)
     if not registry.parts_of(dataset):
         return [] if ("download", dataset) in done else [command("download", dataset)]
 
@@ -163,12 +163,12 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
             return [command("text_formatting", corpus, input_files="FILES_OR_FOLDERS")]
         action = "text_formatting" if is_there("download", corpus) else "download"
         return [command(action, corpus)]
-    return [command("sharding", dataset, **_fewer_shards(dataset, found))]
+    return [command("sharding", dataset, **_fewer_shards(dataset, begun))]
 
 
-def _fewer_shards(dataset: str, found: list[Prepared]) -> dict[str, int]:
+def _fewer_shards(dataset: str, begun: list[Prepared]) -> dict[str, int]:
     """Options for a text with fewer documents than the default number of shards; none if the defaults fit."""
-    counts = [p.manifest.counts for p in found if p.stage == "text_formatting" and p.manifest]
+    counts = [p.manifest.counts for p in begun if p.stage == "text_formatting" and p.manifest]
     num_documents = sum(counted["num_documents"] for counted in counts)
     defaults = stages.default_shards(dataset)
     num_training, num_test = shards_for(num_documents, *defaults)
@@ -177,9 +177,9 @@ def _fewer_shards(dataset: str, found: list[Prepared]) -> dict[str, int]:
     return {"n_training_shards": num_training, "n_test_shards": num_test}
 
 
-def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
-    tokens = [p for p in found if p.stage == "create_token_files" and p.manifest]
-    records = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
+def _next_records(dataset: str, begun: list[Prepared], layout: Layout) -> list[str]:
+    tokens = [p for p in begun if p.stage == "create_token_files" and p.manifest]
+    records = [p for p in begun if p.stage == "create_tfrecord_files" and p.manifest]
     made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
     if not missing or (tokens and not records):
@@ -190,7 +190,7 @@ def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[s
         return [command("verify", dataset), command("inspect", dataset), launch]
     if records:
         return [command_again(records[0], layout, **shape) for shape in missing]
-    has_vocab = any(p.stage == "create_vocab" and p.manifest for p in found)
+    has_vocab = any(p.stage == "create_vocab" and p.manifest for p in begun)
     first = [] if has_vocab else [command("create_vocab", dataset) + "  # or name your own with --vocab_file below"]
     return [*first, command("create_token_files", dataset)]
 
@@ -206,10 +206,10 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 
 
 def _print_dataset(dataset: str, layout: Layout) -> None:
-    found = find_prepared(layout, dataset)
+    begun = find_prepared(layout, dataset)
     print(dataset)
     for stage in stages.STAGES if registry.parts_of(dataset) else ("download",):
-        of_stage = [prepared for prepared in found if prepared.stage == stage]
+        of_stage = [prepared for prepared in begun if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
         blocks += [
             (corpus, _describe_placed(placed))
@@ -218,24 +218,24 @@ def _print_dataset(dataset: str, layout: Layout) -> None:
         ]
         if not blocks and (stage, dataset) != ("download", "custom"):
             blocks = [(dataset, ["not begun"])]
-        for of, (first, *more) in blocks:
-            _print_block(stage, [first if of == dataset else f"{of}: {first}", *more])
-    steps = _next_steps(dataset, found, layout)
+        for owner, (first, *more) in blocks:
+            _print_block(stage, [first if owner == dataset else f"{owner}: {first}", *more])
+    steps = _next_steps(dataset, begun, layout)
     print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)
 
 
 def _all_datasets(layout: Layout) -> list[str]:
     """The datasets that have any files; a corpus that is part of another dataset is shown with that one."""
-    found = find_prepared(layout, None)
+    begun = find_prepared(layout, None)
     placed = {
         corpus
         for corpus in filter(registry.parts_of, layout.datasets())
         for stage in CORPUS_STAGES
         if _placed_by_hand(layout, stage, corpus)
     }
-    own = {prepared.dataset for prepared in found if prepared.stage not in CORPUS_STAGES}
-    parts = {corpus for dataset in own for corpus in registry.parts_of(dataset)}
-    return sorted(own | (placed | {prepared.dataset for prepared in found}) - parts)
+    of_later_stages = {prepared.dataset for prepared in begun if prepared.stage not in CORPUS_STAGES}
+    parts = {corpus for dataset in of_later_stages for corpus in registry.parts_of(dataset)}
+    return sorted(of_later_stages | (placed | {prepared.dataset for prepared in begun}) - parts)
 
 
 def run_status(options: argparse.Namespace, layout: Layout) -> None:

@@ -17,9 +17,9 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
-from bert_tf.prepare.layout import Layout, workers_of
+from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import clear_disk_errors, is_marked_damaged, mark_damaged
-from bert_tf.prepare.running.workers import Workers
+from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.manifest import FileEntry
@@ -86,15 +86,15 @@ def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except UserError as error:
-        what = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
-        yield Fault(entry.file, what, Repair.MAKE_FILE)
+        fault = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
+        yield Fault(entry.file, fault, Repair.MAKE_FILE)
         return
     num_records, expected = len(offsets) - 1, entry.details["num_instances"]
     if num_records != expected:
-        what = f"holds {num_records:,} records, its manifest says {expected:,}"
-        yield Fault(entry.file, what, Repair.MAKE_FILE)
-    for what in _check_index(path, offsets, entry):
-        yield Fault(entry.file, what, Repair.MAKE_INDEX)
+        fault = f"holds {num_records:,} records, its manifest says {expected:,}"
+        yield Fault(entry.file, fault, Repair.MAKE_FILE)
+    for fault in _check_index(path, offsets, entry):
+        yield Fault(entry.file, fault, Repair.MAKE_INDEX)
 
 
 def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -108,13 +108,13 @@ def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
         yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
     for pairs in sorted(path.parent.glob(f"{path.name}.*{PAIRS_SUFFIX}")):
         try:
-            found = PairFile(pairs)
-            found.verify()
-            what = "" if checksum in (None, found.token_checksum) else "were drawn from another token file"
+            pair_file = PairFile(pairs)
+            pair_file.verify()
+            fault = "" if checksum in (None, pair_file.token_checksum) else "were drawn from another token file"
         except (UserError, ValueError):
-            what = "are damaged"
-        if what:
-            yield Fault(f"{entry.file}{pairs.name.removeprefix(path.name)}", what, Repair.MAKE_PAIRS)
+            fault = "are damaged"
+        if fault:
+            yield Fault(f"{entry.file}{pairs.name.removeprefix(path.name)}", fault, Repair.MAKE_PAIRS)
 
 
 def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> list[Fault]:
@@ -193,7 +193,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
             yield Fault(path.name, "is not the vocabulary that the records were made with", Repair.WRITE_MANIFEST)
 
 
-def check(prepared: Prepared, workers: Workers) -> list[Fault]:
+def check(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     entries = prepared.entries
     check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
@@ -202,22 +202,22 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
         if len(entries) == 1:
             # In this process, so that the bar can show the progress within a large file.
             return [*faults, *check_one(entries[0], report=bar.update)]
-        for entry, found in zip(entries, workers.map_in_order(check_one, entries)):
-            faults += found
+        for entry, new_faults in zip(entries, workers.map_in_order(check_one, entries)):
+            faults += new_faults
             bar.update(entry.num_bytes)
     return faults
 
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
     """Finds a file that holds the vocabulary with which the records were made."""
-    wanted = prepared.vocab
+    vocab = prepared.vocab
     made_here = layout.vocab / prepared.dataset / "vocab.txt"
     candidates = [original_vocabulary(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
     for path in candidates:
-        if path.is_file() and sha256_of_file(path) == wanted.sha256:
+        if path.is_file() and sha256_of_file(path) == vocab.sha256:
             return path
     raise UserError(
-        f"the vocabulary of {wanted.size:,} pieces, sha256 {wanted.sha256[:12]}..., is in none "
+        f"the vocabulary of {vocab.size:,} pieces, sha256 {vocab.sha256[:12]}..., is in none "
         f"of {', '.join(map(str, candidates))}: name it by --vocab_file"
     )
 
@@ -226,20 +226,20 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     """Raises: UserError where the stage fails, or makes other bytes than the first time."""
     names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     paths = {name: prepared.folder / name for name in names}
-    wanted = {entry.file: {entry.sha256} for entry in prepared.entries}
+    known_sha256 = {entry.file: {entry.sha256} for entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
             # The file may be right and the manifest's sha256 wrong.
-            wanted[name].add(sha256_of_file(path))
-    own = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
+            known_sha256[name].add(sha256_of_file(path))
+    stage_options = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
     if prepared.stage in WITH_VOCABULARY:
-        own.vocab_file = str(_find_vocab(prepared, options, layout))
+        stage_options.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
-    stages.STAGES[prepared.stage](own, layout)
+    stages.STAGES[prepared.stage](stage_options, layout)
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # Only the earlier files: a list of downloads may have grown since.
-    other = [entry.file for entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
+    other = [entry.file for entry in now.entries if entry.sha256 not in known_sha256.get(entry.file, {entry.sha256})]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
@@ -282,20 +282,20 @@ def _verify_and_repair(
     prepared: Prepared, broken_before: set[Path], options: argparse.Namespace, layout: Layout
 ) -> list[Fault]:
     """Prints the faults of one stage and, with --repair, repairs them; returns the remaining ones."""
-    what = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
+    title = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
-        print(f"{what}: BROKEN\n  {prepared.fault}", flush=True)
+        print(f"{title}: BROKEN\n  {prepared.fault}", flush=True)
         return [Fault(prepared.manifest_path.name, prepared.fault, Repair.BY_HAND)]
     if prepared.manifest is None:
-        print(f"{what}: not finished, so not verified; --action status says more", flush=True)
+        print(f"{title}: not finished, so not verified; --action status says more", flush=True)
         return []
-    workers = workers_of(options, layout)
+    workers = task_pool_of(options, layout)
     faults = check(prepared, workers)
     if not faults:
         files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
-        print(f"{what}: whole, {files}", flush=True)
+        print(f"{title}: whole, {files}", flush=True)
         return []
-    print(f"{what}: BROKEN", flush=True)
+    print(f"{title}: BROKEN", flush=True)
     for fault in faults:
         print(f"  {fault.file}: {fault.what}", flush=True)
     if not options.repair:
@@ -308,10 +308,10 @@ def _verify_and_repair(
         return faults
     mended = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert mended
-    left = check(mended, workers)
-    for fault in left:
+    remaining = check(mended, workers)
+    for fault in remaining:
         print(f"  still broken: {fault.file}: {fault.what}", flush=True)
-    return left
+    return remaining
 
 
 def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
@@ -328,18 +328,20 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
 
     Raises: UserError where something is broken and has not been made again.
     """
-    found = find_prepared(layout, options.dataset)
-    if not found:
-        of = f" of {options.dataset}" if options.dataset else ""
-        raise UserError(f"nothing{of} has been prepared below {layout.root}: --action status says what to begin with")
+    begun = find_prepared(layout, options.dataset)
+    if not begun:
+        raise UserError(
+            f"nothing{options.dataset and f' of {options.dataset}' or ''} has been prepared below {layout.root}: "
+            "--action status says what to begin with"
+        )
     broken: list[Path] = []
     can_repair = False
     made: dict[Path, str] = {}
-    for prepared in found:
+    for prepared in begun:
         made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
-        left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
-        can_repair = can_repair or any(fault.repair != Repair.BY_HAND for fault in left)
-        broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
+        remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
+        can_repair = can_repair or any(fault.repair != Repair.BY_HAND for fault in remaining)
+        broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:

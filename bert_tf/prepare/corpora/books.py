@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import Batch, as_line
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import Batch, Position, as_line, read_files
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -52,9 +51,9 @@ def is_book(path: Path) -> bool:
     return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
 
 
-def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(books: Sequence[Path], position: Position) -> Iterator[Batch]:
     """One batch per book, with the file's name: the worker reads the text."""
-    return formatting.read_files(books, place, lambda book: [str(book)])
+    return read_files(books, position, lambda book: [str(book)])
 
 
 def without_distributor(lines: list[str]) -> list[str]:
@@ -77,9 +76,9 @@ def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str)
     path = Path(name)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
-    own = without_distributor(lines)
-    paragraphs: Iterable[str] = text_files.blank_line_separated(path, own)
-    if len(own) < len(lines):
+    book_lines = without_distributor(lines)
+    paragraphs: Iterable[str] = text_files.blank_line_separated(path, book_lines)
+    if len(book_lines) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
     return as_line(map(_without_marks, paragraphs))
 

@@ -16,8 +16,16 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line, as_marked_line
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import (
+    LONGEST_WRAPPED_LINE,
+    BadRecord,
+    Batch,
+    Position,
+    as_line,
+    as_marked_line,
+    read_files,
+)
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
@@ -48,7 +56,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
             "commas"
         )
-    found: list[Path] = []
+    files: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
@@ -58,11 +66,11 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
                     f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
                     "if they have other suffixes"
                 )
-            found.extend(inside)
+            files.extend(inside)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
-            found.append(path)
-    return list(dict.fromkeys(path.resolve() for path in found))
+            files.append(path)
+    return list(dict.fromkeys(path.resolve() for path in files))
 
 
 def choose_formats(
@@ -106,7 +114,7 @@ def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
 
 def read_batches(
     formats: Mapping[Path, str],
-    place: Mapping[str, Any],
+    position: Position,
     *,
     text_column: str = "text",
     fallback_encoding: str | None,
@@ -125,7 +133,7 @@ def read_batches(
             else:
                 yield from _text_documents(path, lines, formats[path])
 
-    return formatting.read_files(list(formats), place, documents_of)
+    return read_files(list(formats), position, documents_of)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
@@ -205,8 +213,8 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 def _column_size(row_group: Any, column: str) -> tuple[int, int]:
     """Compressed and uncompressed bytes of a column in a row group; (0, 0) if it is a structure of several columns."""
     parts = [row_group.column(number) for number in range(row_group.num_columns)]
-    own = [part for part in parts if part.path_in_schema == column]
-    return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)
+    parts = [part for part in parts if part.path_in_schema == column]
+    return sum(part.total_compressed_size for part in parts), sum(part.total_uncompressed_size for part in parts)
 
 
 def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord:

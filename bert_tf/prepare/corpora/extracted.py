@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting, text_files
-from bert_tf.prepare.corpora.formatting import BadRecord, Batch, Document
+from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Document, Position, read_files
 from bert_tf.prepare.corpora.wiki import clean_text
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, without_tags
 
 
 def find_files(folder: Path) -> list[Path]:
     """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
-    found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-    if not found:
+    files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+    if not files:
         raise UserError(
             f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
             "wikiextractor writes (unpack AA/wiki_00.bz2 with bunzip2); without --skip_wikiextractor the dump itself "
             "is read, and wikiextractor is not needed"
         )
-    return found
+    return files
 
 
-def read_batches(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Batches of articles, each its title and its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``,
     or an object on a line of a file made with --json.
 
     Raises: UserError where a file is something else, or ends inside an article.
     """
-    return formatting.read_files(paths, place, _articles)
+    return read_files(paths, position, _articles)
 
 
 def _json_article(number: int, line: str) -> str | BadRecord:
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError) as error:
         return BadRecord(f"line {number}: not JSON ({error}): run wikiextractor again")
-    title, text = found.get("title"), found.get("text")
+    title, text = content.get("title"), content.get("text")
     if not isinstance(title, str) or not isinstance(text, str):
         return BadRecord(f'line {number}: no "title" and "text" that are strings, as wikiextractor --json writes them')
     return f"{title}\n{text}"

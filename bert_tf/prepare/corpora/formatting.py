@@ -1,8 +1,7 @@
 """Writes a corpus as one document per line: in order, without duplicates, resumable.
 
-A corpus module reads its files into `Batch`es in a fixed order, and cleans each document into a line (in a worker
-process). This module writes the lines in that order, so that an interrupted run can resume after any batch and
-produces the same bytes.
+Lines are written in the order of the batches that a corpus is read in (`documents`), so that an interrupted run can
+resume after any batch and produces the same bytes.
 """
 
 from __future__ import annotations
@@ -12,173 +11,42 @@ import collections
 import contextlib
 import functools
 import hashlib
-import itertools
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Union
+from typing import Any, Callable
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
+from bert_tf.prepare.corpora.documents import (
+    BadRecord,
+    Batch,
+    Cleaned,
+    Corpus,
+    Document,
+    Dropped,
+    Position,
+    has_sentence,
+    report_line,
+)
 from bert_tf.prepare.running.resumable_file import ResumableFile
 from bert_tf.prepare.running.stage import Stage
-from bert_tf.prepare.running.workers import Workers
-from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
+from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 
-# Size of a batch: a tenth of a second of cleaning for a worker.
-BATCH_CHARACTERS = 1 << 19
 # At most this much output has to be written again after a kill.
 CHECKPOINT_BYTES = 16 << 20
-
-# Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
-LONGEST_WRAPPED_LINE = 120
 # The manifest and the closing warnings name at most this many.
 NAMED_BAD_RECORDS = 20
-# MediaWiki's titles are not longer. A broken page's may be, and all of its lines in the report would begin with it.
-_LONGEST_TITLE = 255
 # Input held by workers or waiting to be written in order.
 _BYTES_IN_FLIGHT = 1 << 27
-
-_WORD = re.compile(r"[^\W_]+")
-_STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
-# Text without a full stop (speech, verse) counts if it has more words than a title.
-MIN_WORDS_WITHOUT_STOP = 8
-
-
-class BadRecord(NamedTuple):
-    """A document that cannot be read; `what` names its place in the file and the fault."""
-
-    what: str
-
-
-class Dropped(NamedTuple):
-    """A document that is left out; one with a title is in the report."""
-
-    reason: str
-    title: str = ""
-
-
-class Document(NamedTuple):
-    """A document as a line; for Wikipedia also the title, the number of removed pieces by reason, and the lines about
-    them in the report.
-    """
-
-    line: str
-    title: str = ""
-    num_removed: Mapping[str, int] = {}
-    report: Sequence[str] = ()
-
-
-# Without line end; the line may be empty. A `str` for a document that is only a line, which is faster to pickle.
-Cleaned = Union[str, Document, Dropped, BadRecord]
-
-
-class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
-    after them, where a resumed run continues reading (empty if it cannot start there), and their bytes in memory if
-    these do not follow from their lengths.
-    """
-
-    documents: Sequence[Any]
-    path: Path
-    input_bytes: int
-    behind: Mapping[str, Any]
-    size: int = 0
-
-
-class Corpus(NamedTuple):
-    """How to read a corpus: `batches` yields its files' content in a fixed order, from a place on (if empty, from the
-    start); `clean` processes a document in a worker process. If what is cleaned are not whole documents, `join` makes
-    documents and their batches from the workers' results.
-
-    `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
-    each damaged file.
-    """
-
-    paths: Sequence[Path]
-    batches: Callable[[Mapping[str, Any]], Iterable[Batch]]
-    clean: Callable[[Any], Any]
-    arguments: dict[str, Any]
-    damages: Sequence[str] = ()
-    join: Callable[[Iterable[tuple[Any, Batch]]], Iterable[tuple[Sequence[Cleaned], Batch]]] = lambda cleaned: cleaned
-
-
-def as_line(paragraphs: Iterable[str]) -> str:
-    """Joins paragraphs by two spaces; white space within one becomes single spaces.
-
-    Paragraphs without a word (rows of asterisks) are left out.
-    """
-    normal = (" ".join(paragraph.split()) for paragraph in paragraphs if _WORD.search(paragraph))
-    return PARAGRAPH_SEPARATOR.join(normal)
-
-
-def as_marked_line(sentences: Iterable[str]) -> str:
-    """Joins sentences that sharding is to keep, with a mark after each; white space within one as in `as_line`."""
-    normal = (" ".join(sentence.split()) for sentence in sentences)
-    return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
-
-
-def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The files that are still to be read from a place on, each with the place inside it."""
-    for number in range(place.get("file", 0), len(paths)):
-        begin = {"file": number, "num_documents": 0, "bytes": 0}
-        yield paths[number], {**begin, **place} if number == place.get("file") else begin
-
-
-def in_batches(
-    documents: Iterable[Any], path: Path, begin: Mapping[str, Any], position: Callable[[], int] | None = None
-) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents in a file after the place `begin`.
-
-    Args:
-      position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-    """
-    total_bytes = path.stat().st_size
-    held: list[Any] = []
-    number, num_documents, num_bytes = begin["file"], begin["num_documents"], begin["bytes"]
-    size = 0
-    for document in documents:
-        held.append(document)
-        size += len(document)
-        if size >= BATCH_CHARACTERS:
-            num_documents += len(held)
-            read_bytes = position() if position else min(total_bytes, num_bytes + size)
-            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes}
-            yield Batch(held, path, read_bytes - num_bytes, behind)
-            held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1})
-
-
-def read_files(
-    paths: Sequence[Path], place: Mapping[str, Any], documents_of: Callable[[Path], Iterable[Any]]
-) -> Iterator[Batch]:
-    """Batches of the documents in each file; where reading resumes inside a file, earlier documents are skipped."""
-    for path, begin in files_from(paths, place):
-        yield from in_batches(itertools.islice(documents_of(path), begin["num_documents"], None), path, begin)
-
-
-def report_line(reason: str, title: str, text: str = "") -> str:
-    """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
-    return "\t".join((reason, title[:_LONGEST_TITLE], " ".join(text.split())))
 
 
 def _encoded(line: str) -> bytes:
     return line.encode("utf-8", "replace") + b"\n"
-
-
-def has_words(text: str, number: int) -> bool:
-    """Whether there are at least `number` words."""
-    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
-
-
-def has_sentence(line: str) -> bool:
-    """Whether there is a word, and either a sentence's end or more words than in a title."""
-    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
 
 
 class SeenDocuments:
@@ -204,8 +72,8 @@ class SeenDocuments:
         """Adds a document; returns False if it was there before."""
         key = int.from_bytes(hashlib.blake2b(document, digest_size=8).digest(), "little")
         # `data` yields Python's integers; numpy would compare its own large integers with these as floats.
-        place = bisect.bisect_left(self._sorted.data, key)
-        if key in self._newest or (place < len(self._sorted) and self._sorted.data[place] == key):
+        rank = bisect.bisect_left(self._sorted.data, key)
+        if key in self._newest or (rank < len(self._sorted) and self._sorted.data[rank] == key):
             return False
         if not self.is_full:
             self._newest.add(key)
@@ -231,8 +99,8 @@ class Writer:
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        # The place after what has been written.
-        self.place: Mapping[str, Any] = {}
+        # After what has been written.
+        self.position: Position = {}
         # Of the text, at the last checkpoint.
         self._kept_bytes = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
@@ -243,7 +111,7 @@ class Writer:
         if checkpoint and not all(file.has(checkpoint[name]) for name, file in self._files.items()):
             checkpoint = None
         if checkpoint:
-            self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
+            self.position, self.input_bytes = checkpoint["position"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
             self._kept_bytes = checkpoint["bytes"]
@@ -265,24 +133,22 @@ class Writer:
             elif isinstance(document, Document):
                 self._write_document(document)
             elif isinstance(document, BadRecord):
-                self._drop_bad_record(f"{batch.path}, {document.what}")
+                self._drop_bad_record(f"{batch.path}, {document.fault}")
             else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
         self.input_bytes += batch.input_bytes
-        if not batch.behind:
-            return
-        self.place = batch.behind
+        self.position = batch.next_position
         if self._text.file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
-    def _drop_bad_record(self, what: str) -> None:
+    def _drop_bad_record(self, fault: str) -> None:
         self._count("num_dropped_bad_records")
-        self.bad_records += [what] if len(self.bad_records) < NAMED_BAD_RECORDS else []
+        self.bad_records += [fault] if len(self.bad_records) < NAMED_BAD_RECORDS else []
         if self.counts["num_dropped_bad_records"] > self._max_bad_records:
             too_many = f"more than {self._max_bad_records:,} bad records, now " if self._max_bad_records else ""
             raise UserError(
-                f"{too_many}{what}; to leave such records out, run the same command with a larger "
+                f"{too_many}{fault}; to leave such records out, run the same command with a larger "
                 f"--max_bad_records, which resumes here"
             )
 
@@ -318,7 +184,7 @@ class Writer:
         written = {name: file.sync() for name, file in self._files.items()}
         self.stage.add_checkpoint(
             {
-                "place": self.place,
+                "position": self.position,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
@@ -365,7 +231,7 @@ def _require_own_output(stage: Stage, output: Path) -> None:
         )
 
 
-def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str, int]:
+def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str, int]:
     """Writes the text and, if wanted, the report, and completes the writer's stage; returns the counts.
 
     Raises:
@@ -410,16 +276,20 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
     return counts
 
 
-def _clean_all(batch: Batch, *, clean: Callable[[Any], Any]) -> list[Any]:
-    return [found if isinstance(found, (Dropped, BadRecord)) else clean(found) for found in batch.documents]
+def _clean_all(batch: Batch, *, clean: Callable[[Any], Any]) -> list[Cleaned]:
+    results: list[Cleaned] = []
+    for document in batch.documents:
+        cleaned = document if isinstance(document, (Dropped, BadRecord)) else clean(document)
+        results += cleaned if isinstance(cleaned, list) else [cleaned]
+    return results
 
 
-def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> None:
+def _write_all(writer: Writer, corpus: Corpus, name: str, workers: TaskPool) -> None:
     # The batches being cleaned, without their documents.
     waiting: collections.deque[Batch] = collections.deque()
 
     def batches() -> Iterator[Batch]:
-        for batch in corpus.batches(writer.place):
+        for batch in corpus.batches(writer.position):
             waiting.append(batch._replace(documents=()))
             yield batch
 
@@ -428,7 +298,8 @@ def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> N
         clean = functools.partial(_clean_all, clean=corpus.clean)
         results = workers.map_in_order(clean, batches(), _size_of_batch, _BYTES_IN_FLIGHT)
         with contextlib.closing(results):
-            for documents, batch in corpus.join((cleaned, waiting.popleft()) for cleaned in results):
+            for documents in results:
+                batch = waiting.popleft()
                 writer.write(documents, batch)
                 num_documents = writer.counts["num_documents"]
                 bar.update(batch.input_bytes, "1 document" if num_documents == 1 else f"{num_documents:,} documents")

@@ -7,18 +7,16 @@ deletion counts as one), so the set of citation numbers seen is all that must be
 
 from __future__ import annotations
 
-import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import formatting
-from bert_tf.prepare.corpora.formatting import BadRecord, Batch, Dropped, as_line
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Dropped, Position, as_line, files_from, in_batches
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -86,8 +84,8 @@ def find_files(folder: Path) -> list[Path]:
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
     """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
     for match in _PMID.finditer(xml):
-        found = _VERSION.search(match[1])
-        version = found[1] if found else b"1"
+        stated = _VERSION.search(match[1])
+        version = stated[1] if stated else b"1"
         yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
 
 
@@ -107,7 +105,7 @@ def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
     bad: dict[int, BadRecord] = {}
-    place = 0
+    num_articles = 0
     with XmlFile(path) as file:
         for element in _elements(file):
             if element.tag == b"DeleteCitation":
@@ -115,17 +113,17 @@ def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
                 continue
             number, version = next(_numbers(element.xml), (0, 0))
             if not number:
-                bad[place] = BadRecord(f"article {place + 1:,} has no PMID: not a file of PubMed's")
+                bad[num_articles] = BadRecord(f"article {num_articles + 1:,} has no PMID: not a file of PubMed's")
             elif number not in latest or version >= latest[number][0]:
-                latest[number] = version, place
-            place += 1
-        file.check_read(place or len(deleted), "PubmedArticle", damages)
-    kept = {where for number, (_, where) in latest.items() if not is_seen[number] and number not in deleted}
+                latest[number] = version, num_articles
+            num_articles += 1
+        file.check_read(num_articles or len(deleted), "PubmedArticle", damages)
+    kept = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
     return _Plan(kept, bad)
 
 
-def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:
     """Articles as XML in batches of about equal size, with the numbers of dropped articles.
 
     If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
@@ -133,19 +131,18 @@ def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, 
     Raises: UserError where a file holds no article.
     """
     is_seen = np.zeros(_MOST_CITATIONS, bool)
-    begins = dict(formatting.files_from(paths, place))
+    starts = dict(files_from(paths, position))
     for path in paths:
         plan = _plan(path, is_seen, damages)
-        if begin := begins.get(path):
+        if start := starts.get(path):
             with XmlFile(path) as file:
-                articles = itertools.islice(_articles(file, plan), begin["num_documents"], None)
-                yield from formatting.in_batches(articles, path, begin, lambda: file.num_file_bytes)
+                yield from in_batches(_articles(file, plan), path, start, lambda: file.num_file_bytes)
 
 
 def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:
     articles = (element.xml for element in _elements(file) if element.tag != b"DeleteCitation")
-    for place, xml in enumerate(articles):
-        yield xml if place in plan.kept else plan.bad.get(place, Dropped("superseded_or_deleted"))
+    for index, xml in enumerate(articles):
+        yield xml if index in plan.kept else plan.bad.get(index, Dropped("superseded_or_deleted"))
 
 
 def _text(element: ElementTree.Element | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
-from bert_tf.prepare.corpora.formatting import Corpus
+from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.fetching.sources import SOURCES, Source, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
@@ -53,15 +53,15 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = extracted.find_files(working_dir / "extracted" / dataset)
-        clean = functools.partial(extracted.clean, **report)
-        return Corpus(
-            paths, functools.partial(extracted.read_batches, paths), clean, {"skip_wikiextractor": True, **report}
-        )
+        batches = functools.partial(extracted.read_batches, paths)
+        arguments = {"skip_wikiextractor": True, **report}
+        return Corpus(paths, batches, functools.partial(extracted.clean, **report), arguments)
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
+    wiki.note_single_streams(paths)
+    damages: list[str] = []
     clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
-    dumps = wiki.Dumps(paths, clean_page)
-    clean_piece = functools.partial(wiki.clean_piece, clean_page=clean_page)
-    return Corpus(paths, dumps.batches, clean_piece, report, dumps.damages, dumps.join)
+    clean = functools.partial(wiki.clean_part, clean_page=clean_page)
+    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:

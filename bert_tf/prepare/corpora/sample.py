@@ -196,12 +196,12 @@ def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, An
     data = []
     for number, town in enumerate(towns):
         relation, answer = next(fact for fact in town.facts.items() if fact[0] in _ASKED_RELATIONS)
-        found = re.search(rf"\b{answer}\b", town.text)
-        assert found, (answer, town.text)
+        answer_span = re.search(rf"\b{answer}\b", town.text)
+        assert answer_span, (answer, town.text)
         question = {
             "id": f"{prefix}-{number}",
             "question": rng.choice(_RELATIONS[relation].questions).format(t=town.name),
-            "answers": [{"text": answer, "answer_start": found.start()}],
+            "answers": [{"text": answer, "answer_start": answer_span.start()}],
         }
         data.append({"title": town.name, "paragraphs": [{"context": town.text, "qas": [question]}]})
     return {"version": "1.1", "data": data}

@@ -46,10 +46,10 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
 
     Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     walked: set[tuple[int, int]] = set()
-    for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
-        status = os.stat(where)
+    for parent, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+        status = os.stat(parent)
         # A link to a parent folder would never end.
         if (status.st_dev, status.st_ino) in walked:
             folders.clear()
@@ -57,15 +57,15 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
         walked.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            path = Path(where, name)
+            path = Path(parent, name)
             if name.startswith(".") or not name.lower().endswith(tuple(suffixes)):
                 continue
             if not path.exists():
                 raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: repair or delete it")
             if not path.is_file():
                 raise UserError(f"{path}: a pipe, socket or device, not a file: take it out of the input")
-            found.append(path)
-    return sorted(found)
+            files.append(path)
+    return sorted(files)
 
 
 def _refuse_unreadable(error: OSError) -> None:
@@ -261,13 +261,13 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 def document_lines(path: Path, lines: Iterable[str], way_out: str = _AT_BLANK_LINES) -> list[str]:
     """The lines of one document as a list. Raises: UserError where the document is too large."""
-    found, num_bytes = [], 0
+    held, num_bytes = [], 0
     for line in lines:
-        found.append(line)
+        held.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
             raise document_too_large(str(path), way_out)
-    return found
+    return held
 
 
 def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:

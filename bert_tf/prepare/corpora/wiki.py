@@ -9,16 +9,28 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Callable
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.prepare.corpora import formatting
-from bert_tf.prepare.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
+from bert_tf.prepare.corpora import bzip2
+from bert_tf.prepare.corpora.bzip2 import Stream
+from bert_tf.prepare.corpora.documents import (
+    BadRecord,
+    Batch,
+    Cleaned,
+    Document,
+    Dropped,
+    Position,
+    as_line,
+    files_from,
+    in_batches,
+    report_line,
+)
 from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, paragraphs_of
-from bert_tf.prepare.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile, unpack
+from bert_tf.prepare.corpora.xml_files import Cutter, XmlFile
 from bert_tf.prepare.fetching.sources import wikipedia_of
 
 # A dump's name has the wiki, date and kind; of one in several files each has a number.
@@ -27,8 +39,10 @@ _TITLE = re.compile(rb"<title>([^<]*)<")
 # MediaWiki's numbers of the namespaces of media, files and categories.
 _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 _MOST_HEAD_BYTES = 1 << 20
-# Half a second of a worker's time. The page or two cut at a piece's ends are left to the process that joins the pieces.
-BLOCKS_OF_A_PIECE = 2
+# The arguments of `Cutter` and of `XmlFile.elements`.
+_ELEMENTS = ("page",), "mediawiki"
+# About, in real dumps.
+_TEXT_PER_PACKED_BYTE = 4
 Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
@@ -58,15 +72,15 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         raise UserError(
             f"{folder} holds no Wikipedia dump: "
             f"python3 data/bertPrep.py --action download --dataset {dataset} fetches the newest "
-            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles.xml.bz2, in one "
-            f"or several files) there, from dumps.wikimedia.org/{wiki}"
+            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles-multistream"
+            f".xml.bz2, in one or several files) there, from dumps.wikimedia.org/{wiki}"
         )
-    found = [path for paths in choices for path in paths]
-    for path in found:
+    files = [path for paths in choices for path in paths]
+    for path in files:
         check_file(path, "repair or delete it")
-    if found and not named and not dumps:
-        print(f"taking {found[0]} as the dump", flush=True)
-    return found
+    if files and not named and not dumps:
+        print(f"taking {files[0]} as the dump", flush=True)
+    return files
 
 
 def read_namespaces(paths: Iterable[Path]) -> Namespaces:
@@ -76,10 +90,10 @@ def read_namespaces(paths: Iterable[Path]) -> Namespaces:
     """
     names: dict[str, set[str]] = {}
     for path in paths:
-        found = _namespaces_of(_head(path))
-        if not found:
+        listed = _namespaces_of(_head(path))
+        if not listed:
             print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
-        for number, name in found:
+        for number, name in listed:
             names.setdefault(number, set()).add(namespace_key(name))
     hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
     return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
@@ -98,7 +112,7 @@ def _head(path: Path) -> bytes:
 
 def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
     """(number, name) of each namespace in a dump's head, up to any damage."""
-    found: list[tuple[str, str]] = []
+    namespaces: list[tuple[str, str]] = []
     number = ""
 
     def start(_: str, attributes: Mapping[str, str]) -> None:
@@ -107,146 +121,76 @@ def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
 
     def text(name: str) -> None:
         if number and name.strip():
-            found.append((number, name))
+            namespaces.append((number, name))
 
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler, parser.CharacterDataHandler = start, text
     with contextlib.suppress(expat.ExpatError):
         parser.Parse(head, False)
-    return found
+    return namespaces
 
 
-class CleanedPiece(NamedTuple):
-    """A worker's result for a piece: its text `before` the first page that begins in it, the complete pages, cleaned,
-    and the cutter's state `behind` them; if no page begins in the piece, everything is `before`.
+def note_single_streams(paths: Sequence[Path]) -> None:
+    """Says which dumps one process unpacks alone."""
+    single = [path for path in paths if path.suffix == ".bz2" and not bzip2.is_multistream(path)]
+    if single:
+        more = f" and {len(single) - 1} more" if len(single) > 1 else ""
+        print(
+            f"note: {single[0]}{more}: not a multistream dump, so one process unpacks it, 30 MB of XML a second; all "
+            "processes unpack the ...-pages-articles-multistream.xml.bz2 of the same date",
+            flush=True,
+        )
 
-    `num_bytes` is the size of its text, `file_end` the byte of the file at which it ends.
+
+def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:
+    """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself.
+
+    If a file ends early or is damaged, the pages before that are kept, and a sentence about it is appended to
+    `damages`.
+
+    Raises: UserError where a file holds no page, one that is too large, or is not written in its encoding.
     """
-
-    before: bytes
-    pages: Sequence[Cleaned]
-    behind: CutState | None
-    num_bytes: int
-    file_end: int
-    fault: str
-    is_last: bool
+    damages += position.get("damages", ())
+    for path, start in files_from(paths, position):
+        for batch in _batches_of(path, start, damages):
+            next_position = {**batch.next_position, "damages": list(damages)}
+            yield batch._replace(next_position=next_position)
 
 
-class _OpenDump:
-    """A dump whose pieces come back from the workers: joins pages that were cut between pieces."""
-
-    def __init__(self, file: XmlFile, begin: Mapping[str, Any], clean_page: Callable[[bytes], Cleaned]):
-        self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
-        self._start = begin.get("next")
-        self._num_pages, file.num_file_bytes = begin["num_documents"], begin["bytes"]
-        if self._start is not None:
-            file.num_xml_bytes = begin["num_xml_bytes"]
-            self._cutter.state = CutState.from_json(begin["cut_state"])
-
-    def pieces(self) -> Iterator[Piece]:
-        """The pieces for the workers, up to the first damage that a worker has found."""
-        for piece in self._file.pieces(BLOCKS_OF_A_PIECE, self._start):
-            yield piece
-            if self._file.damage:
-                return
-
-    def add(self, found: CleanedPiece) -> tuple[list[Cleaned], int]:
-        """The next pages, first the one that began in the previous piece, and the number of new bytes of the file."""
-        num_new_bytes = max(found.file_end - self._file.num_file_bytes, 0)
-        self._file.num_xml_bytes += found.num_bytes
-        self._file.num_file_bytes += num_new_bytes
-        # Completed by the tag that follows there.
-        before = found.before + b"<page>" if found.behind is not None else found.before
-        pages = [*(self._clean_page(element.xml) for element in self._cutter.cut(before)), *found.pages]
-        if found.behind is not None:
-            self._cutter.state = found.behind
-        self._num_pages += len(pages)
-        return pages, num_new_bytes
-
-    def place(self) -> dict[str, Any]:
-        """What a later run needs to know, apart from where the next piece begins."""
-        return {
-            "num_documents": self._num_pages,
-            "bytes": self._file.num_file_bytes,
-            "num_xml_bytes": self._file.num_xml_bytes,
-            "cut_state": self._cutter.state.to_json(),
-        }
-
-    def close(self, fault: str, damages: list[str]) -> int:
-        """Returns how many bytes of the file have not been read."""
-        if fault:
-            self._file.note_damage(fault)
-        elif not self._cutter.state.is_closed:
-            self._file.note_damage("without its closing tag")
-        self._file.check_read(self._num_pages, "page", damages)
-        return self._file.path.stat().st_size - self._file.num_file_bytes
+def _batches_of(path: Path, start: Position, damages: list[str]) -> Iterator[Batch]:
+    if bzip2.is_multistream(path):
+        for stream in bzip2.streams(path, start["byte"]):
+            start = {**start, "byte": stream.end, "bytes": stream.end}
+            size = _TEXT_PER_PACKED_BYTE * len(stream.packed)
+            yield Batch([stream], path, len(stream.packed), start, size)
+    # Also the last stream, after which the file's end shows whether it was cut off.
+    with XmlFile(path, start["byte"]) as file:
+        yield from in_batches(_pages(file, damages), path, start, lambda: file.num_file_bytes)
 
 
-class Dumps:
-    """The files of a dump: how they are read, cleaned by workers and joined again, in the form of `formatting.Corpus`.
-
-    If a file ends early or is damaged, the pages before that are kept, and `damages` holds a sentence about it.
-    """
-
-    def __init__(self, paths: Sequence[Path], clean_page: Callable[[bytes], Cleaned]):
-        self.damages: list[str] = []
-        self._paths = paths
-        self._clean_page = clean_page
-        # The files being read, by number.
-        self._open: dict[int, _OpenDump] = {}
-
-    def batches(self, place: Mapping[str, Any]) -> Iterator[Batch]:
-        """The pieces of all files, each a batch by itself.
-
-        Raises: UserError where a file is not written in the encoding that it declares.
-        """
-        self.damages += place.get("damages", ())
-        for path, begin in formatting.files_from(self._paths, place):
-            with XmlFile(path) as file:
-                self._open[begin["file"]] = dump = _OpenDump(file, begin, self._clean_page)
-                for piece in dump.pieces():
-                    behind = {"file": begin["file"], "next": piece.next()}
-                    yield Batch([piece], path, 0, behind, BLOCKS_OF_A_PIECE * BLOCK_BYTES)
-
-    def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
-        """Raises: UserError where a file holds no page, or one that is too large."""
-        for (found,), batch in cleaned:
-            number = batch.behind["file"]
-            if number not in self._open:
-                continue  # after the damage in its file
-            dump = self._open[number]
-            pages, input_bytes = dump.add(found)
-            # Empty if reading cannot begin inside the file: a later run then starts with the beginning of the file.
-            behind = {**batch.behind, **dump.place()} if batch.behind["next"] is not None else {}
-            if found.fault or found.is_last:
-                input_bytes += dump.close(found.fault, self.damages)
-                del self._open[number]
-                behind = {"file": number + 1}
-            if behind:
-                behind["damages"] = list(self.damages)
-            yield pages, batch._replace(input_bytes=input_bytes, behind=behind)
+def _pages(file: XmlFile, damages: list[str]) -> Iterator[bytes]:
+    num_pages = 0
+    for element in file.elements(*_ELEMENTS):
+        num_pages += 1
+        yield element.xml
+    file.check_read(num_pages, "page", damages)
 
 
-def _cutter(path: Path) -> Cutter:
-    return Cutter(path, ("page",), "mediawiki")
-
-
-def clean_piece(piece: Piece, *, clean_page: Callable[[bytes], Cleaned]) -> CleanedPiece:
-    """Unpacks a piece and cleans the pages that lie in it."""
-    text, cutter = unpack(piece), _cutter(piece.path)
-    xml = b"".join(text.blocks)
-    start = cutter.find_start(xml)
-    elements = [] if start is None else cutter.cut(xml[start:])
-    return CleanedPiece(
-        before=xml[:start],
-        pages=[clean_page(element.xml) for element in elements],
-        behind=None if start is None else cutter.state,
-        num_bytes=len(xml),
-        file_end=text.end,
-        fault=text.fault,
-        is_last=piece.is_last,
-    )
+def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:
+    """A page, or all pages of a stream, which holds whole ones."""
+    if isinstance(part, bytes):
+        return clean_page(part)
+    cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
+    results: list[Cleaned] = []
+    try:
+        for text in bzip2.unpack(part.packed):
+            results += (clean_page(element.xml) for element in cutter.cut(text))
+    except (OSError, EOFError) as error:
+        fault = f"the bzip2 stream at byte {part.start:,}: {error}: its pages are lost; fetch the dump again"
+        return [*results, BadRecord(fault)]
+    rest = cutter.rest()
+    return [*results, clean_page(rest)] if rest.strip() else results
 
 
 def clean_text(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:

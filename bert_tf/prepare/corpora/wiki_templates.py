@@ -37,10 +37,10 @@ def read_arguments(parts: Iterable[str]) -> Arguments:
 
 def _numbered(arguments: Arguments) -> list[str]:
     """The arguments 1, 2, ... up to the first that is not given."""
-    found: list[str] = []
-    while (value := arguments.get(str(len(found) + 1))) is not None:
-        found.append(value.strip())
-    return found
+    values: list[str] = []
+    while (value := arguments.get(str(len(values) + 1))) is not None:
+        values.append(value.strip())
+    return values
 
 
 _RANGE_WORDS = {
@@ -124,21 +124,21 @@ def _convert(arguments: Arguments) -> str | None:
         return None
     given = [*_numbered(arguments), "", "", ""]
     shown: list[str] = []
-    place = 0
+    index = 0
     # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
-    while (number := _number(given[place])) is not None:
+    while (number := _number(given[index])) is not None:
         shown.append(number)
-        place += 1
-        if given[place] not in _RANGE_WORDS:
-            unit = _unit(given[place])
+        index += 1
+        if given[index] not in _RANGE_WORDS:
+            unit = _unit(given[index])
             if unit is None:
                 return None
             shown.append(f" {unit}")
-            place += 1
-        if given[place] in _RANGE_WORDS:
-            shown.append(_RANGE_WORDS[given[place]])
-            place += 1
-        elif _number(given[place]) is not None and _SMALLER_UNIT.get(given[place - 1]) == given[place + 1]:
+            index += 1
+        if given[index] in _RANGE_WORDS:
+            shown.append(_RANGE_WORDS[given[index]])
+            index += 1
+        elif _number(given[index]) is not None and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
             shown.append(" ")
         else:
             return "".join(shown)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bert_tf.prepare.corpora import wiki_templates
-from bert_tf.prepare.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
+from bert_tf.prepare.corpora.documents import MIN_WORDS_WITHOUT_STOP, has_words
 from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 

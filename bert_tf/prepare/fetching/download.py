@@ -225,17 +225,17 @@ def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
     way_out = f"fetch a dump by other means and put it there as {files.folder / name}"
     dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, way_out))), reverse=True)
     for date in dates[:_NUM_DUMPS_TRIED]:
-        articles = f"{source.wiki}-{date}-pages-articles.xml.bz2"
+        articles = f"{source.wiki}-{date}-pages-articles-multistream.xml.bz2"
         for algorithm in ("sha1", "md5"):
             address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
             try:
                 sums = files.client.text(address, way_out)
             except NotThereError:
                 continue
-            found = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
-            if found:
+            listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
+            if listed:
                 print(f"the newest complete dump is of {date}", flush=True)
-                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{found[1]}")
+                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
     raise UserError(
         f"{source.base_url} lists no complete dump among its newest "
         f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}"
@@ -274,10 +274,10 @@ def _list_pubmed(files: _Collection, source: PubMed, way_out: str) -> list[str]:
 
 def _pubmed_file(files: _Collection, source: PubMed, name: str, way_out: str) -> RemoteFile:
     address = f"{source.base_url}{name}.md5"
-    found = _MD5.search(files.client.text(address, way_out))
-    if found is None:
+    checksum = _MD5.search(files.client.text(address, way_out))
+    if checksum is None:
         raise UserError(f"{address} holds no checksum; {way_out}")
-    return RemoteFile(f"{source.base_url}{name}", name, f"md5:{found[0]}")
+    return RemoteFile(f"{source.base_url}{name}", name, f"md5:{checksum[0]}")
 
 
 def _take_books(files: _Collection, source: Books) -> None:

@@ -69,9 +69,9 @@ def describe_file(path: Path, checksum: str | None = None) -> FileEntry:
             for digest in digests.values():
                 digest.update(block)
             bar.update(len(block))
-    found = digests[algorithm].hexdigest()
-    if published and found != published.lower():
-        raise UserError(f"{path.name} has the {algorithm} {found}, published is {published}")
+    actual = digests[algorithm].hexdigest()
+    if published and actual != published.lower():
+        raise UserError(f"{path.name} has the {algorithm} {actual}, published is {published}")
     return FileEntry(path.name, path.stat().st_size, digests["sha256"].hexdigest())
 
 

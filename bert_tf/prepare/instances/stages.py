@@ -16,9 +16,9 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import pretraining_examples as examples
 from bert_tf.prepare.instances import tokens, vocabulary
-from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
+from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
-from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import PAIRS_SUFFIX, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
@@ -89,12 +89,12 @@ def _parameters_of_shards(sharded: Manifest) -> str:
 
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
-    own = "_whole_word_masking" if settings.whole_word_masking else ""
+    of_this_project = "_whole_word_masking" if settings.whole_word_masking else ""
     return (
         f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
-        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{own}"
+        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
     )
 
 
@@ -141,7 +141,7 @@ def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: Workers, description: str
+    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: TaskPool, description: str
 ) -> dict[str, list[FileEntry]]:
     """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
     names = {
@@ -223,7 +223,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
         make = functools.partial(tokens.make_token_file, settings=settings)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make, task_pool_of(options, layout), "token files")
         counts = Counter[str]()
         for split, entries in shards.items():
             for entry in entries:
@@ -239,16 +239,16 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
     dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
     name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    found = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
-    if len(found) > 1:
-        raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
-    manifest = read_manifest(found[0], "create_token_files") if found else None
+    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
+    if len(paths) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
+    manifest = read_manifest(paths[0], "create_token_files") if paths else None
     if manifest is None:
         raise UserError(
             f"{dataset} has no finished token files in {layout.tokens / name}: "
             f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
         )
-    folder = found[0].parent
+    folder = paths[0].parent
     manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
 
@@ -256,18 +256,18 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
 def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    wanted = PairSettings(length, random_seed=options.random_seed, **given)
-    wanted.check()
-    workers = workers_of(options, layout)
+    settings = PairSettings(length, random_seed=options.random_seed, **given)
+    settings.check()
+    workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            there, _ = find_pair_settings(files, length)
-            of_split = settings_of(wanted, TokenFile(files[0]))
-            if there not in (None, of_split):
+            existing, _ = find_pair_settings(files, length)
+            of_split = settings_of(settings, TokenFile(files[0]))
+            if existing not in (None, of_split):
                 raise UserError(
-                    f"{files[0].parent} holds pairs that were drawn differently: with {there}, not "
+                    f"{files[0].parent} holds pairs that were drawn differently: with {existing}, not "
                     f"{of_split}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
                 )
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
@@ -303,8 +303,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
     settings = examples.ExampleSettings(**given)
-    own = ("vocab_file", "short_seq_prob", "strip_accents")
-    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
+    not_recorded = ("vocab_file", "short_seq_prob", "strip_accents")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in not_recorded}
     # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
     arguments["max_ngram_size"] = 1
     arguments.update(casing_arguments(casing), masking="static")
@@ -315,8 +315,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         make = functools.partial(examples.make_shard, settings=settings)
-        what = f"records of length {settings.max_seq_length}"
-        shards = _make_all(stage, source, ".tfrecord", make, workers_of(options, layout), what)
+        description = f"records of length {settings.max_seq_length}"
+        shards = _make_all(stage, source, ".tfrecord", make, task_pool_of(options, layout), description)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)

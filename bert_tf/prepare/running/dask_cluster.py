@@ -27,7 +27,7 @@ from typing import Any, Callable
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.prepare.running.journal import CHECKOUT, code_digest
 from bert_tf.prepare.running.stage import clear_disk_errors
-from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Workers, WorkersError, in_order
+from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, TaskPool, WorkersError, in_order
 
 try:
     import distributed
@@ -137,7 +137,7 @@ def _connect(scheduler: str) -> Iterator[distributed.Client]:
             client.close(timeout=_MOMENT_SECS)
 
 
-class DaskCluster(Workers):
+class DaskCluster(TaskPool):
     """The workers of the scheduler at an address, or in a scheduler file."""
 
     def __init__(self, scheduler: str, shared_folder: Path):
@@ -210,11 +210,11 @@ class _Run:
             packages = {**info["packages"], "python": ".".join(info["packages"]["python"].split(".")[:2])}
             return ", ".join(f"{name} {packages.get(name)}" for name in ("python", "dask", "distributed", "numpy"))
 
-        found: Any = self._client.get_versions()
-        here = versions(found["client"])
-        for where, info in {"scheduler": found["scheduler"], **found["workers"]}.items():
-            if versions(info) != here:
+        answers: Any = self._client.get_versions()
+        ours = versions(answers["client"])
+        for address, info in {"scheduler": answers["scheduler"], **answers["workers"]}.items():
+            if versions(info) != ours:
                 raise WorkersError(
-                    f"the Dask scheduler or worker {where} has {versions(info)}, this command {here}: "
+                    f"the Dask scheduler or worker {address} has {versions(info)}, this command {ours}: "
                     f"start scheduler and workers with {_DASK}, then {_GO_ON}"
                 )

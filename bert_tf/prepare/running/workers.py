@@ -1,6 +1,6 @@
-"""Workers call a function on many items: results in order, few items in flight, every failure is an error.
+"""Worker processes call a function on many items: results in order, few in flight, every failure is an error.
 
-Stages use the interface `Workers`. `ProcessPool` runs on this machine, `dask_cluster.DaskCluster` on any number.
+Stages use the interface `TaskPool`. `ProcessPool` runs on this machine, `dask_cluster.DaskCluster` on any number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WorkersError(UserError):
 ITEMS_IN_FLIGHT_PER_PROCESS = 4
 
 
-class Workers(abc.ABC):
+class TaskPool(abc.ABC):
     """Processes that call a function on many items."""
 
     @abc.abstractmethod
@@ -66,7 +66,7 @@ def in_order(
     size_of: Callable[[Item], int],
     largest_in_flight: int,
 ) -> Generator[Result, None, None]:
-    """Implements `Workers.map_in_order` with futures; at most `get_most_in_flight()` of them at a time."""
+    """Implements `TaskPool.map_in_order` with futures; at most `get_most_in_flight()` of them at a time."""
     waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
     in_flight = 0
     for item in items:
@@ -83,7 +83,7 @@ def in_order(
 
 def make_files(
     stage: Stage,
-    workers: Workers,
+    workers: TaskPool,
     make: Callable[[Item], FileEntry],
     tasks: Iterable[Item],
     num_files: int,
@@ -97,7 +97,7 @@ def make_files(
             bar.update(1)
 
 
-class ProcessPool(Workers):
+class ProcessPool(TaskPool):
     """Processes on this machine; if `num_processes` is 1, this process makes the calls."""
 
     def __init__(self, num_processes: int):

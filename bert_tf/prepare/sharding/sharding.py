@@ -26,7 +26,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
 from bert_tf.prepare.running.stage import Stage
-from bert_tf.prepare.running.workers import Workers, make_files
+from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.prepare.sharding import sentences
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.token_file import SPLITS
@@ -163,12 +163,12 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
         # Read ahead as a whole, because the documents are needed in a different order from the file's.
         os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
-            found = split(os.pread(documents.fileno(), length, end - length).decode())
-            block = "\n".join([*found, "", ""]).encode()
+            lines = split(os.pread(documents.fileno(), length, end - length).decode())
+            block = "\n".join([*lines, "", ""]).encode()
             file.write(block)
             digest.update(block)
             num_bytes += len(block)
-            num_sentences += len(found)
+            num_sentences += len(lines)
     counts = {"num_documents": len(ends), "num_sentences": num_sentences}
     return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
@@ -182,16 +182,16 @@ def shards_for(num_documents: int, num_training: int, num_test: int) -> tuple[in
 
 
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
-    wanted = settings.num_training_shards, settings.num_test_shards
-    if num_documents >= sum(wanted):
+    requested = settings.num_training_shards, settings.num_test_shards
+    if num_documents >= sum(requested):
         return
-    num_training, num_test = shards_for(num_documents, *wanted)
-    what = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
+    num_training, num_test = shards_for(num_documents, *requested)
+    too_few = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
     fewer = f"--n_training_shards={num_training} --n_test_shards={num_test}"
     hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
     raise UserError(
-        f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
-        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines "
+        f"{too_few} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, "
+        f"and a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines "
         "between several documents in one file"
     )
 
@@ -211,7 +211,7 @@ def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int
 
 
 def shard_corpus(
-    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: Workers
+    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
 ) -> dict[str, int]:
     """Writes all shards of `dataset` and completes `stage`; returns the counts.
 
@@ -243,7 +243,9 @@ def shard_corpus(
 
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     make_files(stage, workers, write, tasks(), len(names), f"sharding {dataset}")
-    shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
+    shards: dict[str, list[FileEntry]] = {split: [] for split in SPLITS}
+    for split, _, name in names:
+        shards[split].append(stage.finished[name])
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
         "num_documents": len(lengths),

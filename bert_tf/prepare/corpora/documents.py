@@ -1,0 +1,156 @@
+"""Documents on their way from files to lines: what a corpus reads, and what becomes of it.
+
+A corpus module reads its files into `Batch`es in a fixed order, and cleans each document into a line (in a worker
+process). `formatting` writes the lines in that order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Union
+
+from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
+
+# Size of a batch: a tenth of a second of cleaning for a worker.
+BATCH_CHARACTERS = 1 << 19
+
+# Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
+LONGEST_WRAPPED_LINE = 120
+# MediaWiki's titles are not longer. A broken page's may be, and all of its lines in the report would begin with it.
+_LONGEST_TITLE = 255
+
+_WORD = re.compile(r"[^\W_]+")
+_STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
+# Text without a full stop (speech, verse) counts if it has more words than a title.
+MIN_WORDS_WITHOUT_STOP = 8
+
+
+class BadRecord(NamedTuple):
+    """A document that cannot be read; `fault` names its place in the file, too."""
+
+    fault: str
+
+
+class Dropped(NamedTuple):
+    """A document that is left out; one with a title is in the report."""
+
+    reason: str
+    title: str = ""
+
+
+class Document(NamedTuple):
+    """A document as a line; for Wikipedia also the title, the number of removed pieces by reason, and the lines about
+    them in the report.
+    """
+
+    line: str
+    title: str = ""
+    num_removed: Mapping[str, int] = {}
+    report: Sequence[str] = ()
+
+
+# Without line end; the line may be empty. A `str` for a document that is only a line, which is faster to pickle.
+Cleaned = Union[str, Document, Dropped, BadRecord]
+# Where reading continues: the number of a file, and the documents in it to be left out, with the bytes that they take;
+# for a multistream dump these are counted from `byte` on. For JSON.
+Position = Mapping[str, Any]
+
+
+class Batch(NamedTuple):
+    """Documents as read (or `BadRecord`s and `Dropped`s in their stead), their file and their bytes in it, the position
+    after them, and their bytes in memory if these do not follow from their lengths.
+    """
+
+    documents: Sequence[Any]
+    path: Path
+    input_bytes: int
+    next_position: Position
+    size: int = 0
+
+
+class Corpus(NamedTuple):
+    """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on (if empty, from
+    the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
+
+    `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
+    each damaged file.
+    """
+
+    paths: Sequence[Path]
+    batches: Callable[[Position], Iterable[Batch]]
+    clean: Callable[[Any], Cleaned | list[Cleaned]]
+    arguments: dict[str, Any]
+    damages: Sequence[str] = ()
+
+
+def as_line(paragraphs: Iterable[str]) -> str:
+    """Joins paragraphs by two spaces; white space within one becomes single spaces.
+
+    Paragraphs without a word (rows of asterisks) are left out.
+    """
+    normal = (" ".join(paragraph.split()) for paragraph in paragraphs if _WORD.search(paragraph))
+    return PARAGRAPH_SEPARATOR.join(normal)
+
+
+def as_marked_line(sentences: Iterable[str]) -> str:
+    """Joins sentences that sharding is to keep, with a mark after each; white space within one as in `as_line`."""
+    normal = (" ".join(sentence.split()) for sentence in sentences)
+    return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
+
+
+def has_words(text: str, number: int) -> bool:
+    """Whether there are at least `number` words."""
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
+
+
+def has_sentence(line: str) -> bool:
+    """Whether there is a word, and either a sentence's end or more words than in a title."""
+    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
+
+
+def files_from(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path, Position]]:
+    """The files that are still to be read from a position on, each with the position inside it."""
+    for number in range(position.get("file", 0), len(paths)):
+        start = {"file": number, "byte": 0, "num_documents": 0, "bytes": 0}
+        yield paths[number], {**start, **position} if number == position.get("file") else start
+
+
+def in_batches(
+    documents: Iterable[Any], path: Path, start: Position, count_read_bytes: Callable[[], int] | None = None
+) -> Iterator[Batch]:
+    """Batches of about equal size, of the documents in a file after the position `start`, which are left out.
+
+    Args:
+      count_read_bytes: tells how many bytes of the file have been read; default: as many as there are characters.
+    """
+    total_bytes = path.stat().st_size
+    held: list[Any] = []
+    num_documents, num_bytes = start["num_documents"], start["bytes"]
+    size = 0
+    for document in itertools.islice(documents, num_documents, None):
+        held.append(document)
+        size += len(document)
+        if size >= BATCH_CHARACTERS:
+            num_documents += len(held)
+            read_bytes = count_read_bytes() if count_read_bytes else min(total_bytes, num_bytes + size)
+            yield Batch(
+                held, path, read_bytes - num_bytes, {**start, "num_documents": num_documents, "bytes": read_bytes}
+            )
+            held, size, num_bytes = [], 0, read_bytes
+    yield Batch(held, path, total_bytes - num_bytes, {"file": start["file"] + 1})
+
+
+def read_files(
+    paths: Sequence[Path], position: Position, documents_of: Callable[[Path], Iterable[Any]]
+) -> Iterator[Batch]:
+    """Batches of the documents in each file; where reading resumes inside a file, earlier documents are skipped."""
+    for path, start in files_from(paths, position):
+        yield from in_batches(documents_of(path), path, start)
+
+
+def report_line(reason: str, title: str, text: str = "") -> str:
+    """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
+    return "\t".join((reason, title[:_LONGEST_TITLE], " ".join(text.split())))
