@@ -9,6 +9,11 @@
 Each variant is a separate process that reads from the page cache. The first batches of a turn, which were prefetched,
 are not counted. "Of that" are parts of this project's pipeline, without its thread.
 
+"Beside a GPU" is what a rank sees on eight H100s with eight cores: it has a core, on which its input is read ahead
+while its GPU computes, here a pause. An H100 takes at most some 3,000 instances a second of BERT-Large at length 128
+(240 GFLOP each, so that would be 73 % of its 989 TFLOP/s), and fewer at 512. Waiting for input has to be under 2 % of an
+update's time.
+
     python -m benchmarks input_pipeline --names "128/20,512/80" \\
       --input_files .../seq_len_128.../training,.../seq_len_512.../training
 """
@@ -17,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -26,6 +32,7 @@ from benchmarks.frame import Bench, Variant, add_input_files, named_folders
 NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
 AHEAD = 4  # batches at the beginning of a turn, not counted
+INSTANCES_PER_SEC = 3_000
 NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
 
 Turn = Callable[[int], int]  # reads this many batches and returns their number of records
@@ -80,20 +87,43 @@ def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
     return turns_of(iter(dataset), batch_size)
 
 
-def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
+def batches_of(records, batch_size: int, micro_batch_size: int) -> Iterator[Any]:
     from bert_tf.batches.batches import training_batches
     from bert_tf.batches.data_order import GlobalOrder
     from bert_tf.config import BatchSplit
 
     vocab_size = records.vocab_size or 1 << 30
-    batches = training_batches(
+    return training_batches(
         records,
         GlobalOrder(records.copies, 1),
         BatchSplit(micro_batch_size, batch_size // micro_batch_size),
         first_batch=0,
         vocab_size=vocab_size,
     )
-    return turns_of(batches, batch_size)
+
+
+def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
+    return turns_of(batches_of(records, batch_size, micro_batch_size), batch_size)
+
+
+def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Runs in the process of a variant: the share of the time in which a rank waits for its next batch."""
+    batch_size = settings["batch_size"]
+    batches = batches_of(open_set(settings["folder"]), batch_size, settings["micro_batch_size"])
+
+    def run() -> dict[str, float]:
+        waited = 0.0
+        for _ in range(AHEAD):
+            next(batches)
+        begin = time.perf_counter()
+        for _ in range(settings["num_batches"]):
+            time.sleep(batch_size / INSTANCES_PER_SEC)
+            asked = time.perf_counter()
+            next(batches)
+            waited += time.perf_counter() - asked
+        return {"waiting %": 100 * waited / (time.perf_counter() - begin)}
+
+    return run
 
 
 def reading(records, batch_size: int, _: int) -> Turn:
@@ -179,3 +209,5 @@ def run(bench: Bench) -> None:
             for each in names
         }
         bench.compare(title, variants, amount="records", unit="records")
+        gpu = {"this project": Variant("benchmarks.input_pipeline:beside_a_gpu", {**settings, "folder": folder})}
+        bench.compare(f"{name}, beside a GPU that takes {INSTANCES_PER_SEC:,} instances/s", gpu)
