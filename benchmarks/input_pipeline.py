@@ -11,8 +11,8 @@ are not counted. "Of that" are parts of this project's pipeline, without its thr
 
 "Beside a GPU" is what a rank sees on eight H100s with eight cores: it has a core, on which its input is read ahead
 while its GPU computes, here a pause. An H100 takes at most some 3,000 instances a second of BERT-Large at length 128
-(240 GFLOP each, so that would be 73 % of its 989 TFLOP/s), and fewer at 512. Waiting for input has to be under 2 % of an
-update's time.
+(240 GFLOP each, so that would be 73 % of its 989 TFLOP/s), and fewer at 512. Waiting for input has to be under 2 % of
+an update's time.
 
     python -m benchmarks input_pipeline --names "128/20,512/80" \\
       --input_files .../seq_len_128.../training,.../seq_len_512.../training

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bert_tf.base.files import atomic_folder, checkout, write_text
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
-from bert_tf.launch.prepared_data import FORMATS, find_prepared
+from bert_tf.launch.prepared_data import FORMATS, find_data
 
 GB = 10**9
 # Bytes on disk per byte of text (docs/preparing_data.md).
@@ -90,7 +90,7 @@ def _lock_fault(path: Path) -> str:
 
 def check_data(folder: Folder) -> Findings:
     """Lists what is prepared."""
-    complete, unfinished = find_prepared(folder.path)
+    complete, unfinished = find_data(folder.path)
     for item in complete:
         lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
         num_shards = len(list(item.training.glob(f"*{FORMATS[item.data_format][1]}")))
@@ -107,7 +107,7 @@ def check_room_for_data(folder: Folder) -> Findings:
     """Compares the free space with what the text still needs, or with what Wikipedia needs if there is no text yet."""
     free, room = folder.free, f"{folder.free / GB:.1f} GB free for data"
     text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
-    if find_prepared(folder.path)[0]:
+    if find_data(folder.path)[0]:
         yield OK, f"{room}, which is prepared"
     elif text:
         sharding = max(_SHARDED * text - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)

@@ -18,7 +18,7 @@ STAGES = {"records": "create_tfrecord_files", "tokens": "create_token_files"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """A folder ``tfrecord/<parameters>/<dataset>`` or ``tokens/...`` whose shards are complete."""
 
     folder: Path
@@ -45,9 +45,9 @@ class Prepared:
         return self.dataset, self.vocabulary, self.folder if self.lengths is None else None
 
 
-def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
+def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""
-    complete: list[Prepared] = []
+    complete: list[PreparedData] = []
     unfinished: list[Path] = []
     for data_format, (root, _) in FORMATS.items():
         for folder in sorted((data_dir / root).glob("*/*")):
@@ -63,13 +63,13 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
             if data_format == "records":
                 lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
             vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
-            complete.append(Prepared(folder, folder.name, data_format, lengths, vocabulary))
+            complete.append(PreparedData(folder, folder.name, data_format, lengths, vocabulary))
     return complete, unfinished
 
 
-def choose_prepared(
+def choose_data(
     data_dir: Path, dataset: str | None, phases: Sequence[Lengths], data_format: str | None = None
-) -> list[Prepared]:
+) -> list[PreparedData]:
     """The data for each of `phases`: those of `dataset`, or of the only dataset that is prepared for all of them.
 
     Args:
@@ -80,7 +80,7 @@ def choose_prepared(
     """
     if data_format not in (None, *FORMATS):
         raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")
-    complete, unfinished = find_prepared(data_dir)
+    complete, unfinished = find_data(data_dir)
     allowed = [
         item
         for item in complete
@@ -90,24 +90,23 @@ def choose_prepared(
     choices = [chosen for chosen in itertools.product(*of_phases) if len({item.kind for item in chosen}) == 1]
     if len(choices) == 1:
         return list(choices[0])
-    wanted = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
-    found = _listing(data_dir, complete, unfinished)
+    needed = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
+    listing = _listing(data_dir, complete, unfinished)
     if not choices:
-        whose = f"DATASET={dataset}" if dataset else "no dataset"
+        whose = f"DATASET={dataset} is not" if dataset else "no dataset is"
         raise MissingError(
-            f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary"
-            f"{f' as {data_format}' if data_format else ''}; {found}; "
-            "make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set DATA_DIR "
-            "to the working directory that holds them"
+            f"{whose} prepared for {needed} with one vocabulary{f' as {data_format}' if data_format else ''}; "
+            f"{listing}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set "
+            "DATA_DIR to the working directory that holds them"
         )
     fitting = " and ".join(sorted({f"{chosen[0].dataset} as {chosen[0].data_format}" for chosen in choices}))
     raise UserError(
-        f"{len(choices)} sets of data are prepared for {wanted} ({fitting}): choose by DATASET=<name> or "
-        f"DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted out of {data_dir}; {found}"
+        f"{len(choices)} sets of data are prepared for {needed} ({fitting}): choose by DATASET=<name> or "
+        f"DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted out of {data_dir}; {listing}"
     )
 
 
-def _listing(data_dir: Path, complete: Sequence[Prepared], unfinished: Sequence[Path]) -> str:
+def _listing(data_dir: Path, complete: Sequence[PreparedData], unfinished: Sequence[Path]) -> str:
     lines = [
         f"{item.folder.relative_to(data_dir)} ({'/'.join(map(str, item.lengths)) if item.lengths else 'all lengths'})"
         for item in complete

@@ -15,7 +15,7 @@ from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.checkpoints import check_init_checkpoint, check_model, config_file
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.launchers import Job
-from bert_tf.launch.prepared_data import Prepared, choose_prepared
+from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.launch.supervisor import newest_update, train
 from bert_tf.memory.plan import check_unpacked
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
@@ -129,7 +129,7 @@ class Recipe:
 
     def _prepare(
         self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
-    ) -> tuple[list[Prepared], dict[str, Any]]:
+    ) -> tuple[list[PreparedData], dict[str, Any]]:
         """The data of the `wanted` phases, and the plan, which must not change during the run.
 
         Raises:
@@ -145,7 +145,7 @@ class Recipe:
             if config_file(checkpoint).is_file():
                 position = 1 + [argument.name for argument in self.arguments].index("bert_model")
                 check_model(checkpoint, self.values["bert_model"], position)
-        data = choose_prepared(
+        data = choose_data(
             environment.data_dir,
             environment.environ.get("DATASET") or None,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
@@ -193,7 +193,7 @@ class Recipe:
                 "first"
             )
 
-    def _job(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> Job:
+    def _job(self, phase: Phase, data: PreparedData, folder: Path, environment: LaunchEnvironment) -> Job:
         values, run_folder = self.values, folder / phase.name
         flags: dict[str, Any] = {
             "bert_model": values["bert_model"],

@@ -23,7 +23,7 @@ from bert_tf.config import BertConfig
 from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, hosts, lamb, launchers, pretraining, squad
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.prepared_data import choose_prepared
+from bert_tf.launch.prepared_data import choose_data
 from bert_tf.memory.plan import GIB, Device
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.pretraining_data import write_manifest
@@ -235,7 +235,7 @@ LENGTHS = [(128, 20), (512, 80)]
 def test_the_only_dataset_is_found(tmp_path):
     prepare(tmp_path, "sample")
     prepare(tmp_path, "half", lengths=[(128, 20)])
-    chosen = choose_prepared(tmp_path, None, LENGTHS)
+    chosen = choose_data(tmp_path, None, LENGTHS)
     assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
 
 
@@ -246,24 +246,24 @@ def test_several_datasets_need_a_name(tmp_path):
         UserError,
         match=r"2 sets of data are prepared .* \(sample as records and wikicorpus_en as records\): choose by DATASET=",
     ):
-        choose_prepared(tmp_path, None, LENGTHS)
-    assert choose_prepared(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
+        choose_data(tmp_path, None, LENGTHS)
+    assert choose_data(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
 
 
 def test_errors_list_what_was_found(tmp_path):
     with pytest.raises(UserError, match="found below .*: nothing"):
-        choose_prepared(tmp_path, None, LENGTHS)
+        choose_data(tmp_path, None, LENGTHS)
     prepare(tmp_path, "sample", lengths=[(128, 20)])
     (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
     with pytest.raises(UserError, match=r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"):
-        choose_prepared(tmp_path, "sample", LENGTHS)
+        choose_data(tmp_path, "sample", LENGTHS)
 
 
 def test_both_phases_need_one_vocabulary(tmp_path):
     prepare(tmp_path, lengths=[(128, 20)], sha="a")
     prepare(tmp_path, lengths=[(512, 80)], sha="b")
     with pytest.raises(UserError, match="one vocabulary"):
-        choose_prepared(tmp_path, None, LENGTHS)
+        choose_data(tmp_path, None, LENGTHS)
 
 
 def test_one_dataset_prepared_twice(tmp_path):
@@ -272,7 +272,7 @@ def test_one_dataset_prepared_twice(tmp_path):
     with pytest.raises(
         UserError, match=r"2 sets of data are prepared .*\(sample as records\): choose .* or move the folders"
     ):
-        choose_prepared(tmp_path, None, LENGTHS)
+        choose_data(tmp_path, None, LENGTHS)
 
 
 def prepare_tokens(data_dir, dataset="sample", sha="a"):
@@ -287,11 +287,11 @@ def prepare_tokens(data_dir, dataset="sample", sha="a"):
 def test_token_files_serve_both_phases(tmp_path):
     folder = prepare_tokens(tmp_path / "data")
     prepare(tmp_path / "data", lengths=[(128, 20)])
-    assert [item.folder for item in choose_prepared(tmp_path / "data", None, LENGTHS)] == [folder, folder]
+    assert [item.folder for item in choose_data(tmp_path / "data", None, LENGTHS)] == [folder, folder]
     answer = dry("pretraining_lamb", *SMALL, RESULTS_DIR=str(tmp_path / "run"), DATA_DIR=str(tmp_path / "data"))
     assert values_of(answer.stdout)["data_format"] == "tokens", answer.stdout
     with pytest.raises(UserError, match=r"as records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"):
-        choose_prepared(tmp_path / "data", None, LENGTHS, "records")
+        choose_data(tmp_path / "data", None, LENGTHS, "records")
 
 
 def test_records_and_token_files_of_a_dataset_need_a_choice(tmp_path):
@@ -300,11 +300,11 @@ def test_records_and_token_files_of_a_dataset_need_a_choice(tmp_path):
     with pytest.raises(
         UserError, match=r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records|tokens"
     ):
-        choose_prepared(tmp_path, None, LENGTHS)
-    assert [item.lengths for item in choose_prepared(tmp_path, None, LENGTHS, "records")] == LENGTHS
-    assert choose_prepared(tmp_path, None, LENGTHS, "tokens")[1].training == folder / "training"
+        choose_data(tmp_path, None, LENGTHS)
+    assert [item.lengths for item in choose_data(tmp_path, None, LENGTHS, "records")] == LENGTHS
+    assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].training == folder / "training"
     with pytest.raises(UserError, match="DATA_FORMAT=text: must be records or tokens"):
-        choose_prepared(tmp_path, None, LENGTHS, "text")
+        choose_data(tmp_path, None, LENGTHS, "text")
 
 
 def test_dry_run_says_what_a_real_run_would_stop_with(tmp_path):

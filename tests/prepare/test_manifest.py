@@ -32,6 +32,18 @@ def make(folder, name, content=b"text"):
     return FileEntry(name, len(content), "0")
 
 
+def refused(words, folder, *arguments, **options):
+    with pytest.raises(UserError, match=words), stage(folder, *arguments, **options):
+        pass
+
+
+def kill(folder, name="part_0", **options):
+    """A run that has finished one file."""
+    with pytest.raises(KeyboardInterrupt), stage(folder, **options) as run:
+        run.add(make(folder, name))
+        raise KeyboardInterrupt
+
+
 def finish(run, folder, names=("part_0", "part_1")):
     for name in names:
         if name not in run.finished:
@@ -78,8 +90,7 @@ def test_what_another_program_has_put_into_the_folder_is_not_overwritten(tmp_pat
     own.parent.mkdir()
     own.write_text("mine")
     for _ in range(2):
-        with pytest.raises(UserError, match="training/part_0 was not made by this stage"), stage(tmp_path):
-            pass
+        refused("training/part_0 was not made by this stage", tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own] and own.read_text() == "mine"
     own.unlink()
     with stage(tmp_path):
@@ -112,24 +123,11 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
         run.add(make(tmp_path, "part_0"))
         if is_finished:
             run.complete({}, {"training": [run.finished["part_0"]]})
-    with (
-        pytest.raises(UserError, match="seed is 1 there, 2 here.*delete"),
-        stage(tmp_path, {"seed": 2}, inputs, vocab=vocab),
-    ):
-        pass
-    with (
-        pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"),
-        stage(tmp_path, inputs=inputs, vocab=VocabEntry(11, "b" * 64)),
-    ):
-        pass
-    with pytest.raises(UserError, match="input.txt was an input there"), stage(tmp_path, vocab=vocab):
-        pass
+    refused("seed is 1 there, 2 here.*delete", tmp_path, {"seed": 2}, inputs, vocab=vocab)
+    refused("vocabulary is 10 pieces.* there, 11 pieces", tmp_path, inputs=inputs, vocab=VocabEntry(11, "b" * 64))
+    refused("input.txt was an input there", tmp_path, vocab=vocab)
     source.write_text("abcd")
-    with (
-        pytest.raises(UserError, match="input.txt has changed"),
-        stage(tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab),
-    ):
-        pass
+    refused("input.txt has changed", tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab)
 
 
 def test_a_run_that_made_nothing_does_not_bind_the_next(tmp_path):
@@ -238,8 +236,7 @@ def test_journal_tells_what_this_run_has_done_and_when(tmp_path):
 
 def test_damaged_manifest_is_named(tmp_path):
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match="manifest.json is damaged"), stage(tmp_path):
-        pass
+    refused("manifest.json is damaged", tmp_path)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -254,17 +251,6 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
         raise OSError(code, "disk")
     assert (tmp_path / "part_0").read_text() == "before"
     assert not list(tmp_path.glob("*.tmp"))
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
-def test_errors_of_the_file_system_are_one_line(tmp_path, code):
-    with pytest.raises(UserError, match="/x: device: finished files stay"), clear_disk_errors(tmp_path):
-        raise OSError(code, "device", "/x")
-
-
-def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
-    with pytest.raises(UserError, match="BERT_PREP_WORKING_DIR"), clear_disk_errors(tmp_path):
-        raise PermissionError(errno.EACCES, "denied", "x")
 
 
 @pytest.mark.parametrize(
@@ -292,11 +278,7 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
 )
 def test_what_is_no_manifest_is_named(tmp_path, content, what):
     (tmp_path / "manifest.json").write_text(content)
-    with (
-        pytest.raises(UserError, match=rf"manifest.json is not a manifest \({what}.*delete the folder"),
-        stage(tmp_path),
-    ):
-        pass
+    refused(rf"manifest.json is not a manifest \({what}.*delete the folder", tmp_path)
 
 
 def test_the_order_of_the_inputs_counts(tmp_path):
@@ -309,11 +291,7 @@ def test_the_order_of_the_inputs_counts(tmp_path):
             if not is_finished:
                 raise KeyboardInterrupt
             finish(run, tmp_path)
-        with (
-            pytest.raises(UserError, match="input files come in another order, a there where b is here"),
-            stage(tmp_path, inputs=inputs[::-1]),
-        ):
-            pass
+        refused("input files come in another order, a there where b is here", tmp_path, inputs=inputs[::-1])
 
 
 def test_a_change_at_the_same_size_is_noticed(tmp_path):
@@ -321,24 +299,17 @@ def test_a_change_at_the_same_size_is_noticed(tmp_path):
     content = bytearray(random.Random(0).randbytes(1 << 20))
     source.write_bytes(content)
     before = describe_input(source, tmp_path)
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path, inputs=[before]) as run:
-        run.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
+    kill(tmp_path, inputs=[before])
     for place in (0, len(content) // 2, len(content) - 1):
         changed = bytearray(content)
         changed[place] ^= 1
         source.write_bytes(changed)
         os.utime(source, ns=(before.modified_ns, before.modified_ns))
-        with (
-            pytest.raises(UserError, match="input.txt has changed since"),
-            stage(tmp_path, inputs=[describe_input(source, tmp_path)]),
-        ):
-            pass
+        refused("input.txt has changed since", tmp_path, inputs=[describe_input(source, tmp_path)])
     source.write_bytes(content)
     os.utime(source, ns=(before.modified_ns, before.modified_ns + 1))
     touched = describe_input(source, tmp_path)
-    with pytest.raises(UserError, match="input.txt has changed since"), stage(tmp_path, inputs=[touched]):
-        pass
+    refused("input.txt has changed since", tmp_path, inputs=[touched])
     os.utime(source, ns=(before.modified_ns, before.modified_ns))
     with stage(tmp_path, inputs=[before]) as run:
         finish(run, tmp_path)
@@ -356,15 +327,9 @@ def test_inputs_of_manifests_of_before_name_no_time(tmp_path):
 
 @pytest.mark.parametrize("name", ["code", "unicode"])
 def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, name):
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
-        run.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
+    kill(tmp_path)
     monkeypatch.setattr(stages, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
-    with (
-        pytest.raises(UserError, match="begun differently: .*other here.*delete .*manifest.json.journal"),
-        stage(tmp_path),
-    ):
-        pass
+    refused("begun differently: .*other here.*delete .*manifest.json.journal", tmp_path)
     with stage(tmp_path, of_any_program=True) as again:
         assert list(again.finished) == ["part_0"]
         finish(again, tmp_path)
@@ -386,42 +351,38 @@ def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monk
 def test_a_damaged_journal_is_named(tmp_path):
     for content in ("[]\n[]\n", "{}\n{}\n", "x\ny\n"):
         (tmp_path / ".manifest.json.journal").write_text(content)
-        with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
-            pass
+        refused("manifest.json.journal is damaged .*delete it", tmp_path)
 
 
 def test_a_line_of_a_journal_that_was_changed_is_refused(tmp_path):
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
-        run.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
+    kill(tmp_path)
     path = tmp_path / ".manifest.json.journal"
     header, line = path.read_text().splitlines()
     path.write_text("\n".join([header, line.replace('"bytes": 4', '"bytes": 5'), ""]))
-    with pytest.raises(UserError, match="manifest.json.journal is damaged .*not as it was written"), stage(tmp_path):
-        pass
+    refused("manifest.json.journal is damaged .*not as it was written", tmp_path)
 
 
 @pytest.mark.parametrize("lacking", ["program", "inputs"])
 def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
     """As an earlier version of the program may have left it."""
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
-        run.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
+    kill(tmp_path)
     path = tmp_path / ".manifest.json.journal"
     first, *steps = map(json.loads, path.read_text().splitlines())
     contents = [{key: value for key, value in first.items() if key != lacking}, *steps]
     for content in contents:
         del content["crc32"]
     path.write_bytes(b"".join(map(journal_line, contents)))
-    with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
-        pass
+    refused("manifest.json.journal is damaged .*delete it", tmp_path)
 
 
-def test_a_path_that_is_too_long_is_not_called_a_fault_of_the_disk(tmp_path):
-    with (
-        pytest.raises(
-            UserError, match="File name too long; set BERT_PREP_WORKING_DIR to a folder with a shorter path$"
-        ),
-        clear_disk_errors(tmp_path),
-    ):
-        (tmp_path / ("x" * 256)).mkdir()
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        *((OSError(code, "device", "/x"), "/x: device: finished files stay") for code in (errno.EIO, errno.ESTALE)),
+        (PermissionError(errno.EACCES, "denied", "x"), "set BERT_PREP_WORKING_DIR to a folder that may be written to"),
+        (OSError(errno.ENAMETOOLONG, "too long", "x"), "set BERT_PREP_WORKING_DIR to a folder with a shorter path$"),
+    ],
+)
+def test_errors_of_the_file_system_are_one_line(tmp_path, error, words):
+    with pytest.raises(UserError, match=words), clear_disk_errors(tmp_path):
+        raise error

@@ -18,7 +18,7 @@ import pytest
 from bert_tf.base.errors import as_user_error
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
-from bert_tf.launch.prepared_data import find_prepared
+from bert_tf.launch.prepared_data import find_data
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_model
 from tests.pretraining_data import TINY, write_dataset
@@ -108,7 +108,7 @@ def test_manifests_of_prepared_records(tmp_path, junk):
     (folder / "training").mkdir(parents=True)
     for text in (junk, f'{{"arguments": {junk}, "vocab": {junk}}}'):
         (folder / "manifest.json").write_text(text, encoding="latin-1")
-        assert find_prepared(tmp_path) == ([], [folder])
+        assert find_data(tmp_path) == ([], [folder])
 
 
 # --- Programs ------------------------------------------------------------------------------------

@@ -287,13 +287,6 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
     preparation.run(work, "inspect")
 
 
-def test_another_vocabulary_is_named_with_that_of_the_tokens(work):
-    other = work / "other.txt"
-    other.write_text((work / "vocab/custom/vocab.txt").read_text() + "zzz\n")
-    with pytest.raises(UserError, match="the vocabulary is .* pieces, sha256 .* there, .* pieces, sha256 .* here"):
-        preparation.run(work, "create_token_files", "--vocab_file", other)
-
-
 def test_inspect_shows_instances_of_each_length(work, capsys):
     preparation.run(work, "create_pairs", "--max_seq_length", 32)
     capsys.readouterr()
