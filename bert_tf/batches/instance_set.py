@@ -41,7 +41,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
       UserError: a pattern names no file, some files are named twice, or there are files of both kinds; the message
         names the flag, `argument`.
     """
-    found: list[Path] = []
+    shards: list[Path] = []
     for pattern in split_paths(patterns):
         if Path(pattern).is_dir():
             files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
@@ -49,23 +49,23 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            way_out = (
+            hint = (
                 "give a folder of .tfrecord or .tokens files or a glob (data/bertPrep.py --action create_token_files "
                 "or create_tfrecord_files makes them); a path that holds a comma stands alone"
             )
             if (Path(pattern) / "training").is_dir():
-                way_out = "name the folder training in it, or for --eval_files the folder test"
-            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {way_out}")
-        found += files
-    if not found:
+                hint = "name the folder training in it, or for --eval_files the folder test"
+            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
+        shards += files
+    if not shards:
         raise UserError(f"--{argument} is empty; name a folder of .tfrecord or .tokens files")
-    if len(set(found)) != len(found):
+    if len(set(shards)) != len(shards):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
-    tokens = [path for path in found if path.suffix == TOKENS_SUFFIX]
-    if tokens and len(tokens) < len(found):
-        record = next(path for path in found if path.suffix != TOKENS_SUFFIX)
+    tokens = [path for path in shards if path.suffix == TOKENS_SUFFIX]
+    if tokens and len(tokens) < len(shards):
+        record = next(path for path in shards if path.suffix != TOKENS_SUFFIX)
         raise UserError(f"--{argument} names records ({record}) and token files ({tokens[0]}); name one kind")
-    return found
+    return shards
 
 
 class InstanceSet:
@@ -103,11 +103,11 @@ class InstanceSet:
           has_reserved_rows: whether the table may have more rows than are needed to pad it, as others' models do.
         """
         for name in ("max_seq_length", "max_predictions_per_seq"):
-            wanted, found = getattr(schema, name), getattr(self.schema, name)
-            if wanted != found:
+            flag, stored = getattr(schema, name), getattr(self.schema, name)
+            if flag != stored:
                 raise UserError(
-                    f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
-                    f"{found}; use --{name}={found} or records made with {wanted}"
+                    f"--{name}={flag}, but the records of --{argument} ({self.files[0]}) have "
+                    f"{stored}; use --{name}={stored} or records made with {flag}"
                 )
         if self.vocab_size is not None:
             source = f"{self.vocab_file or self.folder}, with which the data of --{argument} were made,"
@@ -161,14 +161,14 @@ class InstanceSet:
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
         """The instances [start, start + count) of all shards concatenated."""
         firsts = np.cumsum([0, *self.copies[0]])
-        found: list[RecordRange] = []
+        ranges: list[RecordRange] = []
         while count > 0:
             file = int(np.searchsorted(firsts, start, side="right")) - 1
             first = start - int(firsts[file])
             taken = min(count, self.copies[0][file] - first)
-            found.append(RecordRange(file, first, taken))
+            ranges.append(RecordRange(file, first, taken))
             start, count = start + taken, count - taken
-        return found
+        return ranges
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
         """Each range's file and instance numbers in it (counted from 0), for messages."""

@@ -181,22 +181,22 @@ class Masker:
         lengths = np.count_nonzero(input_mask, axis=1)
         num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
-        wanted = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
-        wanted = np.minimum(np.clip(wanted, 1, num_predictions), num_candidates)
+        num_masked = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
+        num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
-            choice = self._choose_words(input_ids, a_size, num_candidates, wanted, orders)
+            choice = self._choose_words(input_ids, a_size, num_candidates, num_masked, orders)
         else:
-            choice = _choose_tokens(a_size, num_candidates, wanted, orders)
+            choice = _choose_tokens(a_size, num_candidates, num_masked, orders)
 
         if choice.units is not None:
             fates = np.take_along_axis(fates, choice.units, axis=1)
         # Past the chosen positions this is the place of [CLS], which is replaced by itself.
-        places = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
-        originals = input_ids.take(places).astype(np.int32)
+        at = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
+        originals = input_ids.take(at).astype(np.int32)
         replaced = np.where(fates < KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
         replaced[fates < MASK_BELOW] = ids.mask
         masked = input_ids.astype(np.int32)
-        masked.put(places, np.where(choice.is_chosen, replaced, originals))
+        masked.put(at, np.where(choice.is_chosen, replaced, originals))
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
@@ -211,16 +211,16 @@ class Masker:
         input_ids: np.ndarray,
         a_size: np.ndarray,
         num_candidates: np.ndarray,
-        wanted: np.ndarray,
+        num_masked: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
         """Chooses words until `wanted` tokens are chosen or no other word fits."""
-        places = np.arange(input_ids.shape[1])
-        is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
+        positions = np.arange(input_ids.shape[1])
+        is_candidate = (positions > 0) & (positions < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
         assert self.ids.continues is not None
         words = _find_words(is_candidate, self.ids.continues.take(input_ids))
-        left = wanted.copy()
+        left = num_masked.copy()
         is_chosen = np.zeros(words.begin.shape, bool)
         rows = np.arange(len(left))
         for step, tried in enumerate(_random_order(words.num_words, words.begin.shape[1], orders)):
@@ -255,20 +255,20 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.int64) * limit) >> 32
 
 
-def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
+def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, num_masked: np.ndarray, bits: np.ndarray) -> _Choice:
     """Chooses single tokens, each its own unit, by the first steps of a Fisher-Yates shuffle, for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
-    steps = np.arange(wanted.max())[:, np.newaxis]
+    steps = np.arange(num_masked.max())[:, np.newaxis]
     # A row that already has all its tokens swaps a place with itself.
-    left = np.where(steps < wanted, num_candidates - steps, 0)
-    others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
-    for here, other in zip(order.reshape(most, num), others):
-        drawn = order.take(other, mode="clip")
-        order[other] = here
-        here[:] = drawn
-    is_chosen = np.arange(num_predictions) < wanted[:, np.newaxis]
+    left = np.where(steps < num_masked, num_candidates - steps, 0)
+    partners = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
+    for current, partner in zip(order.reshape(most, num), partners):
+        drawn = order.take(partner, mode="clip")
+        order[partner] = current
+        current[:] = drawn
+    is_chosen = np.arange(num_predictions) < num_masked[:, np.newaxis]
     chosen = np.full([num, num_predictions], most, np.int32)
     np.copyto(chosen[:, :most], order.reshape(most, num)[:num_predictions].T, where=is_chosen[:, :most])
     chosen.sort(axis=1)
@@ -294,10 +294,10 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
 
 def _random_order(num_words: np.ndarray, most: int, orders: np.ndarray) -> np.ndarray:
     """int64 [W, N]: each row's words (a column) in the order in which they are tried, as W = `most` word numbers."""
-    places = np.arange(most, dtype=np.uint64)
+    numbers = np.arange(most, dtype=np.uint64)
     keys = orders[:, :most].astype(np.uint64) << _PLACE_BITS
-    keys[places >= num_words[:, np.newaxis]] = ~_PLACE
-    keys |= places  # like argsort, but faster
+    keys[numbers >= num_words[:, np.newaxis]] = ~_PLACE
+    keys |= numbers  # like argsort, but faster
     keys.sort(axis=1)
     return np.ascontiguousarray((keys & _PLACE).astype(np.int64).T)
 

@@ -86,8 +86,8 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
     lengths = np.arange(row_length + 1)
     in_one = np.minimum(lengths, max_predictions_per_seq)
     if masked_lm_prob is not None:
-        wanted = np.maximum(np.rint(lengths * masked_lm_prob).astype(np.int64), 1)
-        in_one = np.minimum(np.minimum(in_one, wanted), np.maximum(lengths - NUM_MARKERS, 0))
+        num_masked = np.maximum(np.rint(lengths * masked_lm_prob).astype(np.int64), 1)
+        in_one = np.minimum(np.minimum(in_one, num_masked), np.maximum(lengths - NUM_MARKERS, 0))
     total = in_one
     for _ in range(MAX_INSTANCES_PER_ROW - 1):
         total = np.array([(total[: length + 1] + in_one[length::-1]).max() for length in lengths])

@@ -86,9 +86,9 @@ class RecordSet(InstanceSet):
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
         schema = describe(filled[0])
         for path in filled[1:]:
-            if (other := describe(path)) != schema:
+            if (schema_here := describe(path)) != schema:
                 raise UserError(
-                    f"--{argument}: {path} holds {other}, but {filled[0]} holds {schema}; "
+                    f"--{argument}: {path} holds {schema_here}, but {filled[0]} holds {schema}; "
                     "use records that were made with the same settings"
                 )
         return schema

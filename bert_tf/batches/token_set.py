@@ -146,17 +146,17 @@ class TokenSet(InstanceSet):
         begins, ends = pairs.a_start, pairs.b_end.copy()
         ends[apart] = pairs.a_end[apart]
         numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
-        which = np.repeat(number_of, [part.num_records for part in ranges])
+        file_of_pair = np.repeat(number_of, [part.num_records for part in ranges])
         # First one piece of each instance, A or A with B; then the B of those that are read in two pieces.
         starts = np.concatenate([begins, pairs.b_start[apart]])
         sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
         files = [self._open(number).tokens for number in numbers.tolist()]
-        tokens = read_tokens(files, np.concatenate([which, which[apart]]), starts, sizes)
-        place = np.cumsum(sizes) - sizes
+        tokens = read_tokens(files, np.concatenate([file_of_pair, file_of_pair[apart]]), starts, sizes)
+        begins_read = np.cumsum(sizes) - sizes
         num = len(begins)
-        moved_a = place[:num] - begins
+        moved_a = begins_read[:num] - begins
         moved_b = moved_a.copy()
-        moved_b[apart] = place[num:] - pairs.b_start[apart]
+        moved_b[apart] = begins_read[num:] - pairs.b_start[apart]
         return tokens, Pairs(
             pairs.a_start + moved_a,
             pairs.a_end + moved_a,

@@ -96,8 +96,8 @@ def choose_data(
         whose = f"DATASET={dataset} is not" if dataset else "no dataset is"
         raise MissingError(
             f"{whose} prepared for {needed} with one vocabulary{f' as {data_format}' if data_format else ''}; "
-            f"{listing}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set "
-            "DATA_DIR to the working directory that holds them"
+            f"{listing}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or "
+            "set DATA_DIR to the working directory that holds them"
         )
     fitting = " and ".join(sorted({f"{chosen[0].dataset} as {chosen[0].data_format}" for chosen in choices}))
     raise UserError(

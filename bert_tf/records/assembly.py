@@ -19,10 +19,10 @@ def assemble(
       pad, cls, sep: ids of the special tokens.
     Returns: input_ids, input_mask (1 for real tokens, then 0) and segment_ids, integers [N, S].
     """
-    rows, places = np.arange(len(pairs.a_start)), np.arange(max_seq_length, dtype=np.int32)
+    rows, positions = np.arange(len(pairs.a_start)), np.arange(max_seq_length, dtype=np.int32)
     a_size, lengths = pairs.a_end - pairs.a_start, pairs.lengths
-    is_real = places < lengths.astype(np.int32)[:, np.newaxis]
-    is_past_a = places > a_size.astype(np.int32)[:, np.newaxis]
+    is_real = positions < lengths.astype(np.int32)[:, np.newaxis]
+    is_past_a = positions > a_size.astype(np.int32)[:, np.newaxis]
     # Windows are shifted so that A begins at place 1, and B after the [SEP] that follows A.
     input_ids = _windows(tokens, pairs.a_start - 1, max_seq_length)
     np.copyto(input_ids, _windows(tokens, pairs.b_start - a_size - 2, max_seq_length), where=is_past_a)
@@ -42,7 +42,7 @@ def _windows(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
     if len(tokens) < length:
         tokens = np.resize(tokens, length)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, length)
-    found = windows[np.clip(starts, 0, len(windows) - 1)]
+    copied = windows[np.clip(starts, 0, len(windows) - 1)]
     past = np.flatnonzero((starts < 0) | (starts >= len(windows)))
-    found[past] = tokens.take(starts[past, np.newaxis] + np.arange(length), mode="clip")
-    return found
+    copied[past] = tokens.take(starts[past, np.newaxis] + np.arange(length), mode="clip")
+    return copied

@@ -87,14 +87,14 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # mode="clip" skips NumPy's range check, which is not needed here. Indexing by positions is faster than by a mask.
     is_used = used.take(numbers, mode="clip").view(bool)
     padded = encoded.take(numbers, mode="clip").view(np.uint8)
-    places = np.flatnonzero(is_used)
-    ends = np.searchsorted(places, np.arange(num + 1) * is_used.shape[1])
-    return padded.take(places, mode="clip"), np.diff(ends)
+    used_bytes = np.flatnonzero(is_used)
+    ends = np.searchsorted(used_bytes, np.arange(num + 1) * is_used.shape[1])
+    return padded.take(used_bytes, mode="clip"), np.diff(ends)
 
 
 def _slices(data: bytes, sizes: np.ndarray) -> list[bytes]:
-    places = [0, *np.cumsum(sizes).tolist()]
-    return [data[first:end] for first, end in zip(places, places[1:])]
+    bounds = [0, *np.cumsum(sizes).tolist()]
+    return [data[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:

@@ -99,9 +99,9 @@ def decode_pairs(rows: bytes) -> Pairs:
 def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
     """The pairs beside a token file; None if there are none, or if they are incomplete or for another token file."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = PairFile(pairs_path(tokens.path, max_seq_length))
-        if found.token_checksum == tokens.checksum:
-            return found
+        pairs = PairFile(pairs_path(tokens.path, max_seq_length))
+        if pairs.token_checksum == tokens.checksum:
+            return pairs
     return None
 
 

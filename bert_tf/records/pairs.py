@@ -88,7 +88,7 @@ class Draws(NamedTuple):
     def of(cls, seed: Iterable[int]) -> Draws:
         """`seed`: non-negative integers that determine all choices."""
         pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
-        keys = (int(one.generate_state(1, np.uint64)[0]) for one in (pair_seed, mask_seed))
+        keys = (int(seed.generate_state(1, np.uint64)[0]) for seed in (pair_seed, mask_seed))
         return cls(next(keys), np.random.default_rng(other_seed), next(keys))
 
 
@@ -119,34 +119,34 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
     # As lists, because their items are read faster than those of arrays.
     starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
     budget, num_documents = settings.token_budget, text.num_documents
-    found = array.array("i")  # sentence numbers where A begins and ends, and where B does; then the label
+    drawn = array.array("i")  # sentence numbers where A begins and ends, and where B does; then the label
     passes = itertools.repeat(range(num_documents), settings.dupe_factor)
     for document in itertools.chain.from_iterable(passes):
-        place, document_end = documents[document], documents[document + 1]
+        sentence, document_end = documents[document], documents[document + 1]
         # The target is drawn once per document, not once per chunk.
         target = budget
         if draw() < settings.short_seq_prob:
             target = SHORTEST_TARGET + int(draw() * (budget - SHORTEST_TARGET + 1))
-        while place < document_end:
-            chunk_start = starts[place]
+        while sentence < document_end:
+            chunk_start = starts[sentence]
             # The first sentence end that reaches the target, or the document's end.
-            end = find(starts, chunk_start + target, place + 1, document_end)
-            num_sentences = end - place
-            split = place + 1 + int(draw() * (num_sentences - 1))
+            end = find(starts, chunk_start + target, sentence + 1, document_end)
+            num_sentences = end - sentence
+            split = sentence + 1 + int(draw() * (num_sentences - 1))
             if num_sentences > 1 and draw() < 0.5:
-                found.extend((place, split, split, end, 0))
-                place = end
+                drawn.extend((sentence, split, split, end, 0))
+                sentence = end
                 continue
-            other = int(draw() * (num_documents - 1))
-            other += other >= document
-            other_start, other_end = documents[other], documents[other + 1]
-            first = other_start + int(draw() * (other_end - other_start))
-            wanted = starts[first] + target - (starts[split] - chunk_start)
-            last = find(starts, wanted, first + 1, other_end)
-            found.extend((place, split, first, last, 1))
+            donor = int(draw() * (num_documents - 1))
+            donor += donor >= document
+            donor_start, donor_end = documents[donor], documents[donor + 1]
+            first = donor_start + int(draw() * (donor_end - donor_start))
+            goal = starts[first] + target - (starts[split] - chunk_start)
+            last = find(starts, goal, first + 1, donor_end)
+            drawn.extend((sentence, split, first, last, 1))
             # The sentences after the split were not used: the next chunk starts with them.
-            place = split
-    columns = np.asarray(found).reshape(-1, len(Pairs._fields)).T
+            sentence = split
+    columns = np.asarray(drawn).reshape(-1, len(Pairs._fields)).T
     for column in columns[:-1]:
         column[:] = text.sentence_starts[column]
     return Pairs(*columns)

@@ -50,21 +50,27 @@ class RawFile:
         return data
 
 
-def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Concatenates thousands of small pieces, uint8: `sizes[i]` bytes of ``files[which[i]]`` from `offsets[i]` on.
+def read_pieces(
+    files: Sequence[RawFile], file_numbers: np.ndarray, offsets: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """Concatenates thousands of small pieces, uint8.
+
+    Piece i is `sizes[i]` bytes of ``files[file_numbers[i]]`` from `offsets[i]` on.
 
     Args:
-      which, offsets, sizes: integers [pieces].
+      file_numbers, offsets, sizes: integers [pieces].
     Raises: UserError as `RawFile.read` does, and if a file ends before a piece does.
     """
-    descriptors = np.array([file.descriptor for file in files])[which]
+    descriptors = np.array([file.descriptor for file in files])[file_numbers]
     pieces = zip(descriptors.tolist(), sizes.tolist(), offsets.tolist())
     content = b""
     with contextlib.suppress(OSError):
         content = b"".join(itertools.starmap(os.pread, pieces))
     if len(content) < sizes.sum():
         # A network file system has returned less than requested, or there is an error to be named.
-        content = b"".join(map(_read_whole, (files[number] for number in which), offsets.tolist(), sizes.tolist()))
+        content = b"".join(
+            map(_read_whole, (files[number] for number in file_numbers), offsets.tolist(), sizes.tolist())
+        )
     return np.frombuffer(content, np.uint8)
 
 

@@ -157,12 +157,12 @@ class TFRecordFile:
         Args:
           data: the bytes from the first offset on, if they have already been read.
         """
-        first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
-        size = places[-1]
+        first, bounds = int(offsets[0]), (offsets - offsets[0]).tolist()
+        size = bounds[-1]
         if not 0 < size <= self.size - first:
             return None
         data = self._file.read(first, size) if data is None else data[:size]
-        messages = [data[begin + _HEADER.size : end - _CHECKSUM.size] for begin, end in zip(places, places[1:])]
+        messages = [data[begin + _HEADER.size : end - _CHECKSUM.size] for begin, end in zip(bounds, bounds[1:])]
         return messages if frame(messages) == data else None
 
 
@@ -171,11 +171,11 @@ def _stated_ends(data: bytes, offset: int) -> list[int]:
 
     A record that continues past the end of `data` is omitted.
     """
-    ends, place = [], 0
-    while place + _HEADER.size <= len(data):
-        place += _LENGTH.unpack_from(data, place)[0] + FRAMING_BYTES
-        if place <= len(data):
-            ends.append(offset + place)
+    ends, end = [], 0
+    while end + _HEADER.size <= len(data):
+        end += _LENGTH.unpack_from(data, end)[0] + FRAMING_BYTES
+        if end <= len(data):
+            ends.append(offset + end)
     return ends
 
 

@@ -86,19 +86,19 @@ def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int)
 
 def _checksums(parts: Sequence[bytes | memoryview]) -> bytes:
     """The checksums of all blocks of the concatenated parts, and one of these checksums."""
-    found, crc, room = bytearray(), 0, _BLOCK_BYTES
+    checksums, crc, room = bytearray(), 0, _BLOCK_BYTES
     for part in parts:
-        place = 0
-        while place < len(part):
-            piece = part[place : place + room]
+        begin = 0
+        while begin < len(part):
+            piece = part[begin : begin + room]
             crc = google_crc32c.extend(crc, bytes(piece))
-            place, room = place + len(piece), room - len(piece)
+            begin, room = begin + len(piece), room - len(piece)
             if not room:
-                found += struct.pack("<I", crc)
+                checksums += struct.pack("<I", crc)
                 crc, room = 0, _BLOCK_BYTES
     if room < _BLOCK_BYTES:
-        found += struct.pack("<I", crc)
-    return bytes(found) + struct.pack("<I", google_crc32c.value(bytes(found)))
+        checksums += struct.pack("<I", crc)
+    return bytes(checksums) + struct.pack("<I", google_crc32c.value(bytes(checksums)))
 
 
 class TokenFile:
@@ -168,15 +168,17 @@ class TokenFile:
         return TokenizedText(np.zeros(0, self.id_type), starts, documents)
 
 
-def read_tokens(files: Sequence[TokenFile], which: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def read_tokens(
+    files: Sequence[TokenFile], file_numbers: np.ndarray, starts: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
     """The ids of many ranges of tokens, concatenated and not verified.
 
-    Range i is `counts[i]` tokens of ``files[which[i]]`` from `starts[i]` on.
+    Range i is `counts[i]` tokens of ``files[file_numbers[i]]`` from `starts[i]` on.
 
-    All files must have the same id type; `which`, `starts` and `counts` are int64.
+    All files must have the same id type; the arrays are int64.
     """
     kind = files[0].id_type
     pieces = read_pieces(
-        [file.raw for file in files], which, _HEADER.size + kind.itemsize * starts, kind.itemsize * counts
+        [file.raw for file in files], file_numbers, _HEADER.size + kind.itemsize * starts, kind.itemsize * counts
     )
     return pieces.view(kind)

@@ -71,11 +71,11 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
         fault = str(error)
-    found = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
-    return found if manifest or found.journal or found.is_at_work or fault else None
+    prepared = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
+    return prepared if manifest or prepared.journal or prepared.is_at_work or fault else None
 
 
-def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
+def _manifest_paths(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     datasets = layout.datasets()
     for dataset in datasets:
@@ -95,13 +95,13 @@ def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
 
 def find_prepared(layout: Layout, dataset: str | None) -> list[Prepared]:
     """All stages of a dataset and the corpora that it is made of, or of all datasets; in the order of the stages."""
-    wanted = {dataset, *registry.parts_of(dataset)} if dataset else None
-    found = [
-        read_stage(stage, of, path)
-        for stage, of, path in _places(layout)
-        if wanted is None or of in wanted and (of == dataset or stage in CORPUS_STAGES)
+    datasets = {dataset, *registry.parts_of(dataset)} if dataset else None
+    stages = [
+        read_stage(stage, name, path)
+        for stage, name, path in _manifest_paths(layout)
+        if datasets is None or name in datasets and (name == dataset or stage in CORPUS_STAGES)
     ]
-    return [prepared for prepared in found if prepared]
+    return [prepared for prepared in stages if prepared]
 
 
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:

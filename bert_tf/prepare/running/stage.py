@@ -215,32 +215,32 @@ class Stage:
                 f"in {self.folder} ({holder}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             )
 
-    def _require_same(self, there: Manifest) -> None:
-        found = there.differences(self._header, is_finished=True)
-        if found:
-            made = [*(self.folder / entry.file for entry in there.entries), self.manifest_path]
+    def _require_same(self, stored: Manifest) -> None:
+        differences = stored.differences(self._header, is_finished=True)
+        if differences:
+            files = [*(self.folder / entry.file for entry in stored.entries), self.manifest_path]
             raise UserError(
-                f"{self.folder} holds {there.stage} of {there.dataset} made differently: {'; '.join(found)}. Use the "
-                "same arguments, another BERT_PREP_WORKING_DIR, or delete "
-                + (" and ".join(map(str, made)) if self._shared_prefix else str(self.folder))
+                f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
+                "Use the same arguments, another BERT_PREP_WORKING_DIR, or delete "
+                + (" and ".join(map(str, files)) if self._shared_prefix else str(self.folder))
             )
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
         if journal is None:
             return
-        there, program = journal.header, program_version()
-        found = there.differences(self._header, is_finished=False)
-        if not found and not self._of_any_program:
-            found = [
-                f"the {what} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
-                for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
+        stored, program = journal.header, program_version()
+        differences = stored.differences(self._header, is_finished=False)
+        if not differences and not self._of_any_program:
+            differences = [
+                f"the {words} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                for name, words in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
                 if journal.program.get(name) != program[name]
             ]
-        if found:
+        if differences:
             raise UserError(
-                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun differently: "
-                f"{'; '.join(found)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
+                f"{self.folder} holds an unfinished {stored.stage} of {stored.dataset} that was begun differently: "
+                f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
                 f"delete {self._journal_path} to begin this stage anew"
             )
         for entry in journal.entries:
