@@ -1,5 +1,7 @@
 """Instances on disk. In: ids. Out: token files with pairs, or TFRecord shards with indexes; and back.
 
+`manifest` says of both what they were made from.
+
 Token files: `token_file` stores the text, `pairs` draws the two segments of each instance, `pair_file` stores them,
 `assembly` joins them into rows. Records: `schema`, `writer`, `reader`, `index`; below them `tfrecord`, `example_proto`.
 """

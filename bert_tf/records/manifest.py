@@ -77,7 +77,8 @@ class FileEntry:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> FileEntry:
         fields = _typed(content, {"file": str, "bytes": int, "sha256": str})
-        return cls(*fields.values(), {name: value for name, value in content.items() if name not in fields})
+        details = {name: value for name, value in content.items() if name not in fields}
+        return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +103,8 @@ class InputFile:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> InputFile:
         fields = _typed(content, {"file": str, "bytes": int})
-        return cls(*fields.values(), *map(content.get, ("sha256", "modified_ns", "sample_sha256")))
+        hashes = {name: content.get(name) for name in ("sha256", "modified_ns", "sample_sha256")}
+        return cls(fields["file"], fields["bytes"], **hashes)
 
     def has_same_content(self, other: InputFile) -> bool:
         """Compares size and hashes; a hash that either of the two lacks is not compared."""

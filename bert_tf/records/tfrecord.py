@@ -118,14 +118,12 @@ class TFRecordFile:
     def read(self, number: int, offset: int) -> Record:
         """The record that starts at `offset`, both checksums verified; `number` is for the message."""
         header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
-        if len(header) < _HEADER.size:
-            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, _ = _HEADER.unpack(header)
-        if header != _header(length):
-            raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
+        length, _ = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
         end = offset + FRAMING_BYTES + length
+        if len(header) == _HEADER.size and header != _header(length):
+            raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         if end > self.size:
-            raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
+            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
         data = self._file.read(offset + _HEADER.size, length + _CHECKSUM.size)
         message, checksum = data[:length], data[length:]
         if checksum != _CHECKSUM.pack(masked_checksum(message)):

@@ -1,43 +1,14 @@
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder
+from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder, select
 
 SHARDS = [130, 64, 1, 0, 200]
 
 
 def positions(order, start, count):
     return [(run.file, run.first + offset) for run in order.ranges(start, count) for offset in range(run.num_records)]
-
-
-def test_every_instance_once_an_epoch():
-    order = GlobalOrder([SHARDS], seed=1)
-    everything = {(file, record) for file, count in enumerate(SHARDS) for record in range(count)}
-    for epoch in range(3):
-        epoch_positions = positions(order, epoch * sum(SHARDS), sum(SHARDS))
-        assert Counter(epoch_positions) == Counter(everything)
-
-
-def test_epochs_and_seeds_differ_and_repeat():
-    order, again = GlobalOrder([SHARDS], seed=1), GlobalOrder([SHARDS], seed=1)
-    first = positions(order, 0, sum(SHARDS))
-    second = positions(order, sum(SHARDS), sum(SHARDS))
-    assert first != second
-    assert positions(again, sum(SHARDS), sum(SHARDS)) == second
-    assert positions(again, 0, sum(SHARDS)) == first
-    assert positions(GlobalOrder([SHARDS], seed=2), 0, sum(SHARDS)) != first
-
-
-@pytest.mark.parametrize("piece", [1, 7, 64, 395, 1000])
-def test_any_cut_gives_the_same_sequence(piece):
-    order = GlobalOrder([SHARDS], seed=3)
-    total = 1000
-    whole = positions(order, 0, total)
-    pieces = [row for start in range(0, total, piece) for row in positions(order, start, min(piece, total - start))]
-    assert pieces == whole
 
 
 def literal_order(shards, seed, epoch):
@@ -67,11 +38,6 @@ def test_ranges_stay_within_blocks():
         assert run.first + run.num_records <= SHARDS[run.file]
 
 
-def test_no_records_is_an_error():
-    with pytest.raises(UserError, match="no instances"):
-        GlobalOrder([[0, 0]], seed=1)
-
-
 def test_epochs_pass_over_the_copies_in_turn():
     copies = [SHARDS, [129, 3, 0, 64, 7], [1, 0, 0, 0, 0]]
     sizes = list(map(sum, copies))
@@ -85,3 +51,12 @@ def test_epochs_pass_over_the_copies_in_turn():
     assert [row for at in range(0, start, 111) for row in positions(order, at, min(111, start - at))] == whole
     with pytest.raises(UserError, match="no instances"):
         GlobalOrder([[5], [0]], seed=1)
+
+
+def test_single_instances_of_ranges():
+    order = GlobalOrder([SHARDS], seed=3)
+    ranges, in_order = order.ranges(50, 300), positions(order, 50, 300)
+    numbers = np.random.default_rng(0).permutation(300)
+    singles = select(ranges, numbers)
+    assert [(part.file, part.first) for part in singles] == [in_order[number] for number in numbers]
+    assert {part.num_records for part in singles} == {1}

@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
         return (
             self.manifest
             or (self.journal and self.journal.header)
-            or Header(self.stage, self.dataset, FORMAT_VERSION, {}, (), None)
+            or Header(self.stage, self.dataset, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
         )
 
     @property

@@ -122,7 +122,9 @@ class Stage:
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
         self._broken_path = _beside(manifest_path, ".broken")
-        self._header = Header(stage, dataset, FORMAT_VERSION, dict(arguments), tuple(inputs), vocab)
+        self._header = Header(
+            stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
+        )
         self._of_any_program = of_any_program
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
