@@ -44,14 +44,10 @@ def compile_code(source: Path, path: Path) -> None:
 
 
 @functools.cache
-def load_library(path: Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
-    """The compiled code; None if it is missing or not for this machine.
-
-    Args:
-      kind: `ctypes.PyDLL` holds the GIL during a call.
-    """
+def load_library(path: Path) -> ctypes.PyDLL | None:
+    """The compiled code, which holds the GIL during a call; None if it is missing or not for this machine."""
     try:
-        return kind(str(path))
+        return ctypes.PyDLL(str(path))
     except OSError:
         return None
 

@@ -21,7 +21,6 @@ follow the Unicode version of the running Python.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 from collections.abc import Callable
@@ -170,8 +169,8 @@ class FullTokenizer(Tokenizer):
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
         """The compiled table, or None. It stores a chunk in a quarter of the memory that the caches take."""
-        # PyDLL holds the GIL, so that threads may share a table.
-        code = load_library(compiled_file(SOURCE), ctypes.PyDLL)
+        # It holds the GIL, so that threads may share a table.
+        code = load_library(compiled_file(SOURCE))
         if code is None:
             return None
         chars = [bytes([byte]) for byte in range(256)]
