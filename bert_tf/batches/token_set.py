@@ -98,14 +98,12 @@ class TokenSet(InstanceSet):
 
         Raises: UserError if a file is damaged or cannot be read.
         """
-        num = sum(part.num_records for part in ranges)
-        features = self.schema.empty(num)
-        first = 0
-        for block in self._in_blocks(ranges):
-            last = first + sum(part.num_records for part in block)
-            self._fill(block, mask_seed, {name: values[first:last] for name, values in features.items()})
-            first = last
-        return features
+        blocks = [self._make(block, mask_seed) for block in self._in_blocks(ranges)]
+        types = {"int64": np.int32, "float32": np.float32}
+        return {
+            name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind")
+            for name, kind, _ in self.schema.fields
+        }
 
     def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
         """The ranges in blocks that fit the CPU's cache and the limit of open shards."""
@@ -120,17 +118,14 @@ class TokenSet(InstanceSet):
         if block:
             yield block
 
-    def _fill(self, ranges: Sequence[RecordRange], mask_seed: int, features: dict[str, np.ndarray]) -> None:
+    def _make(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
         numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
         ]
-        made = self.masker.instances(
-            tokens, pairs, self.schema.max_seq_length, seed=mask_seed, ranges=np.array(numbers, np.int64)
-        )
-        for name, values in made.items():
-            features[name][:] = values
+        numbers_Rx3 = np.array(numbers, np.int64)
+        return self.masker.instances(tokens, pairs, self.schema.max_seq_length, seed=mask_seed, ranges=numbers_Rx3)
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)

@@ -40,12 +40,6 @@ class RecordSchema(NamedTuple):
         """The feature's name in the file."""
         return V2_NAMES.get(name, name) if self.has_v2_names else name
 
-    def empty(self, num: int) -> dict[str, np.ndarray]:
-        """Uninitialised arrays for `num` instances: int32 or float32 [num, size] by name."""
-        return {
-            name: np.empty([num, size], np.int32 if kind == "int64" else np.float32) for name, kind, size in self.fields
-        }
-
 
 class InstanceArrays(NamedTuple):
     """Instances as one array per feature: non-negative integers, float32 weights."""

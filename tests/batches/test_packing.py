@@ -3,8 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.batches.packing import EMPTY, MAX_INSTANCES_PER_ROW, Slots, best_fit, lay_out, predictions_per_row
+from bert_tf.batches.packing import EMPTY, MAX_INSTANCES_PER_ROW, best_fit, predictions_per_row
 
 
 def lengths_like_wikipedia(count, row_length=512):
@@ -67,22 +66,6 @@ def test_masked_positions_that_a_row_needs():
     assert predictions_per_row(10, 90, 0.15) == by_hand > 10
 
 
-def features(count, length=12, num_predictions=4, seed=0):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(4, length + 1, [count, 1])
-    mask = (np.arange(length) < lengths).astype(np.int32)
-    num_masked = rng.integers(0, 3, [count, 1])
-    return {
-        "input_ids": rng.integers(5, 100, [count, length]).astype(np.int32) * mask,
-        "input_mask": mask,
-        "segment_ids": (np.arange(length) > 2) * mask,
-        "masked_lm_positions": np.sort(rng.integers(1, 4, [count, num_predictions]), axis=1).astype(np.int32),
-        "masked_lm_ids": rng.integers(5, 100, [count, num_predictions]).astype(np.int32),
-        "masked_lm_weights": (np.arange(num_predictions) < num_masked).astype(np.float32),
-        "next_sentence_labels": rng.integers(0, 2, [count, 1]).astype(np.int32),
-    }
-
-
 @dataclasses.dataclass(frozen=True, order=True)
 class Instance:
     """What a model sees of an instance, wherever it lies."""
@@ -127,24 +110,3 @@ class Instance:
     @classmethod
     def all_packed(cls, given):
         return sorted(cls.packed(given, *place) for place in np.argwhere(given["example_weights"] == 1))
-
-
-def test_packed_rows_hold_the_same_instances():
-    given = features(20)
-    rows = best_fit(given["input_mask"].sum(axis=1), 12)
-    places = Slots.of(rows)
-    in_rows = {name: values[rows[places]] for name, values in given.items()}
-    packed = lay_out(in_rows, places, len(rows) + 3, 6)
-    assert Instance.all_packed(packed) == sorted(Instance.unpacked(given, number) for number in range(20))
-    assert packed["example_weights"].sum() == 20
-    assert packed["masked_lm_weights"].sum() == given["masked_lm_weights"].sum()
-    assert not any(packed[name][len(rows) :].any() for name in packed), "rows that only fill"
-    assert {values.dtype.name for values in packed.values()} == {"int32", "float32"}
-
-
-def test_more_masked_tokens_than_there_is_room_for_are_refused():
-    given = features(3, num_predictions=4)
-    given["masked_lm_weights"][:] = 1
-    given["input_mask"][:] = np.arange(12) < 4
-    with pytest.raises(UserError, match="12 masked tokens in a row with room for 6.*without --packing"):
-        lay_out(given, Slots(np.zeros(3, int), np.arange(3)), 1, 6)

@@ -254,31 +254,20 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
 
 
 @pytest.mark.parametrize(
-    "content,what",
+    "change, fault",
     [
-        ("[]", "names no stage"),
-        ("{}", "names no stage"),
-        ('{"stage": "sharding", "dataset": 5}', "names no dataset"),
-        (
-            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
-            '"counts": {}, "shards": {"training": [{"file": "a", "bytes": "1"}]}}',
-            "names no bytes",
-        ),
-        (
-            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
-            '"counts": {}, "shards": {"training": [{"file": "\\u0000", "bytes": 1}]}}',
-            "has a NUL in its file",
-        ),
-        (
-            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
-            '"counts": {}, "shards": {"training": 5}}',
-            "names no training",
-        ),
+        ({"stage": None}, "names no stage"),
+        ({"dataset": 5}, "names no dataset"),
+        ({"shards": {"training": [{"file": "a", "bytes": "1"}]}}, "names no bytes"),
+        ({"shards": {"training": [{"file": "\0", "bytes": 1}]}}, "has a NUL in its file"),
+        ({"shards": {"training": 5}}, "names no training"),
+        (None, "names no stage"),
     ],
 )
-def test_what_is_no_manifest_is_named(tmp_path, content, what):
-    (tmp_path / "manifest.json").write_text(content)
-    refused(rf"manifest.json is not a manifest \({what}.*delete the folder", tmp_path)
+def test_what_is_no_manifest_is_named(tmp_path, change, fault):
+    content = {"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], "counts": {}}
+    (tmp_path / "manifest.json").write_text(json.dumps([] if change is None else {**content, **change}))
+    refused(rf"manifest.json is not a manifest \({fault}.*delete the folder", tmp_path)
 
 
 def test_the_order_of_the_inputs_counts(tmp_path):
@@ -348,31 +337,39 @@ def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monk
     assert len(digests) == 6
 
 
-def test_a_damaged_journal_is_named(tmp_path):
-    for content in ("[]\n[]\n", "{}\n{}\n", "x\ny\n"):
-        (tmp_path / ".manifest.json.journal").write_text(content)
-        refused("manifest.json.journal is damaged .*delete it", tmp_path)
+def changed_line(header, line):
+    return [header, line.replace('"bytes": 4', '"bytes": 5')]
 
 
-def test_a_line_of_a_journal_that_was_changed_is_refused(tmp_path):
-    kill(tmp_path)
-    path = tmp_path / ".manifest.json.journal"
-    header, line = path.read_text().splitlines()
-    path.write_text("\n".join([header, line.replace('"bytes": 4', '"bytes": 5'), ""]))
-    refused("manifest.json.journal is damaged .*not as it was written", tmp_path)
-
-
-@pytest.mark.parametrize("lacking", ["program", "inputs"])
-def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
+def without(name):
     """As an earlier version of the program may have left it."""
+
+    def change(header, line):
+        contents = [
+            {key: value for key, value in json.loads(each).items() if key != "crc32"} for each in (header, line)
+        ]
+        del contents[0][name]
+        return [journal_line(content).decode().rstrip() for content in contents]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda *_: ["[]", "[]"], "not as it was written"),
+        (lambda *_: ["{}", "{}"], "not as it was written"),
+        (lambda *_: ["x", "y"], "Expecting value"),
+        (changed_line, "not as it was written"),
+        (without("program"), "program"),
+        (without("inputs"), "inputs"),
+    ],
+)
+def test_a_damaged_journal_is_named(tmp_path, change, words):
     kill(tmp_path)
     path = tmp_path / ".manifest.json.journal"
-    first, *steps = map(json.loads, path.read_text().splitlines())
-    contents = [{key: value for key, value in first.items() if key != lacking}, *steps]
-    for content in contents:
-        del content["crc32"]
-    path.write_bytes(b"".join(map(journal_line, contents)))
-    refused("manifest.json.journal is damaged .*delete it", tmp_path)
+    path.write_text("\n".join([*change(*path.read_text().splitlines()), ""]))
+    refused(f"manifest.json.journal is damaged .*{words}.*delete it", tmp_path)
 
 
 @pytest.mark.parametrize(
