@@ -181,15 +181,11 @@ def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[Pair
             common = pairs.settings, pairs.path
         elif pairs.settings != common[0]:
             raise UserError(
-                f"{pairs.path} was made with {describe(pairs.settings)}, but {common[1]} with {describe(common[0])}; "
-                "delete those that are not wanted"
+                f"{pairs.path} was made with {pairs.settings}, but {common[1]} with {common[0]}; delete those that are "
+                "not wanted"
             )
         tokens.close()
     return (common[0] if common else None), missing
-
-
-def describe(settings: PairSettings) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings._asdict().items())
 
 
 def ensure_pairs(

@@ -40,6 +40,9 @@ class PairSettings(NamedTuple):
     random_seed: int = 12345
     short_seq_prob: float = 0.1
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self._asdict().items())
+
     @property
     def token_budget(self) -> int:
         """The maximum number of tokens of A and B together."""

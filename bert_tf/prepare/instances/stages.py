@@ -20,7 +20,7 @@ from bert_tf.prepare.layout import Layout, already_done, print_done, workers_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import Workers, make_files
 from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.pair_file import PAIRS_SUFFIX, ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
@@ -267,8 +267,8 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
             of_split = settings_of(wanted, TokenFile(files[0]))
             if there not in (None, of_split):
                 raise UserError(
-                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(there)}, not "
-                    f"{describe(of_split)}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
+                    f"{files[0].parent} holds pairs that were drawn differently: with {there}, not "
+                    f"{of_split}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
                 )
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
     if not counts:
