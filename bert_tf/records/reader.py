@@ -7,7 +7,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.records.index import RecordIndex, index_path, load_index, read_features
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.tfrecord import WAY_OUT, DamagedRecord, TFRecordFile
+from bert_tf.records.tfrecord import HOW_TO_MEND, DamagedRecord, TFRecordFile
 
 
 class RecordFile(TFRecordFile):
@@ -67,7 +67,7 @@ def describe(path: str | Path) -> RecordSchema:
     """
     with TFRecordFile(Path(path)) as file:
         if not file.size:
-            raise UserError(f"record file {path} holds no record; {WAY_OUT}")
+            raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
         record = file.read_at(0, 0)
         schema = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
         features = read_features(file, record, (schema.stored_name(name) for name, _, _ in schema.fields))

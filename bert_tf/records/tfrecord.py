@@ -35,7 +35,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
 # Bytes read at a time when walking through or unpacking a file.
 _WALK_BYTES = 1 << 18
-WAY_OUT = (
+HOW_TO_MEND = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
@@ -70,7 +70,7 @@ class DamagedRecord(UserError):
     """A damaged or truncated record; arguments: its file, and what is wrong with it."""
 
     def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
+        return f"{self.args[0]}: {self.args[1]}; {HOW_TO_MEND}"
 
 
 class Record(NamedTuple):
