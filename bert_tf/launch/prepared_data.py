@@ -12,9 +12,11 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
-# Values of DATA_FORMAT -> the folder below the working directory, and the suffix of the shards.
-FORMATS = {"records": ("tfrecord", ".tfrecord"), "tokens": ("tokens", ".tokens")}
-STAGES = {"records": "create_tfrecord_files", "tokens": "create_token_files"}
+# Values of DATA_FORMAT -> the folder below the working directory, the suffix of the shards, and what makes them.
+FORMATS = {
+    "records": ("tfrecord", ".tfrecord", "create_tfrecord_files"),
+    "tokens": ("tokens", ".tokens", "create_token_files"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +51,13 @@ def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""
     complete: list[PreparedData] = []
     unfinished: list[Path] = []
-    for data_format, (root, _) in FORMATS.items():
+    for data_format, (root, _, stage) in FORMATS.items():
         for folder in sorted((data_dir / root).glob("*/*")):
             if not (folder / "training").is_dir():
                 continue
             manifest = None
             with contextlib.suppress(UserError):
-                manifest = read_manifest(folder / MANIFEST_NAME, STAGES[data_format])
+                manifest = read_manifest(folder / MANIFEST_NAME, stage)
             if manifest is None or manifest.vocab is None:
                 unfinished.append(folder)
                 continue

@@ -158,15 +158,15 @@ class Header:
         vocab = content.pop("vocab")
         return content if vocab is None else {**content, "vocab": dataclasses.asdict(vocab)}
 
-    @staticmethod
-    def fields_from_json(content: Any) -> dict[str, Any]:
-        """The arguments of `Header` in a JSON object. Raises: ValueError if one is missing or of a wrong type."""
+    @classmethod
+    def from_json(cls, content: Any) -> Header:
+        """Raises: ValueError if a field is missing or of a wrong type."""
         kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
         fields = _typed(content, kinds)
         fields["inputs"] = tuple(map(InputFile.from_json, fields["inputs"]))
         vocab = content.get("vocab")
         fields["vocab"] = None if vocab is None else VocabEntry(**_typed(vocab, {"size": int, "sha256": str}))
-        return fields
+        return Header(**fields)
 
     def differences(self, now: Header, *, is_finished: bool) -> list[str]:
         """The differences between this stored header and that of the current command, in words.
@@ -235,13 +235,13 @@ class Manifest(Header):
     @classmethod
     def from_json(cls, content: Any) -> Manifest:
         """Raises: ValueError if a field is missing or of a wrong type."""
-        header = Header.fields_from_json(content)
+        header = Header.from_json(content)
         fields = _typed(content, {"counts": dict, "shards": dict})
         splits = _typed(fields["shards"], dict.fromkeys(fields["shards"], list))
         shards = {split: list(map(FileEntry.from_json, entries)) for split, entries in splits.items()}
-        if header["stage"] in ("create_token_files", "create_tfrecord_files") and header["vocab"] is None:
+        if header.stage in ("create_token_files", "create_tfrecord_files") and header.vocab is None:
             raise ValueError("names no vocab")
-        return cls(**header, counts=fields["counts"], shards=shards)
+        return cls(**vars(header), counts=fields["counts"], shards=shards)
 
     def check(self, stage: str) -> None:
         """Raises: ValueError if it is another stage's, lacks a number that others read, or a split has no file."""

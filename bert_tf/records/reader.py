@@ -7,23 +7,23 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.records.index import RecordIndex, index_path, load_index, read_features
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.tfrecord import WAY_OUT, DamagedRecord, TFRecordFile
+from bert_tf.records.tfrecord import HOW_TO_MEND, DamagedRecord, TFRecordFile
 
 
-class RecordFile:
-    """Random access to a shard's messages, every checksum verified."""
+class RecordFile(TFRecordFile):
+    """Random access to a shard's messages, every checksum verified.
+
+    Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
+    """
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
-        """`index`: this file's index, from `load_index`; None loads it here.
-
-        Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
-        """
+        """`index`: this file's index, from `load_index`; None loads it here."""
         self.index = load_index(path) if index is None else index
-        self._file = TFRecordFile(Path(path))
-        if self._file.size != self.index.data_bytes:
-            self._file.close()
+        super().__init__(Path(path))
+        if self.size != self.index.data_bytes:
+            self.close()
             raise UserError(
-                f"{path} has {self._file.size} bytes, but had {self.index.data_bytes} when it was indexed; "
+                f"{path} has {self.size} bytes, but had {self.index.data_bytes} when it was indexed; "
                 "do not change record files while they are read: start again"
             )
 
@@ -39,16 +39,15 @@ class RecordFile:
         if not 0 <= number < self.num_records:
             raise IndexError(f"record {number} of {self.num_records}")
         offset, end = self.index.offsets(number, 1).tolist()
+        index_file = index_path(self.path)
         try:
-            record = self._file.read(number, offset)
+            record = self.read_at(offset, number)
             if record.end != end:
-                its_index = index_path(self._file.path).name
-                raise self._file.fault(
-                    number, offset, f"does not end where {its_index} says; if the file is sound, delete that"
-                )
+                fault = f"does not end where {index_file.name} says; if the file is sound, delete that"
+                raise self.fault(number, offset, fault)
         except DamagedRecord:
             if self.index.is_stored and not self.index.has_right_checksum():
-                raise UserError(f"{index_path(self._file.path)} is damaged; delete it, and it is made again") from None
+                raise UserError(f"{index_file} is damaged; delete it, and it is made again") from None
             raise
         return record.message
 
@@ -56,18 +55,9 @@ class RecordFile:
         """The records [first, first + count). Raises as `read` does."""
         messages = None
         if count and 0 <= first <= self.num_records - count:
-            messages = self._file.block(self.index.offsets(first, count))
+            messages = self.block(self.index.offsets(first, count))
         # Reading one by one raises an error that names the damaged record.
         return [self.read(number) for number in range(first, first + count)] if messages is None else messages
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> RecordFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def describe(path: str | Path) -> RecordSchema:
@@ -77,8 +67,8 @@ def describe(path: str | Path) -> RecordSchema:
     """
     with TFRecordFile(Path(path)) as file:
         if not file.size:
-            raise UserError(f"record file {path} holds no record; {WAY_OUT}")
-        record = file.read(0, 0)
+            raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
+        record = file.read_at(0, 0)
         schema = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
         features = read_features(file, record, (schema.stored_name(name) for name, _, _ in schema.fields))
     sizes = {name: len(values) for (name, _, _), values in zip(schema.fields, features)}

@@ -18,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -35,10 +35,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
 # Bytes read at a time when walking through or unpacking a file.
 _WALK_BYTES = 1 << 18
-WAY_OUT = (
+HOW_TO_MEND = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
+
+_File = TypeVar("_File", bound="TFRecordFile")
 
 # TFRecord masks a CRC-32C: it is rotated right by 15 bits, and this constant is added.
 _CHECKSUM_CONSTANT = 0xA282EAD8
@@ -68,7 +70,7 @@ class DamagedRecord(UserError):
     """A damaged or truncated record; arguments: its file, and what is wrong with it."""
 
     def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
+        return f"{self.args[0]}: {self.args[1]}; {HOW_TO_MEND}"
 
 
 class Record(NamedTuple):
@@ -103,7 +105,7 @@ class TFRecordFile:
             ) from error
         self.size = self._file.size
 
-    def __enter__(self) -> TFRecordFile:
+    def __enter__(self: _File) -> _File:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,8 +117,8 @@ class TFRecordFile:
     def fault(self, number: int, offset: int, fault: str) -> DamagedRecord:
         return DamagedRecord(self.path, f"record {number} at byte {offset} {fault}")
 
-    def read(self, number: int, offset: int) -> Record:
-        """The record that starts at `offset`, both checksums verified; `number` is for the message."""
+    def read_at(self, offset: int, number: int) -> Record:
+        """The record that starts at `offset`, both checksums verified; it is record `number` of the file."""
         header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
         length, _ = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
         end = offset + FRAMING_BYTES + length
@@ -143,14 +145,14 @@ class TFRecordFile:
             else:
                 # Reading one by one raises an error that names the damaged record, and also reads a record
                 # larger than `_WALK_BYTES`.
-                records = list(map(self.read, itertools.count(number), begins))
+                records = list(map(self.read_at, begins, itertools.count(number)))
             yield from records
             number, offset = number + len(records), records[-1].end
 
     def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
         """The messages of consecutive records, from their `offsets` [N + 1]; None if any is damaged.
 
-        Verifies every checksum, but faster than `read`: frames all messages again and compares.
+        Verifies every checksum, but faster than `read_at`: frames all messages again and compares.
 
         Args:
           data: the bytes from the first offset on, if they have already been read.

@@ -24,7 +24,9 @@ from bert_tf.records.raw_file import RawFile, read_pieces
 
 TOKENS_SUFFIX = ".tokens"
 SPLITS = ("training", "test")
-WAY_OUT = "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
+HOW_TO_MEND = (
+    "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
+)
 _MAGIC = b"BERTtok1"
 # Magic, bytes per id, split, shard's number in the split, vocabulary size; numbers of tokens, sentences, documents.
 _HEADER = struct.Struct("<8s4I3Q")
@@ -118,7 +120,7 @@ class TokenFile:
         try:
             self.raw = RawFile(self.path)
         except OSError as error:
-            raise UserError(f"token file {path} cannot be read ({error.strerror}); {WAY_OUT}") from error
+            raise UserError(f"token file {path} cannot be read ({error.strerror}); {HOW_TO_MEND}") from error
         header = self.raw.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
         magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
         if magic != _MAGIC:
@@ -134,7 +136,7 @@ class TokenFile:
         if self.raw.size != expected:
             raise UserError(
                 f"token file {path} has {self.raw.size:,} bytes where its header wants {expected:,}: it was cut short "
-                f"or damaged; {WAY_OUT}"
+                f"or damaged; {HOW_TO_MEND}"
             )
         self.checksum = int.from_bytes(self.raw.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
 
@@ -145,14 +147,14 @@ class TokenFile:
         """Compares every block with its checksum. Raises: UserError, which names the first damaged block."""
         checksums = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes - _CHECKSUM_BYTES)
         if google_crc32c.value(checksums) != self.checksum:
-            raise UserError(f"token file {self.path}: its checksums are damaged; {WAY_OUT}")
+            raise UserError(f"token file {self.path}: its checksums are damaged; {HOW_TO_MEND}")
         for number, expected in enumerate(np.frombuffer(checksums, "<u4").tolist()):
             first = number * _BLOCK_BYTES
             block = self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first))
             if google_crc32c.value(block) != expected:
                 raise UserError(
                     f"token file {self.path}: block {number} (bytes {first:,} to {first + len(block) - 1:,}) is "
-                    f"damaged; {WAY_OUT}"
+                    f"damaged; {HOW_TO_MEND}"
                 )
 
     def text(self) -> TokenizedText:

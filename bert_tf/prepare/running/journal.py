@@ -99,7 +99,8 @@ def read_journal(path: Path) -> Journal | None:
         if len(contents) < 2:
             return None
         first, *steps = contents
-        header = Header(**Header.fields_from_json(first))
-        return Journal(header, first["time"], first["program"], list(map(JournalEntry.from_json, steps)))
+        return Journal(
+            Header.from_json(first), first["time"], first["program"], list(map(JournalEntry.from_json, steps))
+        )
     except (ValueError, KeyError, TypeError, RecursionError) as error:  # or it is of an earlier version
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
