@@ -90,7 +90,7 @@ class SeenDocuments:
 class Writer:
     """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
-    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: Path | None):
+    def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int, report: Path | None):
         self.stage, self.output = stage, output
         self._text = ResumableFile(output)
         self._report = ResumableFile(report) if report else None

@@ -124,10 +124,13 @@ class _Collection:
         if self.needs(remote.name):
             self.fetch(remote)
 
-    def fetch(self, remote: RemoteFile, what: str = "") -> None:
+    def fetch(self, remote: RemoteFile, label: str = "") -> None:
         path = self.folder / remote.name
         way_out = f"fetch it by other means and put it there as {path}"
-        self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
+        label = label or path.name
+        self.add(
+            remote.name, self.client.fetch(remote.url, path, checksum=remote.checksum, way_out=way_out, label=label)
+        )
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
@@ -142,7 +145,7 @@ class _Collection:
             print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
         elif not fetched.is_file():
             way_out = f"fetch it by other means and put it there as {by_hand}"
-            self.client.fetch(archive.url, fetched, archive.checksum, way_out, packed_name)
+            self.client.fetch(archive.url, fetched, checksum=archive.checksum, way_out=way_out, label=packed_name)
         packed = by_hand if by_hand.is_file() else fetched
         unpacked = self.folder / f".{packed_name}.unpacked"
         try:

@@ -143,12 +143,12 @@ class Client:
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
-    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FileEntry:
+    def fetch(self, url: str, path: Path, *, checksum: str | None, way_out: str, label: str) -> FileEntry:
         """Fetches `url` to `path`; the entry names the URL.
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
-          what: the label of the progress bar.
+          label: of the progress bar.
 
         Raises:
           NotThereError: the server has no such file.
@@ -159,7 +159,10 @@ class Client:
         part = _Part(path, url)
         if not part.is_whole:
             self._patiently(
-                url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+                url,
+                lambda: self._fetch_rest(part, url, has_checksum=bool(checksum), way_out=way_out, label=label),
+                lambda: part.num_bytes,
+                way_out,
             )
         try:
             described = describe_file(part.path, checksum)
@@ -215,10 +218,10 @@ class Client:
             raise NotThereError(f"{url}: {status}: the server does not have this file (any more); {way_out}")
         raise UserError(f"{url}: {status}; {way_out}")
 
-    def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
+    def _fetch_rest(self, part: _Part, url: str, *, has_checksum: bool, way_out: str, label: str) -> None:
         # With neither version nor checksum, resuming with the rest of another version would go unnoticed.
         version = part.note.get("version")
-        offset = part.num_bytes if version or checksum else 0
+        offset = part.num_bytes if version or has_checksum else 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         if offset and version:
             headers["If-Range"] = version
@@ -241,10 +244,10 @@ class Client:
                     )
                 part.begin(_version(response), _length(response))
                 offset = 0
-            _write_rest(response, part, offset, what)
+            _write_rest(response, part, offset, label)
 
 
-def _write_rest(response: requests.Response, part: _Part, offset: int, what: str) -> None:
+def _write_rest(response: requests.Response, part: _Part, offset: int, label: str) -> None:
     length = _length(response)
     free = shutil.disk_usage(part.path.parent).free
     if length is not None and length > free:
@@ -253,7 +256,7 @@ def _write_rest(response: requests.Response, part: _Part, offset: int, what: str
             f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
         )
     total = None if length is None else offset + length
-    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=what) as bar:
+    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=label) as bar:
         for block in response.iter_content(_BLOCK_BYTES):
             file.write(block)
             bar.update(len(block))
