@@ -40,7 +40,7 @@ def get(server, folder, checksum=SHA256, path="/file.bin"):
         server.url(path),
         folder / "file.bin",
         checksum=checksum,
-        way_out=f"put it there as {folder}/file.bin",
+        remedy=f"put it there as {folder}/file.bin",
         label="file.bin",
     )
 

@@ -80,8 +80,8 @@ def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) ->
 def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
     if not articles.is_file():
-        way_out = "run python3 data/bertPrep.py --action download --dataset sample first"
-        raise UserError(f"{articles} does not exist: {way_out}")
+        remedy = "run python3 data/bertPrep.py --action download --dataset sample first"
+        raise UserError(f"{articles} does not exist: {remedy}")
     return _open_text([articles], "paragraph", options)
 
 
