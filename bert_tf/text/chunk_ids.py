@@ -61,6 +61,7 @@ class ChunkTable:
         self,
         code: ctypes.CDLL,
         vocab: Mapping[str, int],
+        *,
         word_bytes: bytes,
         compute_ids: Callable[[bytes], Sequence[int]],
         kind_of: Callable[[str, bool], int],

@@ -39,7 +39,7 @@ from bert_tf.text.vocabulary import (
 
 TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
-_WAY_OUT = "fetch the model's tokenizer again"
+_REMEDY = "fetch the model's tokenizer again"
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
 # BERT's own class, for which transformers takes the casing from tokenizer_config.json, and its names in other models.
@@ -100,9 +100,9 @@ def read_settings(folder: Path) -> FolderSettings:
       the special tokens otherwise than BERT.
     """
     path = folder / SETTINGS
-    content = read_json_object(path, _WAY_OUT) if path.is_file() else {}
+    content = read_json_object(path, _REMEDY) if path.is_file() else {}
     if "tokenizer_class" not in content and (folder / _MODEL_CONFIG).is_file():
-        of_model = read_json_object(folder / _MODEL_CONFIG, _WAY_OUT).get("tokenizer_class")
+        of_model = read_json_object(folder / _MODEL_CONFIG, _REMEDY).get("tokenizer_class")
         content = content if of_model is None else {**content, "tokenizer_class": of_model}
     name = content.get("tokenizer_class")
     splitter = content.get("word_tokenizer_type")
@@ -111,10 +111,12 @@ def read_settings(folder: Path) -> FolderSettings:
     own_code = content.get("auto_map")
     has_own_code = isinstance(own_code, dict) and "AutoTokenizer" in own_code
     if not is_known or splitter not in (None, "basic") or has_own_code:
-        what = f"tokenizer_class {name!r:.60}" + (f" with word_tokenizer_type {splitter!r:.40}" if splitter else "")
+        described = f"tokenizer_class {name!r:.60}" + (
+            f" with word_tokenizer_type {splitter!r:.40}" if splitter else ""
+        )
         raise UserError(
-            f"{path}: {what} finds words with code of its own, such as MeCab or Jieba, or is not known here, and any "
-            "other tokenizer would give the model other tokens; name a model whose tokenizer is in "
+            f"{path}: {described} finds words with code of its own, such as MeCab or Jieba, or is not known here, and "
+            "any other tokenizer would give the model other tokens; name a model whose tokenizer is in "
             f"{TOKENIZER}, or one with BertTokenizer"
         )
     if content.get("do_basic_tokenize", True) is not True or content.get("never_split"):
@@ -125,9 +127,9 @@ def read_settings(folder: Path) -> FolderSettings:
     values = {setting: content.get(setting) for setting in _CASING_SETTINGS}
     for setting, value in values.items():
         if not isinstance(value, (bool, type(None))):
-            raise UserError(f"{path}: {setting}={value!r:.40}: must be true or false; {_WAY_OUT}")
+            raise UserError(f"{path}: {setting}={value!r:.40}: must be true or false; {_REMEDY}")
     for special in (path, folder / _SPECIAL_NAMES):
-        _check_special_names(special, read_json_object(special, _WAY_OUT) if special.is_file() else {})
+        _check_special_names(special, read_json_object(special, _REMEDY) if special.is_file() else {})
     return FolderSettings(name, **values, added=_read_added(folder, path, content.get("added_tokens_decoder")))
 
 
@@ -145,7 +147,7 @@ def _check_special_names(path: Path, content: Mapping[str, Any]) -> None:
 def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedToken, ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings."""
     path = folder / ADDED_TOKENS
-    content: dict[str, Any] = read_json_object(path, _WAY_OUT) if path.is_file() else {}
+    content: dict[str, Any] = read_json_object(path, _REMEDY) if path.is_file() else {}
     entries: list[tuple[Any, Any, Path]]
     entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
     if isinstance(decoder, Mapping):
@@ -156,7 +158,7 @@ def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedT
             flags = {flag: described.get(flag, False) for flag in _TOKEN_FLAGS}
             tokens.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_WAY_OUT}") from None
+            raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_REMEDY}") from None
     return tuple(sorted(tokens, key=lambda token: token.token_id))
 
 
@@ -318,7 +320,7 @@ def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings) -> Non
         if pipeline.token_to_id(token.content) != token_id:
             raise UserError(
                 f"{source}: {token.content!r:.40} has id {token_id}, but comes to "
-                f"{pipeline.token_to_id(token.content)} after the vocabulary and the tokens added before; {_WAY_OUT}"
+                f"{pipeline.token_to_id(token.content)} after the vocabulary and the tokens added before; {_REMEDY}"
             )
 
 
@@ -344,12 +346,12 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
     Raises: UserError if the file is damaged, lacks a special token, or puts other markers around texts than BERT.
     """
     try:
-        check_file(path, _WAY_OUT)
+        check_file(path, _REMEDY)
         pipeline = tokenizers.Tokenizer.from_file(str(path))
     except UserError:
         raise
     except Exception as error:  # the library raises no narrower class
-        raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_WAY_OUT}") from None
+        raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
     _add_tokens(pipeline, settings)
     normalizer = pipeline.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not settings.is_generic:

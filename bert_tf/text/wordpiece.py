@@ -177,7 +177,12 @@ class FullTokenizer(Tokenizer):
         as_word = [char.lower() if self.casing.lower_case else char for char in chars]
         word_bytes = b"".join(new if char.isalnum() else b"\0" for char, new in zip(chars, as_word))
         return ChunkTable(
-            code, self.vocab, word_bytes, self._compute_chunk_ids, self._kind_of, 4 * self._chunk_ids.max_words
+            code,
+            self.vocab,
+            word_bytes=word_bytes,
+            compute_ids=self._compute_chunk_ids,
+            kind_of=self._kind_of,
+            max_chunks=4 * self._chunk_ids.max_words,
         )
 
     def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:

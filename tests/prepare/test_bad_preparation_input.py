@@ -31,7 +31,7 @@ def attempt(working_dir: Path, *arguments: object) -> str:
     os.environ["BERT_PREP_WORKING_DIR"] = str(working_dir)
     try:
         # Without the wrapper that turns errors into exit codes.
-        bertPrep.main.__wrapped__([str(argument) for argument in arguments])
+        bertPrep.main.__wrapped__(["--n_processes=1", *map(str, arguments)])
     except UserError as error:
         assert str(error) and "\n" not in str(error)
         return str(error)

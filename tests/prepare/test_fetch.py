@@ -37,7 +37,11 @@ def waits(monkeypatch):
 
 def get(server, folder, checksum=SHA256, path="/file.bin"):
     return fetch.Client().fetch(
-        server.url(path), folder / "file.bin", checksum, f"put it there as {folder}/file.bin", "file.bin"
+        server.url(path),
+        folder / "file.bin",
+        checksum=checksum,
+        remedy=f"put it there as {folder}/file.bin",
+        label="file.bin",
     )
 
 

@@ -19,18 +19,7 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(documents(60, words=200)))
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks",
-            "kill_preparation",
-            "--kills",
-            "1",
-            "--n_processes",
-            "1",
-            "--corpus",
-            str(corpus),
-        ],
+        [sys.executable, *"-m benchmarks kill_preparation --kills 1 --n_processes 1 --corpus".split(), str(corpus)],
         text=True,
         capture_output=True,
         cwd=CHECKOUT,

@@ -13,18 +13,17 @@ from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.corpora.documents import report_line
 from bert_tf.prepare.running import resumable_file, workers
 from tests.preparation import run
-from tests.prepare.test_wiki import dump, page
+from tests.prepare.test_wiki import dump, multistream, page
 
 NAMES = (".txt", ".dropped.tsv", ".manifest.json")
 
 
-def corpus(folder):
+def corpus(folder, is_multistream=True):
     (folder / "download/wikicorpus_en").mkdir(parents=True)
     pages = [page(f"Page {n}", f"It is {n % 50}.\n* item {n}\n\nfragment {{{{t|{n}}}}}") for n in range(300)]
     path = folder / "download/wikicorpus_en/wikicorpus_en.xml.bz2"
-    content = dump(*pages)
-    # Many streams, so that there are many blocks.
-    path.write_bytes(b"".join(bz2.compress(content[at : at + 1000]) for at in range(0, len(content), 1000)))
+    streams = multistream(*("".join(pages[first : first + 6]).encode() for first in range(0, 300, 6)))
+    path.write_bytes(streams if is_multistream else bz2.compress(dump(*pages)))
     os.utime(path, (0, 0))  # the manifest names the time of its inputs
     return folder
 
@@ -39,13 +38,14 @@ def test_a_line_is_a_line():
     assert report_line("fragments", "A title", " a\tb\n c ") == "fragments\tA title\ta b c"
 
 
-def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 10_000)
+@pytest.mark.parametrize("is_multistream", [True, False])
+def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch, is_multistream):
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 1000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
-    whole = formatted(corpus(tmp_path / "whole"))
+    whole = formatted(corpus(tmp_path / "whole", is_multistream))
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
-    assert formatted(corpus(tmp_path / "two"), "--n_processes", 2) == whole
-    folder = corpus(tmp_path / "stopped")
+    assert formatted(corpus(tmp_path / "two", is_multistream), "--n_processes", 2) == whole
+    folder = corpus(tmp_path / "stopped", is_multistream)
     write, num_batches = formatting.Writer.write, 0
 
     def stopping(writer, documents, batch):

@@ -382,10 +382,15 @@ def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding):
 
 
 def test_a_dump_in_a_single_stream_is_named_beforehand(tmp_path, capsys):
-    single, many = tmp_path / "a.xml.bz2", tmp_path / "b.xml.bz2"
-    single.write_bytes(bz2.compress(dump(*PAGES)))
-    many.write_bytes(multistream("".join(PAGES).encode()))
-    wiki.note_single_streams([many])
-    assert capsys.readouterr().out == ""
-    wiki.note_single_streams([single, many])
-    assert re.fullmatch(f"note: {single}: not a multistream dump, so one process.*\n", capsys.readouterr().out)
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    pages = "".join(PAGES).encode()
+    for content, is_said in ((bz2.compress(dump(*PAGES)), True), (multistream(pages), False)):
+        (folder / "wikicorpus_en.xml.bz2").write_bytes(content)
+        for path in tmp_path.glob("formatted*/*"):
+            path.unlink()
+        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+        said = (
+            f"note: {folder}/wikicorpus_en.xml.bz2: not a multistream dump, so one process" in capsys.readouterr().out
+        )
+        assert said == is_said

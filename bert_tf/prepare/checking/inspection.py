@@ -129,8 +129,8 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
 def _tokenizer_of(made: Prepared) -> Tokenizer:
     path = original_vocabulary(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
-        way_out = command("verify", made.dataset, repair=True)
-        raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {way_out}")
+        remedy = command("verify", made.dataset, repair=True)
+        raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {remedy}")
     arguments = made.header.arguments
     return open_tokenizer(path, *Casing.of(bool(arguments["do_lower_case"]), arguments.get("strip_accents")))
 

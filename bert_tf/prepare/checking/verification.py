@@ -45,7 +45,7 @@ class Fault(NamedTuple):
     """What is wrong with a file, which is named relative to its manifest's folder."""
 
     file: str
-    what: str
+    description: str
     repair: Repair
 
 
@@ -123,17 +123,17 @@ def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[i
     expected_lines = _expected_lines(stage, entry)
     check = {"create_tfrecord_files": _check_records, "create_token_files": _check_tokens}.get(stage)
     faults = list(check(path, entry)) if check else []
-    wrong = []
+    wrong_bytes = []
     if size != entry.num_bytes:
-        wrong.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
+        wrong_bytes.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
     if expected_lines is not None and num_lines != expected_lines:
-        wrong.append(f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts")
-    if sha256 != entry.sha256 and not wrong and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
-        wrong.append(
+        wrong_bytes.append(f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts")
+    if sha256 != entry.sha256 and not wrong_bytes and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
+        wrong_bytes.append(
             f"has other bytes than those that were made: sha256 {sha256[:12]}..., "
             f"its manifest says {entry.sha256[:12]}..."
         )
-    return [Fault(entry.file, what, Repair.MAKE_FILE) for what in wrong] + faults
+    return [Fault(entry.file, fault, Repair.MAKE_FILE) for fault in wrong_bytes] + faults
 
 
 def check_file(
@@ -143,12 +143,12 @@ def check_file(
     try:
         return _check_content(stage, folder / entry.file, entry, report)
     except FileNotFoundError:
-        what = "is gone"
+        fault = "is gone"
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
+        fault = f"cannot be read: {error.strerror}"
     except KeyError as error:
-        what = f"its manifest does not say its {error.args[0]}"
-    return [Fault(entry.file, what, Repair.MAKE_FILE)]
+        fault = f"its manifest does not say its {error.args[0]}"
+    return [Fault(entry.file, fault, Repair.MAKE_FILE)]
 
 
 def check_counts(prepared: Prepared) -> Iterator[Fault]:
@@ -166,8 +166,8 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
         dropped = sum(n for key, n in totals.items() if key.startswith("num_dropped_"))
         if totals["num_read"] != totals["num_documents"] + dropped:
             documents = f"{totals['num_documents']:,} documents and {dropped:,} dropped"
-            what = f"says num_read {totals['num_read']:,}, but {documents}"
-            yield Fault(name, what, Repair.WRITE_MANIFEST)
+            fault = f"says num_read {totals['num_read']:,}, but {documents}"
+            yield Fault(name, fault, Repair.WRITE_MANIFEST)
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
@@ -180,11 +180,11 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
                 name = f"{split}/{path.name}"
                 is_own = path.suffix in (TEMPORARY_SUFFIX, PAIRS_SUFFIX) or path.name.startswith(".")
                 if name not in known and not is_own:
-                    what = "is not in the manifest: a training would read it too; move it away"
-                    yield Fault(name, what, Repair.BY_HAND)
+                    fault = "is not in the manifest: a training would read it too; move it away"
+                    yield Fault(name, fault, Repair.BY_HAND)
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
-        what = "must be written again, because a repair was interrupted"
-        yield Fault(prepared.manifest_path.name, what, Repair.WRITE_MANIFEST)
+        fault = "must be written again, because a repair was interrupted"
+        yield Fault(prepared.manifest_path.name, fault, Repair.WRITE_MANIFEST)
     if vocab := prepared.header.vocab:
         path = original_vocabulary(prepared.folder)
         if not path.is_file():
@@ -297,7 +297,7 @@ def _verify_and_repair(
         return []
     print(f"{title}: BROKEN", flush=True)
     for fault in faults:
-        print(f"  {fault.file}: {fault.what}", flush=True)
+        print(f"  {fault.file}: {fault.description}", flush=True)
     if not options.repair:
         return faults
     try:
@@ -310,7 +310,7 @@ def _verify_and_repair(
     assert mended
     remaining = check(mended, workers)
     for fault in remaining:
-        print(f"  still broken: {fault.file}: {fault.what}", flush=True)
+        print(f"  still broken: {fault.file}: {fault.description}", flush=True)
     return remaining
 
 
@@ -346,9 +346,9 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        way_out = "the same command with --repair makes again exactly what is broken"
+        remedy = "the same command with --repair makes again exactly what is broken"
         if options.repair:
-            way_out = "what could not be made again must be repaired by hand"
+            remedy = "what could not be made again must be repaired by hand"
         elif not can_repair:
-            way_out = "do what is said there, since --repair cannot"
-        raise UserError(f"broken: {broken[0]}{more}, as said above; {way_out}")
+            remedy = "do what is said there, since --repair cannot"
+        raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")

@@ -244,8 +244,8 @@ def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecor
         if isinstance(text, str):
             yield text
         else:
-            what = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
-            yield BadRecord(f"line {number}: {fault}: {what}")
+            rule = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
+            yield BadRecord(f"line {number}: {fault}: {rule}")
 
 
 def _paragraphs(document: str) -> Iterator[str]:

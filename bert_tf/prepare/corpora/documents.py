@@ -76,7 +76,7 @@ class Corpus(NamedTuple):
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
-    each damaged file.
+    each damaged file. `note` is what to know beforehand.
     """
 
     paths: Sequence[Path]
@@ -84,6 +84,7 @@ class Corpus(NamedTuple):
     clean: Callable[[Any], Cleaned | list[Cleaned]]
     arguments: dict[str, Any]
     damages: Sequence[str] = ()
+    note: str = ""
 
 
 def as_line(paragraphs: Iterable[str]) -> str:

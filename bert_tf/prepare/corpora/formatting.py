@@ -90,7 +90,7 @@ class SeenDocuments:
 class Writer:
     """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
-    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: Path | None):
+    def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int, report: Path | None):
         self.stage, self.output = stage, output
         self._text = ResumableFile(output)
         self._report = ResumableFile(report) if report else None
@@ -156,11 +156,9 @@ class Writer:
         line, title, num_removed, report = document
         for reason, count in num_removed.items():
             self._count(f"num_removed_{reason}", count)
-        if report:
-            self._write_report(report)
+        self._write_report(report)
         encoded = _encoded(line)
-        reason = self._reason_to_drop(line, encoded)
-        if reason:
+        if reason := self._reason_to_drop(line, encoded):
             self._count(f"num_dropped_{reason}")
             self._write_report([report_line(reason, title, line)])
         else:
@@ -169,7 +167,7 @@ class Writer:
 
     def _write_report(self, lines: Iterable[str]) -> None:
         if self._report:
-            self._report.file.write(b"".join(map(_encoded, lines)))
+            self._report.file.writelines(map(_encoded, lines))
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
         if not has_sentence(line):
@@ -182,15 +180,8 @@ class Writer:
 
     def checkpoint(self) -> None:
         written = {name: file.sync() for name, file in self._files.items()}
-        self.stage.add_checkpoint(
-            {
-                "position": self.position,
-                "input_bytes": self.input_bytes,
-                "counts": self.counts,
-                "bad_records": self.bad_records,
-                **written,
-            }
-        )
+        names = ("position", "input_bytes", "counts", "bad_records")
+        self.stage.add_checkpoint({**{name: getattr(self, name) for name in names}, **written})
         self._kept_bytes = written["bytes"]
 
     def finish(self) -> None:
@@ -210,16 +201,16 @@ class Writer:
         self.counts[name] = self.counts.get(name, 0) + count
 
 
+def _num_dropped(counts: dict[str, int]) -> dict[str, int]:
+    """By reason."""
+    return {name.partition("dropped_")[2]: count for name, count in counts.items() if name.startswith("num_dropped_")}
+
+
 def _nothing_left(counts: dict[str, int]) -> str:
-    why = ", ".join(
-        f"{count:,} {name.removeprefix('num_dropped_').replace('_', ' ')}"
-        for name, count in counts.items()
-        if name.startswith("num_dropped_")
-    )
+    reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in _num_dropped(counts).items())
     return (
-        f"no document is left of {counts['num_read']:,} in the input"
-        + (f" ({why})" if why else "")
-        + ": check that these are the right files and not empty"
+        f"no document is left of {counts['num_read']:,} in the input{reasons and f' ({reasons})'}: check that these "
+        "are the right files and not empty"
     )
 
 
@@ -251,21 +242,15 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
         writer.discard()
         raise
     counts = writer.counts
-    num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
-    assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
-    details: dict[str, Any] = {"num_documents": counts["num_documents"]}
-    if corpus.damages:
-        details["damages"] = list(corpus.damages)
-    if writer.bad_records:
-        details["bad_records"] = writer.bad_records
+    assert counts["num_read"] == counts["num_documents"] + sum(_num_dropped(counts).values()), counts
+    lists = {"damages": list(corpus.damages), "bad_records": writer.bad_records}
+    details = {"num_documents": counts["num_documents"], **{name: texts for name, texts in lists.items() if texts}}
     entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
-    num_bad, num_not_kept = (
-        counts.get(f"num_{what}", 0) for what in ("dropped_bad_records", "not_kept_for_comparison")
-    )
-    warnings = [*corpus.damages, *(f"left out, because it cannot be read: {what}" for what in writer.bad_records)]
-    if num_bad > len(writer.bad_records):
-        warnings.append(f"and {num_bad - len(writer.bad_records):,} more")
-    if num_not_kept:
+    warnings = [*corpus.damages, *(f"left out, because it cannot be read: {fault}" for fault in writer.bad_records)]
+    num_unnamed = counts.get("num_dropped_bad_records", 0) - len(writer.bad_records)
+    if num_unnamed:
+        warnings.append(f"and {num_unnamed:,} more")
+    if num_not_kept := counts.get("num_not_kept_for_comparison"):
         warnings.append(
             f"more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were checked for "
             "duplicates of the first ones only, not of each other"

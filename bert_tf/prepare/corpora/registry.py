@@ -57,11 +57,12 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
         arguments = {"skip_wikiextractor": True, **report}
         return Corpus(paths, batches, functools.partial(extracted.clean, **report), arguments)
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
-    wiki.note_single_streams(paths)
     damages: list[str] = []
     clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
-    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages)
+    return Corpus(
+        paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages, wiki.note_on_speed(paths)
+    )
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
@@ -79,8 +80,8 @@ def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) ->
 def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
     if not articles.is_file():
-        way_out = "run python3 data/bertPrep.py --action download --dataset sample first"
-        raise UserError(f"{articles} does not exist: {way_out}")
+        remedy = "run python3 data/bertPrep.py --action download --dataset sample first"
+        raise UserError(f"{articles} does not exist: {remedy}")
     return _open_text([articles], "paragraph", options)
 
 

@@ -167,17 +167,19 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
         head = file.read(_HEAD_BYTES)
     encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
     invalid = _first_invalid_byte(path, encoding)
-    what = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
-    if invalid is None and not what:
+    other_kind = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
+    if invalid is None and not other_kind:
         return encoding
     stated = _STATED_ENCODING.search(head)
     for candidate in (stated and stated[1].decode(), fallback):
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
-    if encoding == "utf-8" and not what and b"\0" in head:
-        what = f"a binary file, not text (a NUL at byte {head.index(0)})"
-    if what:
-        raise UserError(f"{path}: {what}; or name its encoding (--fallback_encoding), or take it out of the input")
+    if encoding == "utf-8" and not other_kind and b"\0" in head:
+        other_kind = f"a binary file, not text (a NUL at byte {head.index(0)})"
+    if other_kind:
+        raise UserError(
+            f"{path}: {other_kind}; or name its encoding (--fallback_encoding), or take it out of the input"
+        )
     if errors == "replace":
         return "utf-8-sig"
     assert invalid
@@ -209,9 +211,9 @@ _AT_LINES = "split it into several; or let --dataset=custom split it at every li
 _AT_BLANK_LINES = _AT_LINES.replace("split it at", "split it at blank lines (--input_format=paragraph) or at")
 
 
-def document_too_large(where: str, way_out: str = _AT_BLANK_LINES) -> UserError:
+def document_too_large(where: str, remedy: str = _AT_BLANK_LINES) -> UserError:
     return UserError(
-        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: {way_out}"
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: {remedy}"
     )
 
 
@@ -259,14 +261,14 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
         yield line
 
 
-def document_lines(path: Path, lines: Iterable[str], way_out: str = _AT_BLANK_LINES) -> list[str]:
+def document_lines(path: Path, lines: Iterable[str], remedy: str = _AT_BLANK_LINES) -> list[str]:
     """The lines of one document as a list. Raises: UserError where the document is too large."""
     held, num_bytes = [], 0
     for line in lines:
         held.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
-            raise document_too_large(str(path), way_out)
+            raise document_too_large(str(path), remedy)
     return held
 
 

@@ -131,16 +131,16 @@ def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
     return namespaces
 
 
-def note_single_streams(paths: Sequence[Path]) -> None:
-    """Says which dumps one process unpacks alone."""
+def note_on_speed(paths: Sequence[Path]) -> str:
+    """Says which dumps one process unpacks alone; empty if there are none."""
     single = [path for path in paths if path.suffix == ".bz2" and not bzip2.is_multistream(path)]
-    if single:
-        more = f" and {len(single) - 1} more" if len(single) > 1 else ""
-        print(
-            f"note: {single[0]}{more}: not a multistream dump, so one process unpacks it, 30 MB of XML a second; all "
-            "processes unpack the ...-pages-articles-multistream.xml.bz2 of the same date",
-            flush=True,
-        )
+    if not single:
+        return ""
+    more = f" and {len(single) - 1} more" if len(single) > 1 else ""
+    return (
+        f"note: {single[0]}{more}: not a multistream dump, so one process unpacks it, 30 MB of XML a second; all "
+        "processes unpack the ...-pages-articles-multistream.xml.bz2 of the same date"
+    )
 
 
 def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:

@@ -124,10 +124,11 @@ class _Collection:
         if self.needs(remote.name):
             self.fetch(remote)
 
-    def fetch(self, remote: RemoteFile, what: str = "") -> None:
+    def fetch(self, remote: RemoteFile, label: str = "") -> None:
         path = self.folder / remote.name
-        way_out = f"fetch it by other means and put it there as {path}"
-        self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
+        remedy = f"fetch it by other means and put it there as {path}"
+        label = label or path.name
+        self.add(remote.name, self.client.fetch(remote.url, path, checksum=remote.checksum, remedy=remedy, label=label))
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
@@ -141,8 +142,8 @@ class _Collection:
         if by_hand.is_file():
             print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
         elif not fetched.is_file():
-            way_out = f"fetch it by other means and put it there as {by_hand}"
-            self.client.fetch(archive.url, fetched, archive.checksum, way_out, packed_name)
+            remedy = f"fetch it by other means and put it there as {by_hand}"
+            self.client.fetch(archive.url, fetched, checksum=archive.checksum, remedy=remedy, label=packed_name)
         packed = by_hand if by_hand.is_file() else fetched
         unpacked = self.folder / f".{packed_name}.unpacked"
         try:
@@ -222,14 +223,14 @@ def _download_dump(files: _Collection, source: Dump) -> None:
 
 def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
-    way_out = f"fetch a dump by other means and put it there as {files.folder / name}"
-    dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, way_out))), reverse=True)
+    remedy = f"fetch a dump by other means and put it there as {files.folder / name}"
+    dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, remedy))), reverse=True)
     for date in dates[:_NUM_DUMPS_TRIED]:
         articles = f"{source.wiki}-{date}-pages-articles-multistream.xml.bz2"
         for algorithm in ("sha1", "md5"):
             address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
             try:
-                sums = files.client.text(address, way_out)
+                sums = files.client.text(address, remedy)
             except NotThereError:
                 continue
             listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
@@ -238,18 +239,18 @@ def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
                 return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
     raise UserError(
         f"{source.base_url} lists no complete dump among its newest "
-        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}"
+        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {remedy}"
     )
 
 
 def _download_pubmed(files: _Collection, source: PubMed) -> None:
-    way_out = f"fetch the files by other means and put them into {files.folder}"
-    names = functools.cache(lambda: _list_pubmed(files, source, way_out))
+    remedy = f"fetch the files by other means and put them into {files.folder}"
+    names = functools.cache(lambda: _list_pubmed(files, source, remedy))
 
     def fetch_all() -> None:
         for number, name in enumerate(names(), 1):
             if files.needs(name):
-                files.fetch(_pubmed_file(files, source, name, way_out), f"{name} ({number:,} of {len(names()):,})")
+                files.fetch(_pubmed_file(files, source, name, remedy), f"{name} ({number:,} of {len(names()):,})")
 
     try:
         files.make(fetch_all, names if source.grows else tuple)
@@ -261,22 +262,22 @@ def _download_pubmed(files: _Collection, source: PubMed) -> None:
         _print_placed(files, placed)
 
 
-def _list_pubmed(files: _Collection, source: PubMed, way_out: str) -> list[str]:
+def _list_pubmed(files: _Collection, source: PubMed, remedy: str) -> list[str]:
     try:
-        listing = files.client.text(source.base_url, way_out)
+        listing = files.client.text(source.base_url, remedy)
     except UserError as error:
         raise _NotListedError(str(error)) from None
     names = sorted(set(_PUBMED_LINK.findall(listing)))
     if not names:
-        raise UserError(f"{source.base_url} lists no .xml.gz file; {way_out}")
+        raise UserError(f"{source.base_url} lists no .xml.gz file; {remedy}")
     return names
 
 
-def _pubmed_file(files: _Collection, source: PubMed, name: str, way_out: str) -> RemoteFile:
+def _pubmed_file(files: _Collection, source: PubMed, name: str, remedy: str) -> RemoteFile:
     address = f"{source.base_url}{name}.md5"
-    checksum = _MD5.search(files.client.text(address, way_out))
+    checksum = _MD5.search(files.client.text(address, remedy))
     if checksum is None:
-        raise UserError(f"{address} holds no checksum; {way_out}")
+        raise UserError(f"{address} holds no checksum; {remedy}")
     return RemoteFile(f"{source.base_url}{name}", name, f"md5:{checksum[0]}")
 
 

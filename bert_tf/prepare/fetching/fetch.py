@@ -129,37 +129,40 @@ class Client:
             }
         )
 
-    def text(self, url: str, way_out: str) -> str:
+    def text(self, url: str, remedy: str) -> str:
         """The text of a small file, such as a list of files or checksums.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: the file cannot be fetched; the message ends in `way_out`.
+          UserError: the file cannot be fetched; the message ends in `remedy`.
         """
 
         def attempt() -> str:
-            with self._open(url, {}, way_out) as response:
+            with self._open(url, {}, remedy) as response:
                 return response.content.decode("utf-8", "replace")
 
-        return self._patiently(url, attempt, lambda: 0, way_out)
+        return self._patiently(url, attempt, lambda: 0, remedy)
 
-    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FileEntry:
+    def fetch(self, url: str, path: Path, *, checksum: str | None, remedy: str, label: str) -> FileEntry:
         """Fetches `url` to `path`; the entry names the URL.
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
-          what: the label of the progress bar.
+          label: of the progress bar.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: the file cannot be fetched, or has another checksum; the message ends in `way_out`.
+          UserError: the file cannot be fetched, or has another checksum; the message ends in `remedy`.
             Received bytes are kept for the next run, also where the disk is full, unless the checksum is wrong.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
         if not part.is_whole:
             self._patiently(
-                url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+                url,
+                lambda: self._fetch_rest(part, url, has_checksum=bool(checksum), remedy=remedy, label=label),
+                lambda: part.num_bytes,
+                remedy,
             )
         try:
             described = describe_file(part.path, checksum)
@@ -167,13 +170,13 @@ class Client:
             part.forget()
             raise UserError(
                 f"{url}: {error}: removed, because it was damaged in transit, has changed between two of its parts, or "
-                f"is not the published file: start the same command again to fetch it anew; or {way_out}"
+                f"is not the published file: start the same command again to fetch it anew; or {remedy}"
             ) from None
         part.finish(path)
         return dataclasses.replace(described, file=path.name, details={"url": url})
 
     def _patiently(
-        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str
+        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], remedy: str
     ) -> Answer:
         retry, most = self._retry, progress_made()
         while True:
@@ -189,19 +192,19 @@ class Client:
                 except MaxRetryError:
                     raise UserError(
                         f"{url}: {reason}, {len(retry.history) + 1} times in a row; start the same command again "
-                        f"later, it continues where it stopped; or {way_out}"
+                        f"later, it continues where it stopped; or {remedy}"
                     ) from None
                 asked = retry.get_retry_after(error.answer.raw) if isinstance(error, _TryAgain) else None
                 wait_secs = retry.get_backoff_time() if asked is None else asked
                 if wait_secs > _LONGEST_WAIT_SECS:
                     raise UserError(
                         f"{url}: {reason}, and asks for a pause of at least {wait_secs:,.0f} s; "
-                        f"start the same command again after that; or {way_out}"
+                        f"start the same command again after that; or {remedy}"
                     ) from None
                 print(f"{url}: {reason}; trying again in {wait_secs:.0f} s", flush=True)
                 time.sleep(wait_secs)
 
-    def _open(self, url: str, headers: Mapping[str, str], way_out: str) -> requests.Response:
+    def _open(self, url: str, headers: Mapping[str, str], remedy: str) -> requests.Response:
         response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
         # Makes it an error if fewer bytes arrive than announced; this is the default only since version 2 of urllib3.
         response.raw.enforce_content_length = True
@@ -212,17 +215,17 @@ class Client:
         if response.status_code in _TRY_AGAIN_LATER:
             raise _TryAgain(status, response)
         if response.status_code in (404, 410):
-            raise NotThereError(f"{url}: {status}: the server does not have this file (any more); {way_out}")
-        raise UserError(f"{url}: {status}; {way_out}")
+            raise NotThereError(f"{url}: {status}: the server does not have this file (any more); {remedy}")
+        raise UserError(f"{url}: {status}; {remedy}")
 
-    def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
+    def _fetch_rest(self, part: _Part, url: str, *, has_checksum: bool, remedy: str, label: str) -> None:
         # With neither version nor checksum, resuming with the rest of another version would go unnoticed.
         version = part.note.get("version")
-        offset = part.num_bytes if version or checksum else 0
+        offset = part.num_bytes if version or has_checksum else 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         if offset and version:
             headers["If-Range"] = version
-        with self._open(url, headers, way_out) as response:
+        with self._open(url, headers, remedy) as response:
             start, total = _content_range(response)
             if response.status_code == 416 and total == offset:
                 return
@@ -241,10 +244,10 @@ class Client:
                     )
                 part.begin(_version(response), _length(response))
                 offset = 0
-            _write_rest(response, part, offset, what)
+            _write_rest(response, part, offset, label)
 
 
-def _write_rest(response: requests.Response, part: _Part, offset: int, what: str) -> None:
+def _write_rest(response: requests.Response, part: _Part, offset: int, label: str) -> None:
     length = _length(response)
     free = shutil.disk_usage(part.path.parent).free
     if length is not None and length > free:
@@ -253,7 +256,7 @@ def _write_rest(response: requests.Response, part: _Part, offset: int, what: str
             f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
         )
     total = None if length is None else offset + length
-    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=what) as bar:
+    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=label) as bar:
         for block in response.iter_content(_BLOCK_BYTES):
             file.write(block)
             bar.update(len(block))

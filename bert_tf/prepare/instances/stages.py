@@ -141,7 +141,7 @@ def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: TaskPool, description: str
+    stage: Stage, source: _Source, suffix: str, *, make: Callable[..., FileEntry], workers: TaskPool, description: str
 ) -> dict[str, list[FileEntry]]:
     """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
     names = {
@@ -157,7 +157,8 @@ def _make_all(
         if name not in stage.finished
     ]
     make_one = functools.partial(_make_file, make=make)
-    make_files(stage, workers, make_one, tasks, sum(map(len, names.values())), description)
+    num_files = sum(map(len, names.values()))
+    make_files(stage, workers, make_one, tasks=tasks, num_files=num_files, description=description)
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
@@ -223,7 +224,8 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
         make = functools.partial(tokens.make_token_file, settings=settings)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make, task_pool_of(options, layout), "token files")
+        workers = task_pool_of(options, layout)
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make=make, workers=workers, description="token files")
         counts = Counter[str]()
         for split, entries in shards.items():
             for entry in entries:
@@ -316,7 +318,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         make = functools.partial(examples.make_shard, settings=settings)
         description = f"records of length {settings.max_seq_length}"
-        shards = _make_all(stage, source, ".tfrecord", make, task_pool_of(options, layout), description)
+        workers = task_pool_of(options, layout)
+        shards = _make_all(stage, source, ".tfrecord", make=make, workers=workers, description=description)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)

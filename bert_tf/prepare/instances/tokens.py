@@ -73,7 +73,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
     # Grown in place: joining parts at the end would take twice the memory.
     tokens = array.array(kind.char)
     sentence_starts, document_starts = array.array("q", [0]), array.array("q", [0])
-    place = 0
+    offset = 0
 
     def end_documents(ends: np.ndarray) -> None:
         # np.unique removes empty documents, which end where the previous one does.
@@ -84,7 +84,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
         _refuse_too_large(path, pairs, num_tokens * kind.itemsize, num_tokens, 0)
         with open(path, "rb") as file:
             for block in _blocks_of_lines(file):
-                decoded(block, path, place)
+                decoded(block, path, offset)
                 ids, sizes = tokenizer.tokenize_lines(block)
                 lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
                 is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
@@ -98,7 +98,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
                 num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
                 num_bytes += _SENTENCE_BYTES * len(sentence_starts)
                 _refuse_too_large(path, pairs, num_bytes, len(tokens), len(document_starts))
-                place += len(block)
+                offset += len(block)
     except OSError as error:
         raise UserError(
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"

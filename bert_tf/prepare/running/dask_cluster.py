@@ -149,8 +149,14 @@ class DaskCluster(TaskPool):
         with _run_file(self._shared_folder) as run_file, _connect(self._scheduler) as client:
             try:
                 run = _Run(client, run_file)
-                submit = functools.partial(run.submit, function)
-                yield from in_order(items, submit, run.get_result, run.get_most_in_flight, size_of, largest_in_flight)
+                yield from in_order(
+                    items,
+                    functools.partial(run.submit, function),
+                    run.get_result,
+                    get_most_in_flight=run.get_most_in_flight,
+                    size_of=size_of,
+                    largest_in_flight=largest_in_flight,
+                )
             except concurrent.futures.CancelledError:
                 raise WorkersError(f"the Dask scheduler {self._scheduler} is lost: restart it, then {_GO_ON}") from None
 

@@ -62,6 +62,7 @@ def in_order(
     items: Iterable[Item],
     submit: Callable[[Item], concurrent.futures.Future],
     get_result: Callable[[concurrent.futures.Future], Result],
+    *,
     get_most_in_flight: Callable[[], int],
     size_of: Callable[[Item], int],
     largest_in_flight: int,
@@ -85,6 +86,7 @@ def make_files(
     stage: Stage,
     workers: TaskPool,
     make: Callable[[Item], FileEntry],
+    *,
     tasks: Iterable[Item],
     num_files: int,
     description: str,
@@ -115,9 +117,14 @@ class ProcessPool(TaskPool):
         )
         most_in_flight = self._num_processes * ITEMS_IN_FLIGHT_PER_PROCESS
         try:
-            submit = functools.partial(executor.submit, function)
-            get_result = concurrent.futures.Future.result
-            yield from in_order(items, submit, get_result, lambda: most_in_flight, size_of, largest_in_flight)
+            yield from in_order(
+                items,
+                functools.partial(executor.submit, function),
+                concurrent.futures.Future.result,
+                get_most_in_flight=lambda: most_in_flight,
+                size_of=size_of,
+                largest_in_flight=largest_in_flight,
+            )
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "

@@ -242,7 +242,7 @@ def shard_corpus(
             yield ShardTask(str(path), str(stage.folder / name), lengths_of[shard], seed)
 
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
-    make_files(stage, workers, write, tasks(), len(names), f"sharding {dataset}")
+    make_files(stage, workers, write, tasks=tasks(), num_files=len(names), description=f"sharding {dataset}")
     shards: dict[str, list[FileEntry]] = {split: [] for split in SPLITS}
     for split, _, name in names:
         shards[split].append(stage.finished[name])
