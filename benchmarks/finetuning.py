@@ -51,13 +51,15 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     from bert_tf.model.losses import SpanObjective
     from bert_tf.optimizer.keras_optimizers import make_optimizer
     from bert_tf.optimizer.loss_scale import LossScale
+    from bert_tf.run.device import make_blocks, prepare_device
     from bert_tf.tasks.predict import compile_model
-    from bert_tf.training.loop import make_blocks
-    from bert_tf.training.step import TrainState, TrainStep
+    from bert_tf.training.state import TrainState
+    from bert_tf.training.step import TrainStep
 
     scope = choose_scope(args.enable_xla == "true", "auto", False)
     config = FinetuningConfig(5e-6, args.batch_size, 1, workers.size, args.precision, scope, num_train_epochs=1.0)
     bert_config = BertConfig.preset(args.bert_model, VOCAB_SIZE)
+    prepare_device(config.precision)
     model = SpanModel(bert_config, make_blocks(config), seed=1)
     rows = made_up_rows(
         Workload(bert_config, args.max_seq_length, 0, scope, args.batch_size, args.precision), num_steps=1

@@ -15,7 +15,8 @@ from bert_tf.model.losses import PretrainingObjective, SpanObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers, in_buckets
-from bert_tf.training.step import TrainState, TrainStep
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import TrainStep
 
 
 class OneOfSeveral(Workers):

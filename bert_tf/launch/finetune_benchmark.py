@@ -15,7 +15,8 @@ from typing import Any
 from bert_tf.config import GOOGLE_VOCAB_SIZE, PRECISIONS, PRESETS, BertConfig
 from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, whole
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, run_job, show, shown
-from bert_tf.memory.plan import Workload, find_device, fits
+from bert_tf.memory.device import find_device
+from bert_tf.memory.plan import Workload, fits
 
 INFERENCE_ARGUMENTS = (
     Argument("bert_model", "large", one_of(*PRESETS)),

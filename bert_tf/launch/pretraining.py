@@ -17,7 +17,7 @@ from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.launch.supervisor import newest_update, train
-from bert_tf.memory.plan import check_unpacked
+from bert_tf.memory.split import check_unpacked
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.

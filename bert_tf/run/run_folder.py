@@ -33,14 +33,29 @@ _WRITTEN = (
 class RunFolder:
     """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
 
-    Args: as for `check_run_folder`.
+    Args:
+      path, dllog_path: as for `check_run_folder`.
+      is_chief: other ranks only know the folder's path; rank 0 locks and checks it, and writes in it.
+      continue_with_changes: whether a run goes on with other settings than it began with.
 
     Raises:
       UserError: another process uses the folder, a folder is in a result's place, or as `check_run_folder`.
     """
 
-    def __init__(self, path: str | Path, dllog_path: str | None = None):
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: str | Path,
+        dllog_path: str | None = None,
+        *,
+        is_chief: bool = True,
+        continue_with_changes: bool = False,
+    ):
+        self.path, self.dllog_path = Path(path), dllog_path
+        self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
+        if is_chief:
+            self._claim(dllog_path)
+
+    def _claim(self, dllog_path: str | None) -> None:
         check_run_folder(self.path, dllog_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -68,7 +83,7 @@ class RunFolder:
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
-    def check(self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str]) -> None:
+    def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         """Checks that this run is the one that the folder was created for.
 
         Args:
@@ -77,8 +92,10 @@ class RunFolder:
         Raises:
           UserError: the folder contains another run, or files that are not a run.
         """
+        if not self._is_chief:
+            return
         previous = read_config(self.path)
-        if previous is None or continue_with_changes:
+        if previous is None or self._continue_with_changes:
             return
         there, now = dict(previous["identity"]), dict(identity)
         for name, files in sources.items():

@@ -20,6 +20,7 @@ import tensorflow as tf
 from bert_tf.base.progress import Progress
 from bert_tf.config import BertConfig
 from bert_tf.run import flops as model_flops
+from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.telemetry import Telemetry
 
 TRAIN = {
@@ -82,13 +83,13 @@ def test_flops_count_the_matmuls_of_a_small_model():
 
 
 def test_a_peak_is_known_or_absent_but_never_invented():
-    assert model_flops.peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
-    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
-    assert model_flops.peak_tflops("NVIDIA H200", "bf16") == 989
-    assert model_flops.peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
-    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
-    assert model_flops.peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
-    assert model_flops.peak_tflops("Intel Xeon", "fp32") is None
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
+    assert peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
+    assert peak_tflops("NVIDIA H200", "bf16") == 989
+    assert peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
+    assert peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
+    assert peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
+    assert peak_tflops("Intel Xeon", "fp32") is None
 
 
 def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):

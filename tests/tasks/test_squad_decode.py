@@ -12,7 +12,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
-from bert_tf.tasks.squad.features import FeatureSettings, make_features
+from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.tasks.squad.metrics import score_version_2
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -28,7 +28,7 @@ def golden(tmp_path):
     examples = read_examples(tmp_path / "squad.json", version_2_with_negative=True)
     return (
         examples,
-        make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False),
+        make_windows(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False),
         tokenizer,
     )
 
@@ -67,7 +67,7 @@ def logits_for(features, window, start, end):
 
 def test_the_trained_spans_give_back_the_marked_answers(golden):
     examples, features, tokenizer = golden
-    training = make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=True)
+    training = make_windows(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=True)
     for row in np.flatnonzero(training.start_positions):
         start, end = int(training.start_positions[row]), int(training.end_positions[row])
         if not features.is_max_context[row, start]:
@@ -82,7 +82,7 @@ def test_the_trained_spans_give_back_the_marked_answers(golden):
 
 def one_row(golden, context="her brother's workshop moved"):
     examples = [Example("q", "who ?", Paragraph(context), None)]
-    return examples, make_features(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
+    return examples, make_windows(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
 
 
 def test_spans_that_cannot_be_answers_are_left_out(golden):
@@ -197,7 +197,7 @@ def test_an_answer_is_the_text_of_its_tokens_and_nothing_else(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     tokenizer = FullTokenizer(tmp_path / "vocab.txt")
     examples = [Example("q", "哪里", Paragraph(CHINESE), None)]
-    features = make_features(examples, tokenizer, FeatureSettings(64, 16, 8), is_training=False)
+    features = make_windows(examples, tokenizer, FeatureSettings(64, 16, 8), is_training=False)
     first, num = int(features.num_query_tokens[0]), int(features.num_tokens[0])
     for start in range(first, num - 1):
         for end in range(start, min(start + 4, num - 1)):
@@ -238,8 +238,8 @@ def test_marked_answers_of_real_articles_survive_the_way_there_and_back():
     folder = Path(os.environ["BERT_TF_REAL_DATA"])
     examples = read_examples(folder / "squad-v2.0-two-articles.json", version_2_with_negative=True)
     tokenizer = FullTokenizer(str(folder / "uncased_vocab.txt"), do_lower_case=True)
-    training = make_features(examples, tokenizer, FeatureSettings(), is_training=True)
-    features = make_features(examples, tokenizer, FeatureSettings(), is_training=False)
+    training = make_windows(examples, tokenizer, FeatureSettings(), is_training=True)
+    features = make_windows(examples, tokenizer, FeatureSettings(), is_training=False)
     assert training.num_windows == features.num_windows == 539
     rows = np.arange(features.num_windows)
     start_logits = np.zeros(features.input_ids.shape, np.float32)

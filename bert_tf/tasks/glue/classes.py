@@ -8,10 +8,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, plain, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.tasks.glue.read import Examples
+from bert_tf.tasks.glue.task import CLASSIFIER_HEAD
 from bert_tf.tasks.glue.tasks import TextTask
-from bert_tf.tasks.job import Head
-
-CLASSIFIER_HEAD = Head("classification", "output_weights")
 
 
 def learns_labels(task: TextTask) -> bool:

@@ -46,7 +46,7 @@ class FeatureSettings:
             )
 
 
-class Features(NamedTuple):
+class Windows(NamedTuple):
     """All windows of a file, in the order of its questions, as arrays.
 
     `token_starts`, `token_ends` and `is_max_context` are needed to find the answer's text; in features made for
@@ -89,14 +89,14 @@ class Features(NamedTuple):
         }
 
 
-def make_features(
+def make_windows(
     examples: Sequence[Example],
     tokenizer: Tokenizer,
     settings: FeatureSettings,
     *,
     is_training: bool,
     show_progress: bool = False,
-) -> Features:
+) -> Windows:
     """Splits every question's context into windows.
 
     Args:
@@ -136,7 +136,7 @@ def make_features(
     ids, *places = np.stack(per_position, axis=1)
     starts, ends, is_max = places or np.zeros([3, len(ids), 0], np.int32)
     num_tokens, num_query_tokens, numbers, first_tokens, last_tokens = np.array(per_row, np.int32).T
-    return Features(
+    return Windows(
         ids, num_tokens, num_query_tokens, numbers, first_tokens, last_tokens, starts, ends, is_max.astype(bool)
     )
 
