@@ -26,9 +26,6 @@ _ROWS = (
 _NUM_NAMED = 6
 # If more of the questions than this have a wrong answer, the file is refused.
 _LARGEST_WRONG_SHARE = 0.5
-# How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
-# have.
-_UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -127,43 +124,6 @@ def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None
     return found.span(1) if found else None
 
 
-def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
-    """The examples with each first answer's start in characters, and a note if the file counts it otherwise.
-
-    It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
-    characters.
-    """
-    starts: dict[str, list[int]] = {}
-    fits: dict[str, int] = {}
-    for unit, encoding in _UNITS.items():
-        starts[unit] = [_place(example, encoding) for example in examples]
-        fits[unit] = sum(
-            example.paragraph.context.startswith(example.answers[0].text, max(start, 0))
-            for example, start in zip(examples, starts[unit])
-            if example.answers
-        )
-    best = max(fits, key=fits.__getitem__)
-    if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
-        return examples, ""
-    converted = [
-        dataclasses.replace(example, answers=(Answer(example.answers[0].text, start), *example.answers[1:]))
-        if example.answers
-        else example
-        for example, start in zip(examples, starts[best])
-    ]
-    others = f"{fits[best]:,} answers stand at their place so, and {fits['characters']:,} if it counts characters"
-    return converted, f"{path}: answer_start is taken to count {best}, not characters: {others}"
-
-
-def _place(example: Example, encoding: str) -> int:
-    """The first answer's start in characters, if the file counts code units of `encoding`; -1 if it has none."""
-    start, context = example.answers[0].start if example.answers else -1, example.paragraph.context
-    if start < 0 or context.isascii() or encoding == _UNITS["characters"]:
-        return start
-    before = context.encode(encoding, "replace")[: start * len("a".encode(encoding))]
-    return len(before.decode(encoding, "ignore"))
-
-
 def _describe_mismatch(context: str, answer: Answer) -> str:
     """Says what the context has at an answer's position, and where the answer's text really is."""
     if not answer.text.strip():
@@ -213,11 +173,10 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
     Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
-    questions with an answer, the file is in another format. Of each answer used, the start is made to count characters.
+    questions with an answer, the file is in another format.
 
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
-    examples, note = _in_characters(examples, path)
     sound: list[Example] = []
     wrong: list[tuple[str, UserError]] = []
     for example in examples:
@@ -235,7 +194,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         except UserError as error:
             wrong.append((example.question_id, error))
     if not wrong:
-        return sound, note
+        return sound, ""
     message = f"{path}: {wrong[0][1]}"
     if len(wrong) > 1:
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
@@ -246,7 +205,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
         raise UserError(message)
-    return sound, "\n".join(filter(None, [note, f"left out of training: {message}"]))
+    return sound, f"left out of training: {message}"
 
 
 def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
