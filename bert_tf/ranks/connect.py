@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus, gpu_complaints, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
-from bert_tf.ranks.rendezvous import MOST_SKEW_SECS, await_ranks
+from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
 
 # The longest host name on Linux.
@@ -44,7 +43,6 @@ def connect(use_horovod: bool) -> Workers:
     workers = connect_horovod()
     workers.hosts = _gather_hosts(workers)
     number = _gpu_number(gpus, workers)
-    _compare_clocks(workers)  # after a gather that all ranks have left together
     if gpus:
         tf.config.set_visible_devices(gpus[number], "GPU")
     return workers
@@ -53,18 +51,6 @@ def connect(use_horovod: bool) -> Workers:
 def _gather_hosts(workers: Workers) -> list[str]:
     name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
     return [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
-
-
-def _compare_clocks(workers: Workers) -> None:
-    """Warns if the ranks' clocks differ: then times in logs differ, too, and which rank failed first is a guess."""
-    skew = np.ptp(workers.gather(np.array([time.time()])))
-    if workers.is_chief and skew > MOST_SKEW_SECS:
-        print(
-            f"warning: the hosts' clocks are up to {skew:.0f} s apart, and so are the times in the ranks' logs; chrony "
-            "or ntpd sets them",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def _check_gpus(gpus: Sequence[Any]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +22,12 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
+from bert_tf.run.run_folder import find_checkpoints
 from bert_tf.run.variables import file_tensors, load_weights, named_variables, num_layers, open_checkpoint, save_tensors
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"ckpt-(\d{8,})")
 _UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being written or deleted
 
 
@@ -108,8 +107,7 @@ class CheckpointFolder:
             if os.path.lexists(self.folder):
                 raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
             return []
-        found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-        return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
+        return list(find_checkpoints(self.folder).values())
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,10 +22,9 @@ REPORT = "report.html"
 _LOCK = ".lock"
 # Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
-# Files that the programs write only when the training is over, and all that they write.
-_RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
+# Files that the programs write.
 _WRITTEN = (
-    *_RESULTS,
+    *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
     *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )
@@ -39,7 +39,7 @@ class RunFolder:
       continue_with_changes: whether a run goes on with other settings than it began with.
 
     Raises:
-      UserError: another process uses the folder, a folder is in a result's place, or as `check_run_folder`.
+      UserError: another process uses the folder, or as `check_run_folder`.
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class RunFolder:
         check_run_folder(self.path, dllog_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for place in (place for pattern in _RESULTS for place in self.path.glob(pattern) if place.is_dir()):
-                raise UserError(f"{place} is a folder, and the run's results belong there; remove it, or rename it")
             self._lock = FileLock(self.path / _LOCK)
             for leftover in self.path.glob(_LEFTOVERS):
                 leftover.unlink()
@@ -125,11 +123,17 @@ def check_run_folder(path: Path, dllog_path: str | None = None) -> None:
         check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
     if any((path / left).exists() for left in (_LOCK, "checkpoints", CONFIG)):  # `read_config` checks the last
         return
-    if foreign := sorted(place.name for pattern in _WRITTEN for place in path.glob(pattern) if place.is_file()):
+    if foreign := sorted(file.name for pattern in _WRITTEN for file in path.glob(pattern) if file.is_file()):
         raise UserError(
             f"run folder {path} is no run's, but holds {', '.join(foreign[:3])}, which a run would overwrite; choose a "
             "new folder"
         )
+
+
+def find_checkpoints(folder: Path) -> dict[int, Path]:
+    """The finished checkpoints in a run's ``checkpoints`` folder by update, ascending; looks at their names only."""
+    named = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]
+    return dict(sorted((int(match[1]), path) for match, path in named if match and path.is_dir()))
 
 
 def is_report(beginning: bytes) -> bool:

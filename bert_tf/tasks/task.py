@@ -109,6 +109,7 @@ class Task(abc.ABC):
     def export_settings(self) -> dict[str, Any]:
         """What the users of an exported model must know, among it "task", which says how to use it."""
 
-    def other_modes(self) -> Mapping[str, Callable[[FinetuningJob, Workers, Mapping[str, Any]], None]]:
-        """What a program's --mode may do besides training, predicting, scoring and exporting."""
+    def other_modes(self) -> Mapping[str, Callable[[FinetuningJob, Any, Workers, Mapping[str, Any]], None]]:
+        """What --mode may do besides training, predicting, scoring, exporting: called with the job, this task, the
+        ranks and all flags by name."""
         return {}

@@ -118,8 +118,8 @@ def make_training(
 
     def initialise(telemetry: Telemetry) -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
-        options = {"tokenizer_files": inputs.tokenizer_files, "allow_missing": inputs.allow_missing_weights}
-        initialise_from(weights, model, telemetry, **options)
+        files, allow_missing = inputs.tokenizer_files, inputs.allow_missing_weights
+        initialise_from(weights, model, telemetry, tokenizer_files=files, allow_missing=allow_missing)
 
     return Training(
         name,

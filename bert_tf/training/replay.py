@@ -25,7 +25,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import Run, read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.events import is_number
-from bert_tf.run.run_folder import CONFIG
+from bert_tf.run.run_folder import CONFIG, find_checkpoints
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.diverged import max_skips
@@ -119,8 +119,8 @@ class Replay:
     def _restore(self, model_dir: Path) -> str:
         vocab_size = self._inputs.bert_config.vocab_size
         checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
-        for path in reversed(checkpoints.finished()):
-            if int(path.name.split("-")[1]) < self.update and find_damage(path) is None:
+        for number, path in reversed(find_checkpoints(checkpoints.folder).items()):
+            if number < self.update and find_damage(path) is None:
                 self._state.restore(checkpoints, path)
                 return str(path)
         silent = Telemetry(model_dir, is_chief=False, total_updates=0)

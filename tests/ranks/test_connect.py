@@ -105,12 +105,6 @@ def test_a_rank_that_sees_all_gpus_takes_its_own(monkeypatch):
 # --- Ranks that do not fit -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clocks, warned", [([100.0, 101.9], False), ([100.0, 161.0], True)])
-def test_clocks_that_are_apart(clocks, warned, capsys):
-    module._compare_clocks(SimpleNamespace(gather=lambda _: np.array(clocks)[:, np.newaxis], is_chief=True))
-    assert ("clocks are up to 61 s apart" in capsys.readouterr().err) == warned
-
-
 def test_processes_that_horovod_does_not_join(monkeypatch):
     """mpirun beside a Horovod without MPI: each process would be a run of its own."""
     alone = SimpleNamespace(init=lambda: None, size=lambda: 1, rank=lambda: 0, local_rank=lambda: 0)

@@ -95,19 +95,6 @@ def test_unusable_folder_is_a_user_error(tmp_path):
         RunFolder(tmp_path / "file" / "run")
 
 
-@pytest.mark.parametrize(
-    "name", ["predictions.json", "nbest_predictions.json", "eval_results.txt", "test_results_b.tsv"]
-)
-def test_a_folder_in_place_of_a_result_is_refused_at_the_start(tmp_path, name):
-    (tmp_path / name).mkdir()
-    with pytest.raises(UserError, match=f"{name} is a folder, and the run's results belong there; remove it"):
-        RunFolder(tmp_path)
-    (tmp_path / name).rmdir()
-    RunFolder(tmp_path)
-    (tmp_path / name).write_text("of the run before")
-    RunFolder(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"])
 def test_a_folder_that_no_run_has_made_keeps_its_files(tmp_path, name):
     (tmp_path / name).write_text("mine")

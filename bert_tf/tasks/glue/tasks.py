@@ -47,11 +47,11 @@ class TextTask:
         return self.name == CUSTOM
 
 
-def _glue(name: str, text_columns: tuple[str, ...], label_column: str, labels: str, metrics: str, **more) -> TextTask:
+def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, *, names: str = "", **more):
+    """An entry: columns of text and of the label; and labels, metrics and label names with spaces between them."""
     submissions = {"submissions": {"": (f"{name}.tsv",)}}
-    return TextTask(
-        name, text_columns, label_column, tuple(labels.split()), tuple(metrics.split()), **{**submissions, **more}
-    )
+    lists = (tuple(words.split()) for words in (labels, metrics, names))
+    return TextTask(name, columns, label, *lists, **{**submissions, **more})
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
@@ -72,49 +72,23 @@ _CUSTOM_FILES = {
 }
 _NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
 
+_MNLI_NAMES = {"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)}
+_MNLI = {"no_label": "-", "files": _MNLI_FILES, "submissions": _MNLI_NAMES}
+_QQP = {"names": "not_duplicate duplicate", "max_bad_records": 100}
+_STS = {"is_regression": True, "range": (0.0, 5.0)}
+_MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
+
 TASKS = (
-    _glue(
-        "CoLA",
-        _SENTENCE,
-        "label",
-        _NUMBERS,
-        "matthews_correlation accuracy",
-        label_names=("unacceptable", "acceptable"),
-    ),
-    _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", label_names=("negative", "positive")),
-    _glue(
-        "MRPC",
-        ("#1 string", "#2 string"),
-        "quality",
-        _NUMBERS,
-        "accuracy f1",
-        label_names=("not_equivalent", "equivalent"),
-        files=_MRPC_FILES,
-    ),
-    _glue("STS-B", _PAIR, "score", "", "pearson spearman", is_regression=True, range=(0.0, 5.0)),
+    _glue("CoLA", _SENTENCE, "label", _NUMBERS, "matthews_correlation accuracy", names="unacceptable acceptable"),
+    _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", names="negative positive"),
+    _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", names="not_equivalent equivalent", files=_MRPC_FILES),
+    _glue("STS-B", _PAIR, "score", "", "pearson spearman", **_STS),
     # The file that was distributed first has some questions with line feeds.
-    _glue(
-        "QQP",
-        ("question1", "question2"),
-        "is_duplicate",
-        _NUMBERS,
-        "accuracy f1",
-        label_names=("not_duplicate", "duplicate"),
-        max_bad_records=100,
-    ),
-    _glue(
-        "MNLI",
-        _PAIR,
-        "gold_label",
-        "contradiction entailment neutral",
-        "accuracy",
-        no_label="-",
-        files=_MNLI_FILES,
-        submissions={"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)},
-    ),
+    _glue("QQP", _QQP_PAIR, "is_duplicate", _NUMBERS, "accuracy f1", **_QQP),
+    _glue("MNLI", _PAIR, "gold_label", "contradiction entailment neutral", "accuracy", **_MNLI),
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
-    _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", label_names=("not_entailment", "entailment")),
+    _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
 )
 
 
