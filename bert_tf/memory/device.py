@@ -50,6 +50,6 @@ def _free_memory() -> float:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         free.append(limit - kinds["VmSize"])
-    if (of_container := memory_limit()) is not None:
-        free.append(of_container - kinds["VmRSS"])
+    if (container_limit := memory_limit()) is not None:
+        free.append(container_limit - kinds["VmRSS"])
     return min(free)

@@ -95,14 +95,14 @@ class RunFolder:
         previous = read_config(self.path)
         if previous is None or self._continue_with_changes:
             return
-        there, now = dict(previous["identity"]), dict(identity)
+        before, now = dict(previous["identity"]), dict(identity)
         for name, files in sources.items():
-            if there.get(name) != now.get(name):
+            if before.get(name) != now.get(name):
                 earlier = previous.get("sources", {}).get(name, "other files")
-                there[name], now[name] = (
+                before[name], now[name] = (
                     (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
                 )
-        if differences := describe_differences(there, now):
+        if differences := describe_differences(before, now):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
@@ -145,11 +145,11 @@ def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> 
     """Names every setting that differs, including nested ones, with both values; empty if none differs."""
     parts = []
     for name in {**earlier, **now}:
-        there, here = earlier.get(name), now.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping) and there != here:
-            parts.append(f"{name}: {describe_differences(there, here)}")
-        elif there != here:
-            parts.append(f"{name}: {there!r} there, {here!r} now")
+        before, here = earlier.get(name), now.get(name)
+        if isinstance(before, Mapping) and isinstance(here, Mapping) and before != here:
+            parts.append(f"{name}: {describe_differences(before, here)}")
+        elif before != here:
+            parts.append(f"{name}: {before!r} there, {here!r} now")
     return "; ".join(parts)
 
 
@@ -169,12 +169,12 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     return config
 
 
-def write_whole(path: Path, text: str, way_out: str = "make room or choose another --model_dir") -> None:
+def write_whole(path: Path, text: str, remedy: str = "make room or choose another --model_dir") -> None:
     """Writes a text file that readers find complete or not at all. Raises `UserError` if it cannot be written."""
     try:
         write_text(path, text)
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); {way_out}") from None
+        raise UserError(f"{path} cannot be written ({error.strerror}); {remedy}") from None
 
 
 def provenance() -> dict[str, Any]:

@@ -92,7 +92,7 @@ def num_layers(names: Iterable[str]) -> int:
     return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
 
 
-def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -> None:
+def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) -> None:
     """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
 
     Raises:
@@ -114,7 +114,7 @@ def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -
     elif theirs != ours:
         described = [f"has {theirs} layers, the model {ours}"]
     if described:
-        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {way_out}")
+        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {remedy}")
 
 
 def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:

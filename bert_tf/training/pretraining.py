@@ -64,9 +64,13 @@ class PretrainingInputs:
         """What must be the same on all ranks, by name. Records have no checksum, only sizes and usually a manifest."""
         sets = {"data in --input_files": self.training, "data in --eval_files": self.evaluation}
         data = {
-            name: [found.fingerprint(), found.facts()["manifest_sha256"], [file.stat().st_size for file in found.files]]
-            for name, found in sets.items()
-            if found
+            name: [
+                instances.fingerprint(),
+                instances.facts()["manifest_sha256"],
+                [file.stat().st_size for file in instances.files],
+            ]
+            for name, instances in sets.items()
+            if instances
         }
         return {**data, "tokenizer": self.tokenizer_files}
 

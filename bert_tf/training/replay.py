@@ -215,7 +215,7 @@ def _read_run_folder(
     return config, inputs, now
 
 
-def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
+def _find_non_finite(kind: str, variables: Sequence[tf.Variable]) -> str | None:
     sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
-    found = first_non_finite(variables, sums)
-    return f"{what} {found}, before the update" if found else None
+    name = first_non_finite(variables, sums)
+    return f"{kind} {name}, before the update" if name else None

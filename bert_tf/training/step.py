@@ -132,8 +132,8 @@ class TrainStep:
           UserError: ranks disagree about the position in the data.
         """
         started = time.monotonic()
-        own = [batch_number, stop_requested, is_long, *self._objective.local_denominators(features)]
-        everyone = self._workers.gather(np.array(own, np.float64))
+        from_this_rank = [batch_number, stop_requested, is_long, *self._objective.local_denominators(features)]
+        everyone = self._workers.gather(np.array(from_this_rank, np.float64))
         waited_secs = time.monotonic() - started
         differing = np.flatnonzero(everyone[:, 0] != everyone[0, 0])
         if differing.size:
@@ -145,8 +145,8 @@ class TrainStep:
         totals_K = np.maximum(everyone[:, 3:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and so the host, would wait for pending work.
         metric_totals_M = tf.constant(totals_K[list(self._objective.metric_denominators)], tf.float32)
-        of_all_ranks = (totals_K, metric_totals_M, any_stops, any_is_long)
-        return AgreedUpdate(features, batch_number, num_micro_batches, *of_all_ranks, is_timed, waited_secs)
+        from_all_ranks = (totals_K, metric_totals_M, any_stops, any_is_long)
+        return AgreedUpdate(features, batch_number, num_micro_batches, *from_all_ranks, is_timed, waited_secs)
 
     def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
         """This rank's gradients and metrics.
@@ -222,8 +222,8 @@ class TrainStep:
                 tape.watch(copies.values())
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
-            gradients, of_copies = tape.gradient(loss, (variables, list(copies.values())))
-            by_variable = dict(zip(copies, of_copies))
+            gradients, copies_gradients = tape.gradient(loss, (variables, list(copies.values())))
+            by_variable = dict(zip(copies, copies_gradients))
             sums = [
                 add(add(total, by_variable.get(variable.ref())), gradient)
                 for total, variable, gradient in zip(gradient_sums, variables, gradients)

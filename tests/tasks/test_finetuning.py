@@ -90,23 +90,6 @@ def test_updates_cover_the_epochs_and_no_more():
     assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (dict(train_batch_size=0), "train_batch_size=0"),
-        (dict(num_train_epochs=0), "num_train_epochs=0"),
-        (dict(learning_rate=-1.0), "learning_rate=-1.0"),
-        (dict(learning_rate=float("nan")), "learning_rate=nan"),
-        (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
-        (dict(precision="half"), "precision='half'"),
-        (dict(seed=-1), "seed=-1"),
-    ],
-)
-def test_settings_are_checked(values, message):
-    with pytest.raises(UserError, match=message):
-        settings(**values)
-
-
 class Numbers:
     """Rows that hold their numbers."""
 

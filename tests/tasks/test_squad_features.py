@@ -151,26 +151,7 @@ def test_an_answer_that_occurs_twice_in_a_word_is_the_one_at_its_place(tmp_path,
 
 def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
     tokenizer = golden[1]
-    words = [
-        "in",
-        "the",
-        "clock",
-        "moved",
-        "to",
-        "a",
-        "harbour",
-        "town",
-        "of",
-        "people",
-        "her",
-        "brother",
-        "s",
-        "work",
-        "made",
-        "ships",
-        "first",
-        "design",
-    ]
+    words = "in the clock moved to a harbour town of people her brother s work made ships first design".split()
     starts = np.cumsum([0] + [len(word) + 1 for word in words])
     settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
     for first in range(len(words)):

@@ -37,11 +37,11 @@ class TextRows(NamedTuple):
         """
         columns_S = np.arange(self.max_seq_length)
         is_token = columns_S < self.num_tokens[rows][..., None]
-        places = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
+        positions = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
         is_second = is_token & (columns_S >= self.first_lengths_F[rows][..., None])
         targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
         return {
-            "input_ids": np.where(is_token, self.ids_T[places], 0),
+            "input_ids": np.where(is_token, self.ids_T[positions], 0),
             "input_mask": is_token.astype(np.int32),
             "segment_ids": is_second.astype(np.int32),
             **targets,

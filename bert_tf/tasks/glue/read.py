@@ -175,13 +175,13 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
     """The columns by their names, ignoring case; None if a file of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
-    wanted = [column.lower() for column in _column_names(task, wants_labels)]
-    missing = [name for name in wanted if name not in names]
+    columns = [column.lower() for column in _column_names(task, wants_labels)]
+    missing = [name for name in columns if name not in names]
     may_have_none = not task.is_custom and len(task.text_columns) == 1
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
-        way_out = (
+        remedy = (
             "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
             "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
@@ -189,13 +189,13 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
         )
         raise UserError(
             f"{path}, line {max(first.line, 1)}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; {way_out}"
+            f"{' | '.join(names)[:200]!r}; {remedy}"
         )
-    if repeated := [name for name in wanted if names.count(name) > 1]:
+    if repeated := [name for name in columns if names.count(name) > 1]:
         raise UserError(f"{path}, line {first.line}: the column {repeated[0]!r} occurs twice; rename one of them")
-    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in wanted), None)
-    texts = tuple(names.index(name) for name in wanted[: len(task.text_columns)])
-    return Layout(len(names), texts, names.index(wanted[-1]) if wants_labels else None, index)
+    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns), None)
+    texts = tuple(names.index(name) for name in columns[: len(task.text_columns)])
+    return Layout(len(names), texts, names.index(columns[-1]) if wants_labels else None, index)
 
 
 def _column_names(task: TextTask, wants_labels: bool) -> list[str]:
@@ -217,9 +217,9 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
     others = [number for number in range(num_columns) if number not in labels]
     if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
         numbers = ", ".join(str(number + 1) for number in labels)
-        found = f"column(s) {numbers} hold" if labels else "no column holds"
+        content = f"column(s) {numbers} hold" if labels else "no column holds"
         raise UserError(
-            f"{path} has no header, and {found} {' or '.join(task.labels)} in most lines, so its label and "
+            f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines, so its label and "
             f"sentence cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
         )
     longest = max(others, key=lambda number: sum(map(len, columns[number])))

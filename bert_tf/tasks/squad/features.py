@@ -133,8 +133,8 @@ def make_windows(
                 first, last = (token - start + len(head) for token in answer)
             per_position.append(row)
             per_row.append((end + 1, len(head), index, first, last))
-    ids, *places = np.stack(per_position, axis=1)
-    starts, ends, is_max = places or np.zeros([3, len(ids), 0], np.int32)
+    ids, *positions = np.stack(per_position, axis=1)
+    starts, ends, is_max = positions or np.zeros([3, len(ids), 0], np.int32)
     num_tokens, num_query_tokens, numbers, first_tokens, last_tokens = np.array(per_row, np.int32).T
     return Windows(
         ids, num_tokens, num_query_tokens, numbers, first_tokens, last_tokens, starts, ends, is_max.astype(bool)
@@ -160,8 +160,8 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
     """
     best_T, scores_T = np.zeros(num_tokens, np.int64), np.full(num_tokens, -np.inf)
     for window, (start, length) in enumerate(spans):
-        inside, places = slice(start, start + length), np.arange(length)
-        scores = np.minimum(places, places[::-1]) + 0.01 * length
+        inside, positions = slice(start, start + length), np.arange(length)
+        scores = np.minimum(positions, positions[::-1]) + 0.01 * length
         is_better = scores > scores_T[inside]
         best_T[inside][is_better] = window
         scores_T[inside][is_better] = scores[is_better]

@@ -51,11 +51,11 @@ def _open_export(task: SquadTask, batch_size: int, folder: Path) -> tuple[Export
 
 def _tokenizer_of_export(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
     """Raises: UserError if it is damaged, or has more tokens than the model."""
-    way_out = "export the model again"
-    check_file(folder / VOCABULARY, way_out)
+    remedy = "export the model again"
+    check_file(folder / VOCABULARY, remedy)
     lower_case = settings.get("do_lower_case")
     if not isinstance(lower_case, bool):
-        raise UserError(f"{folder / SETTINGS} lacks do_lower_case, or has no such value; {way_out}")
+        raise UserError(f"{folder / SETTINGS} lacks do_lower_case, or has no such value; {remedy}")
     # The casing of exports without a tokenizer_config.json, which earlier versions wrote.
     tokenizer, _ = open_stored(StoredTokenizer(folder, recorded=Casing.of(lower_case)))
     num_rows = BertConfig.from_json_file(folder / CONFIG_FILE).vocab_size

@@ -104,8 +104,8 @@ class SquadTask(Task):
 
     def settings(self) -> dict[str, Any]:
         names = ("train_file", "predict_file", "wants_scores")
-        own = {name: getattr(self, name) for name in names}
-        return {**dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding), **own}
+        files_and_scores = {name: getattr(self, name) for name in names}
+        return {**dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding), **files_and_scores}
 
     def export_settings(self) -> dict[str, Any]:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
