@@ -35,8 +35,8 @@ class UpdateResult(NamedTuple):
 class UpdateStatistics:
     """Updates since the last log line. Results stay on the device until `read`.
 
-    The first update after a line stands for the others' times: the device has no work left then, so that it can be
-    timed without delaying anything (`TrainStep.agree`).
+    The second update after a line, or the first if there is no other, stands for the times of all: the first one may
+    be compiled, and the device has no work left then, so that waiting for it delays next to nothing.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,9 @@ class UpdateStatistics:
         self._secs[activity] += time.monotonic() - started
 
     @property
-    def num_updates(self) -> int:
-        return len(self._results)
+    def needs_times(self) -> bool:
+        """Whether the next update is one of those that are timed (`TrainStep.agree`)."""
+        return len(self._results) < 2
 
     def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
         """Adds one update; with its `batch`, `read` also reports how full the rows were."""
@@ -101,8 +102,9 @@ class UpdateStatistics:
         shown = applied if applied.any() else ~applied
         last_applied = results[np.flatnonzero(applied)[-1]] if applied.any() else None
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
-        reducing = min(results[0].waited_secs * len(results), self._secs["compute"])
-        own_secs = results[0].own_secs + self._secs["input"] / len(results)
+        timed = results[:2][-1]
+        reducing = min(timed.waited_secs * len(results), self._secs["compute"])
+        own_secs = timed.own_secs + self._secs["input"] / len(results)
         shares, row_usage = self._time_shares(seconds, reducing), self._row_usage(global_batch_size, seconds)
         self._clear()
         return {

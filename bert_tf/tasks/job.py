@@ -96,9 +96,17 @@ def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
     model = task.make_model(run.bert_config, run.blocks, job.training.seed)
 
     def finish(telemetry: Telemetry, update: int) -> None:
-        compute, compilation = compile_model(model), rows_per_compilation(model)
-        options = (task.max_seq_length, job.predict_batch_size, compilation)
-        task.finish(Predictor(compute, *options, run.tokenizer, workers, telemetry, update))
+        predictor = Predictor(
+            compile_model(model),
+            run.tokenizer,
+            workers,
+            telemetry=telemetry,
+            update=update,
+            max_length=task.max_seq_length,
+            batch_size=job.predict_batch_size,
+            rows_per_compilation=rows_per_compilation(model),
+        )
+        task.finish(predictor)
 
     if task.training_files:
         return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
@@ -228,8 +236,8 @@ class TaskRun:
             task.name,
             model,
             task.make_objective(),
-            TaskData(rows, config, self.workers.rank),
-            Schedule(
+            data=TaskData(rows, config, self.workers.rank),
+            schedule=Schedule(
                 num_updates,
                 int(num_updates * config.warmup_proportion),
                 optimizer_options={"bias_correction": config.adam_bias_correction},

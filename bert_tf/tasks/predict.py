@@ -183,21 +183,21 @@ class Predictor:
 
     Attributes:
       compute: as returned by `compile_model`.
+      telemetry: of the job; scores go there, and files into its run folder.
+      update: number of updates that the weights were trained for.
       max_length: positions of the longest row.
       batch_size: rows of one rank's batch.
       rows_per_compilation: as in `Rows`.
-      telemetry: of the job; scores go there, and files into its run folder.
-      update: number of updates that the weights were trained for.
     """
 
     compute: Compute
-    max_length: int
-    batch_size: int
-    rows_per_compilation: int | None
     tokenizer: Tokenizer
     workers: Workers
     telemetry: Telemetry
     update: int
+    max_length: int
+    batch_size: int
+    rows_per_compilation: int | None
 
     def predict(self, rows: TaskRows, *, by_position: bool) -> Predicted:
         """The outputs for all rows, on each rank; says how fast that was."""

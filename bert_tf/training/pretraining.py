@@ -129,13 +129,13 @@ def make_training(
         name,
         model,
         PretrainingObjective(),
-        PretrainingData(config, inputs, workers),
-        Schedule(
+        data=PretrainingData(config, inputs, workers),
+        schedule=Schedule(
             config.num_train_steps,
             config.warmup_steps,
             config.optimizer_type,
-            config.continuous_join,
-            config.optimizer_options,
+            continuous_join=config.continuous_join,
+            optimizer_options=config.optimizer_options,
         ),
         identity=identity,
         flops_per_sequence=pretraining_flops_per_sequence(

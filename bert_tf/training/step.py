@@ -181,7 +181,7 @@ class TrainStep:
             means, metric_means_M = self._reduce(sums.gradients, sums.metrics_M, num_accumulation_steps)
             if update.is_timed:
                 metric_means_M.numpy()
-            waited_secs = update.waited_secs + time.monotonic() - sums.ended_at
+            waited_secs = update.waited_secs + time.monotonic() - sums.ended_at if self._workers.size > 1 else 0.0
             results = self._apply(means, metric_means_M, update.metric_totals_M, num_accumulation_steps)
         return UpdateResult(update.stop_requested, sums.own_secs, waited_secs, *results)
 

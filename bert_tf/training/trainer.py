@@ -151,8 +151,8 @@ class Trainer:
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
         """Runs updates until their number has been applied; saves at intervals and at the end.
 
-        The host reads from the device only to log or save, and in the first update after that, if there are several
-        ranks, to time it. Saving blocks training only while the state is copied: the chief writes checkpoints in the
+        The host reads from the device only to log or save, and if there are several ranks in the two updates after a
+        line, to time them. Saving blocks training only while the state is copied: the chief writes checkpoints in the
         background, and only the last one is waited for.
 
         Args:
@@ -260,7 +260,7 @@ class Trainer:
                 num_micro_batches=batch.num_micro_batches,
                 stop_requested=reason is not None,
                 is_long=self._is_long,
-                is_timed=self._workers.size > 1 and not self._statistics.num_updates,
+                is_timed=self._workers.size > 1 and self._statistics.needs_times,
             )
         self.state.batches_consumed += 1
         self._statistics.add(result, batch)

@@ -95,7 +95,8 @@ def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, worke
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG)
-    training = Training("t", model, OneLoss(), SameBatch(), Schedule(num_updates, 0), {}, flops_per_sequence=1.0)
+    made_of = dict(data=SameBatch(), schedule=Schedule(num_updates, 0), identity={}, flops_per_sequence=1.0)
+    training = Training("t", model, OneLoss(), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     return Trainer(config, training, workers or Workers(), RunFolder(folder))
 

@@ -399,16 +399,16 @@ def run_two(dataset, model_dir, expect=0, **changes):
 SLOW = """
 import itertools, os, runpy, sys, time
 from bert_tf.base.machine import rank_number
-from bert_tf.training.step import TrainStep
-work, number = TrainStep.sum_gradients, itertools.count(1)
+from bert_tf.training import step
+update_key, number = step.update_key, itertools.count(1)
 
 def slowly(*arguments):
     if next(number) > 4:
         time.sleep(0.5)
-    return work(*arguments)
+    return update_key(*arguments)
 
 if rank_number(os.environ) == 1:
-    TrainStep.sum_gradients = slowly
+    step.update_key = slowly
 sys.argv.pop(0)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

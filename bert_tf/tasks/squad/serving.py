@@ -79,9 +79,17 @@ def predict_with_export(job: FinetuningJob, task: SquadTask, workers: Workers, f
         settings = {**vars(task.features), **vars(task.decoding)}
         telemetry.note(f"predicting with {folder}: {', '.join(f'{name} {settings[name]}' for name in settings)}")
         telemetry.note(tokenizer.count_unknown(windows.tokens()).describe(task.predict_file))
-        shape = (task.max_seq_length, batch_size, None)  # the export takes no other length
-        update = exported.settings["updates_applied"]
-        task.answer(Predictor(exported, *shape, tokenizer, workers, telemetry, update), questions, windows)
+        predictor = Predictor(
+            exported,
+            tokenizer,
+            workers,
+            telemetry=telemetry,
+            update=exported.settings["updates_applied"],
+            max_length=task.max_seq_length,
+            batch_size=batch_size,
+            rows_per_compilation=None,  # it takes no other length
+        )
+        task.answer(predictor, questions, windows)
 
 
 def describe_answers(task: SquadTask, predictor: Predictor, context: str, question: str) -> list[str]:
