@@ -38,15 +38,13 @@ flags.DEFINE_bool("regression", False, "With --task_name=custom: the labels are 
 flags.DEFINE_integer(
     "max_bad_records",
     None,
-    "Records with a wrong number of columns or wrong quoting that are left out of training and evaluation; default: 0, "
-    "for QQP 100.",
+    "Records with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
 )
 flags.DEFINE_enum(
     "quoting",
     None,
     ["none", "csv"],
-    "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: none for GLUE's files, csv for "
-    ".csv, and for your own .tsv what the content shows.",
+    "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: csv for your .csv, else none.",
 )
 
 

@@ -138,8 +138,8 @@ class Trainer:
             total_updates=training.schedule.num_updates,
             dllog_path=folder.dllog_path,
         )
-        self._write_report = functools.partial(_write_report, self._telemetry)
-        self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._write_report)
+        self._renew_report = functools.partial(_renew_report, self._telemetry)
+        self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
         self._statistics = UpdateStatistics()
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
@@ -174,7 +174,7 @@ class Trainer:
             if not self._stopped_by:
                 afterwards(telemetry, self.state.updates_applied)
             telemetry.end(self._stopped_by or DONE, total_secs=training_secs)
-            self._write_report()
+            self._renew_report()
         return not self._stopped_by
 
     def _begin(self) -> None:
@@ -346,7 +346,7 @@ class Trainer:
             self._writer.save(self.state, self._training.identity, is_last=is_last, figures=figures)
 
 
-def _write_report(telemetry: Telemetry) -> None:
+def _renew_report(telemetry: Telemetry) -> None:
     """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
     folder = telemetry.run_folder
     try:

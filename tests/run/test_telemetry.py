@@ -99,14 +99,6 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
     assert end["throughput_train"] == pytest.approx(100.0)  # the first report is compilation
 
 
-def test_utilisation_is_shown_where_the_peak_is_known(tmp_path):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=5)
-    logs.start(flops_per_sequence=1e12, peak_tflops=400.0)
-    logs.train(1, throughput_train=100.0)
-    logs.close()
-    assert read_events(tmp_path)[-1]["mfu"] == pytest.approx(0.25)
-
-
 def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
     logs = Telemetry(tmp_path, is_chief=True, total_updates=5, dllog_path=tmp_path / "dllog.json")
     logs.start()
@@ -303,14 +295,6 @@ def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
     assert "100.0 seq/s" in shown and "1 TFLOP/s" in shown
     assert "\rwarning: the loss has not moved" in shown.replace("\x1b[A", "")
     assert "update 10 of" not in shown
-
-
-def test_a_terminal_without_a_size_gets_lines(tmp_path, monkeypatch):
-    master = pty_stderr(monkeypatch, num_lines=0)
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start()
-    logs.train(10, **TRAIN)
-    assert "update 10 of 1,000" in read_pty(master)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's always full device")

@@ -10,7 +10,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import custom_task, find_task
-from tests.glue_data import write_cola, write_lines
+from tests.glue_data import write_lines
 
 MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
 MNLI_HEADER = (
@@ -117,13 +117,6 @@ def test_what_is_no_file_of_the_task(tmp_path, message):
         targets(examples, task)
 
 
-def test_bytes_that_are_not_utf8(tmp_path):
-    path = write_cola(tmp_path) / "dev.tsv"
-    path.write_bytes(path.read_bytes() + b"x\t1\t\tcaf\xe9\n")
-    with pytest.raises(UserError, match=r"dev.tsv, line 9: byte 8 is not UTF-8"):
-        read_examples(path, find_task("CoLA"), wants_labels=True)
-
-
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
     with pytest.raises(
@@ -170,21 +163,6 @@ def test_own_files(tmp_path, name, content):
     assert find_labels(examples) == ("bad", "good")
 
 
-def test_numbers_of_any_length(tmp_path):
-    """As classes all are sorted; as targets those that no float holds are refused."""
-    long = "9" * 5000
-    content = f'{{"text": "a", "kind": "{long}"}}\n{{"text": "b", "kind": 7}}\n{{"text": "c", "kind": "1e39"}}'
-    examples = read_examples(write(tmp_path, "own.jsonl", content), OWN, wants_labels=True)
-    assert find_labels(examples) == ("7", "1e39", long)
-    for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
-        with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
-            targets(examples._replace(labels=labels), custom_task("text", "kind", True))
-    with pytest.raises(
-        UserError, match=r"line 3: the label is '1e39': must be a number from -3.40282e\+38 to 3.40282e\+38"
-    ):
-        targets(examples._replace(labels=["7", "7", "1e39"]), custom_task("text", "kind", True))
-
-
 def test_pairs_and_numbers_of_ones_own(tmp_path):
     path = write(
         tmp_path, "own.jsonl", '{"question": "a", "answer": "b", "kind": 10}\n{"question": "c", "answer": 2, "kind": 9}'
@@ -199,14 +177,11 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     "name, content, message",
     [
         ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
-        ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
         (
             "own.csv",
             "\ufefftext;kind\r\na, b;c\r\n",
             "line 1: .* separated by ';', but .csv .* ','; write it with commas",
         ),
-        ("own.csv", '"text";"kind"\n"a";"c"\n', "line 1: .* separated by ';', but .csv"),
-        ("own.csv", "text\tkind\na\tc\n", r"line 1: .* separated by '\\t', but .*; let the name end in .tsv"),
         ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
         ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
         ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
@@ -217,19 +192,14 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
             "line 1: no column 'text' in the header 'texts | kind'; name .* --text_columns",
         ),
         ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; a field that begins with a quotation mark"),
-        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
         ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
         ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
         ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
-        ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
-        ("own.jsonl", "[]\n", "line 1: no JSON object"),
         ("own.jsonl", "", "holds no record"),
-        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN; it must be"),
         ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity; it must be"),
         ("own.jsonl", '{"text": "a", "kind": "b", "kind": "c"}\n', "line 1: .*the field 'kind' occurs twice"),
         ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .*; --quoting=csv takes off the quotation marks"),
-        ("own.csv", 'te"xt,"kind\na,b\n', "line 1: .*; a field that begins with a quotation mark"),
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
@@ -309,13 +279,6 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
         examples = read_examples(path, OWN, wants_labels=wants_labels)
         assert examples.texts == (["a", "", " "],)
         assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
-
-
-def test_a_decimal_comma_is_named(tmp_path):
-    task = custom_task("text", "kind", True)
-    examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
-    with pytest.raises(UserError, match="line 2: the label is '3,5': .* with a decimal point instead of the comma"):
-        targets(examples, task)
 
 
 def test_own_labels_that_training_did_not_have(tmp_path):

@@ -53,20 +53,6 @@ def test_features_agree_with_hugging_face(golden):
     np.testing.assert_array_equal(training.input_ids, features.input_ids)
 
 
-def test_segments_of_a_row(golden):
-    examples, tokenizer = golden
-    row = make_windows(examples[1:2], tokenizer, FeatureSettings(128, 12, 10), is_training=True).batch(np.array([0]))
-    query = len(tokenizer.tokenize(examples[1].question)) + 2
-    used = int(row["input_mask"].sum())
-    assert row["segment_ids"][0].tolist() == [0] * query + [1] * (used - query) + [0] * (128 - used)
-    assert row["input_mask"][0].tolist() == [1] * used + [0] * (128 - used)
-    assert tokenizer.convert_ids_to_tokens([row["input_ids"][0, i] for i in (0, query - 1, used - 1)]) == [
-        "[CLS]",
-        "[SEP]",
-        "[SEP]",
-    ]
-
-
 @pytest.mark.parametrize(
     "num_tokens, room, stride, spans",
     [
