@@ -62,7 +62,7 @@ def measure(rounds: int) -> None:
     def updates(workers: Workers) -> dict[int, Callable[[], Any]]:
         step = TrainStep(make_state(WORK), PretrainingObjective(), workers, seed=1)
         return {
-            number: lambda features=features: float(step(features, next(count)).gradient_norm)
+            number: lambda features=features: float(step(features, next(count), is_long=False).gradient_norm)
             for number, features in rows.items()
         }
 

@@ -86,7 +86,7 @@ class Workload:
             precision=flags["precision"],
             recompute=flags["recompute"],
             num_ranks=num_ranks,
-            classifies="task_name" in flags,
+            classifies=flags.get("uses_pooler", False),
             num_at_once=flags["num_at_once"],
             num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
         )

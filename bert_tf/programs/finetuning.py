@@ -18,21 +18,22 @@ def run_program(task_name: str, flags: Mapping[str, Any]) -> None:
     """Does what --mode says, with the task of this name in `tasks.registry`; `flags` by name."""
     leave_on_stop_signals()
     choose_device(flags["device"])
+    task_class = find_task_class(task_name)
     if flags["plan"]:
         from bert_tf.tasks.job import describe_plan
 
-        print(describe_plan(flags))
+        print(describe_plan(flags, task_class.head))
         return
     if not flags["model_dir"]:
         raise UserError(f"--model_dir is required with --mode={flags['mode']}")
-    task, model_dir = find_task_class(task_name).from_flags(flags), Path(flags["model_dir"])
+    task, model_dir = task_class.from_flags(flags), Path(flags["model_dir"])
     if flags["deterministic"]:
         make_deterministic(model_dir)
     from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not
     from bert_tf.tasks.job import FinetuningJob, export_task, run_task
 
     workers = connect(flags["use_horovod"])
-    job = FinetuningJob.from_flags(flags, workers, trains=bool(task.training_files))
+    job = FinetuningJob.from_flags(flags, task.head, workers, trains=bool(task.training_files))
     other_modes = task.other_modes()
     if flags["mode"] == "export_only":
         folder = Path(flags["model_export_path"] or model_dir / "export")

@@ -32,7 +32,7 @@ from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.task import Head, Task
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -63,12 +63,12 @@ class FinetuningJob:
         check_at_most(self, predict_batch_size=MAX_GLOBAL_BATCH)
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], workers: Workers, *, trains: bool) -> FinetuningJob:
-        """From the flags of `base.command_line.define_finetuning_flags`, by name."""
+    def from_flags(cls, flags: Mapping[str, Any], head: Head, workers: Workers, *, trains: bool) -> FinetuningJob:
+        """From the flags of `base.command_line.define_finetuning_flags`, by name, for a model with this head."""
         flags = with_scope(flags)
         split = BatchSplit(1, num_ranks=workers.size)
         if trains:
-            split = choose_split(flags, lambda: _workload(flags, workers.size), workers)
+            split = choose_split(flags, lambda: _workload(flags, head, workers.size), workers)
         settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
         training = FinetuningConfig.from_flags(flags, split)
         return cls(**{**settings, "model_dir": Path(flags["model_dir"]), "training": training})
@@ -79,13 +79,14 @@ class FinetuningJob:
         return {**values.pop("training"), **values}
 
 
-def describe_plan(flags: Mapping[str, Any]) -> str:
+def describe_plan(flags: Mapping[str, Any], head: Head) -> str:
     """The text that --plan prints."""
-    return "\n".join(plan(_workload(with_scope(flags), 1), find_device(flags["gpu_memory_gib"], 1)))
+    return "\n".join(plan(_workload(with_scope(flags), head, 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
-def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
+def _workload(flags: Mapping[str, Any], head: Head, num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
+    flags = {**flags, "uses_pooler": head.uses_pooler}
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 

@@ -31,6 +31,7 @@ class Head(NamedTuple):
     variable: str  # one that only the fine-tuned checkpoint has
     outputs: Sequence[str]  # what the model computes, by its names in exports
     by_position: bool = False  # whether the outputs have a value for each position
+    uses_pooler: bool = False  # whether it reads the pooled first position only
 
 
 class TaskRows(Protocol):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from bert_tf.config import BertConfig, TrainingConfig
+import tensorflow as tf
+
+from bert_tf.config import TrainingConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
 from bert_tf.memory.split import micro_batches_at_once
 from bert_tf.run.device import device_name
 from bert_tf.run.run_folder import provenance
 
 
-def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) -> dict[str, Any]:
+def run_record(config: TrainingConfig, model: tf.keras.Model, **facts: Any) -> dict[str, Any]:
     """Settings, `facts`, machine and software, and what the memory plan says of all that."""
     record = {
         "settings": config.to_dict(),
-        "bert_config": bert_config.to_dict(),
+        "bert_config": model.config.to_dict(),
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
         **facts,
@@ -23,9 +25,10 @@ def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) ->
         **provenance(),
     }
     settings = record["settings"]
-    work = Workload.from_flags(
-        {**settings, "num_at_once": micro_batches_at_once(config.xla_scope)}, bert_config, config.num_ranks
-    )
+    uses_pooler = model.bert.pooler.trainable and "max_predictions_per_seq" not in settings
+    num_at_once = micro_batches_at_once(config.xla_scope)
+    flags = {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}
+    work = Workload.from_flags(flags, model.config, config.num_ranks)
     work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
     if not settings.get("packing"):  # the memory plan does not cover packed rows

@@ -92,7 +92,8 @@ class TrainStep:
         self._accumulate = tf.function(
             self._accumulate_micro_batches, jit_compile=self._model.blocks.scope == "step", autograph=False
         )
-        self._reduce = tf.function(self._mean_over_ranks, autograph=False)
+        has_exchange = workers.size > 1 or self._reduce_dtype != tf.float32  # else there is nothing to be traced
+        self._reduce = tf.function(self._mean_over_ranks, autograph=False) if has_exchange else self._mean_over_ranks
         self._apply = tf.function(self._clip_and_apply, autograph=False)
 
     def __call__(self, features: Features, batch_number: int, **options: Any) -> UpdateResult:

@@ -184,7 +184,7 @@ class Trainer:
             resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
         self.state.broadcast(self._workers)
         if self._workers.is_chief:  # not before: refused settings bind no folder
-            record = run_record(config, training.model.config, sources=training.sources, **training.facts)
+            record = run_record(config, training.model, sources=training.sources, **training.facts)
             self._folder.bind(training.identity, record, training.companions)
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
@@ -285,7 +285,7 @@ class Trainer:
         """One update. If a rank runs out of memory in the first ones, all halve the micro-batch and try again.
 
         After these first updates, which include compilation, all memory has been allocated. On a CPU the process is
-        usually killed instead; there only the plan decides. Packed rows, whose split is fixed, never come here.
+        usually killed instead; there only the plan decides. Packed rows, whose split is fixed, are not tried.
         """
         while self._num_trials:
             update = self._step.agree(self._split_again(features), batch_number, **options)

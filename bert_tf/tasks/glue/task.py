@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
 
-CLASSIFIER_HEAD = Head("classification", "output_weights", outputs=("logits",))
+CLASSIFIER_HEAD = Head("classification", "output_weights", outputs=("logits",), uses_pooler=True)
 _SHOWN_LABELS = 8
 # The files that a mode reads.
 _READS = {"train_and_eval": (TRAIN, EVAL), "train": (TRAIN,), "eval": (EVAL,), "predict": (PREDICT,)}
