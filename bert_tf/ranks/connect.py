@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, gpu_complaints, list_gpus
+from bert_tf.base.machine import count_gpus, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
@@ -58,21 +56,10 @@ def _check_gpus(gpus: Sequence[Any]) -> None:
     num_gpus = 0 if gpus else count_gpus(os.environ)
     if num_gpus:
         raise UserError(
-            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
-            "Fix that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
-            "(launchers: DEVICE=cpu)"
+            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: 'bash scripts/doctor.sh' "
+            "says why; 'bash scripts/setup.sh' installs the CUDA libraries, and --device=cpu (launchers: DEVICE=cpu) "
+            "trains on the CPU"
         )
-
-
-def _explain_no_gpu() -> str:
-    """What TensorFlow logs when it looks for GPUs; in a subprocess, because here the log level is already fixed."""
-    if not tf.test.is_built_with_cuda():
-        return "this TensorFlow was built without CUDA (it is tensorflow-cpu)"
-    look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
-    answer = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True)
-    complaints = gpu_complaints(answer.stderr)
-    return "it says: " + "; ".join(complaints) if complaints else "it gives no reason"
 
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
