@@ -4,7 +4,6 @@ import contextlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -156,9 +155,10 @@ def test_a_failure_is_raised_here_and_named_there():
 @pytest.mark.parametrize(
     "event, message", [(FAILED, "rank 1 cannot go on"), (None, "another rank has ended or does not answer")]
 )
-def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(event, message):
+def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(tmp_path, event, message):
     """It does not end its work first, which may take hours."""
-    program = (
+    program = tmp_path / "program.py"
+    program.write_text(
         "import time\n"
         "from tests.ranks.test_distributed import horovod_workers, tf, workers_beside\n"
         "horovod_workers.KEEP_ALIVE_SECS = 0.1\n"
@@ -168,7 +168,7 @@ def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(event,
         "with workers.keep_alive():\n"
         "    time.sleep(600)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=HERE.parent, capture_output=True, text=True, timeout=100)
+    done = processes.run([sys.executable, str(program)], timeout=100)
     assert done.returncode == (2 if event else 1) and message in done.stderr, done.stderr
 
 

@@ -280,16 +280,6 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
 
 
-def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squad, tmp_path):
-    whole = settings(train_batch_size=4, num_accumulation_steps=1)
-    job(squad, tmp_path, training=whole, predict_file=None).run()
-    mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
-    np.testing.assert_allclose(mine, theirs, atol=2e-4)
-    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4
-    )
-
-
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
         job(squad, finished, training=settings(num_train_epochs=0.7)).run()

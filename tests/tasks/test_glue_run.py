@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
-from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.features import make_rows
 from bert_tf.tasks.glue.results import describe_predictions, mean_loss
@@ -111,24 +108,6 @@ def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, c
     assert predictions(tmp_path) == predictions(finished)
     said = capsys.readouterr().out
     assert "dev.tsv: 8 rows (1: 4, 0: 4)" in said and "for the benchmark, name it CoLA.tsv" in said
-
-
-@pytest.mark.slow
-def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path, monkeypatch):
-    batches = TaskData.batches
-
-    def stopping(*args):
-        for number, features in enumerate(batches(*args)):
-            if number == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield features
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskData, "batches", stopping)
-        assert not job(data, tmp_path).run()
-    assert not (tmp_path / "eval_results.txt").exists()
-    assert job(data, tmp_path).run()
-    assert weights(tmp_path, 6) == weights(finished, 6) and results(tmp_path) == results(finished)
 
 
 def save_untrained(folder, data, task, task_file="task.json", seed=0):
