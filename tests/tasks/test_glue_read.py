@@ -177,13 +177,8 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     "name, content, message",
     [
         ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
-        (
-            "own.csv",
-            "\ufefftext;kind\r\na, b;c\r\n",
-            "line 1: .* separated by ';', but .csv .* ','; write it with commas",
-        ),
-        ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
-        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
+        ("own.csv", "\ufefftext;kind\r\na, b;c\r\n", "in the header 'text;kind'; .*, or put ',' between the columns"),
+        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, write a header above"),
         ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
         ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
         (

@@ -25,7 +25,6 @@ from bert_tf.tasks.glue.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
-    check_separator,
     read_csv,
     read_json_lines,
     read_plain,
@@ -163,8 +162,6 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
             f"{', '.join(JSON_SUFFIXES)} (a JSON object on each line); rename it, or unpack or convert it"
         )
     delimiter = DELIMITERS[suffix] if task.is_custom else "\t"
-    if task.is_custom:
-        check_separator(path, delimiter, columns)
     quoting = quoting or (CSV_QUOTING if delimiter == "," else NO_QUOTING)
     return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter)
 
@@ -181,9 +178,11 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
+        delimiter = DELIMITERS.get(path.suffix.lower(), "\t")
         remedy = (
-            "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
-            "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
+            "name the file's columns with --text_columns and --label_column, write a header above its first line if it "
+            f"has none, or put {delimiter!r} between the columns"
+            + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
             else f"{task.name}'s files have the columns {', '.join(_column_names(task, True))}: is it one of them?"
         )

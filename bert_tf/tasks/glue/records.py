@@ -21,8 +21,6 @@ DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 NO_QUOTING, CSV_QUOTING = "none", "csv"
 QUOTINGS = (NO_QUOTING, CSV_QUOTING)
-# What programs put between columns: tables of Excel and R have semicolons where commas stand in numbers.
-_SEPARATORS = (*DELIMITERS.values(), ";", "|")
 _ONE_A_LINE = (
     "each line must hold an object; jq -c '.[]' FILE > OUT makes such lines of a list, jq -c . of objects that go over "
     "several lines"
@@ -32,20 +30,6 @@ _ONE_A_LINE = (
 class Record(NamedTuple):
     line: int  # number of the record's first line, from 1
     fields: list[str]
-
-
-def check_separator(path: Path, delimiter: str, columns: Sequence[str]) -> None:
-    """Raises `UserError` if the header has these columns only with another character between them than `delimiter`."""
-    _, line = next(decoded_lines(path), (0, ""))
-    names = {character: {name.strip('" \r\n').lower() for name in line.split(character)} for character in _SEPARATORS}
-    fits = [character for character in _SEPARATORS if {column.lower() for column in columns} <= names[character]]
-    if fits and delimiter not in fits:
-        suffix = next((suffix for suffix, separator in DELIMITERS.items() if separator == fits[0]), None)
-        remedy = f"let the name end in {suffix}" if suffix else "write it with commas as .csv, or with tabs as .tsv"
-        raise UserError(
-            f"{path}, line 1: the columns are separated by {fits[0]!r}, but {path.suffix} stands for {delimiter!r}; "
-            f"{remedy}"
-        )
 
 
 def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
