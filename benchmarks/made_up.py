@@ -13,7 +13,8 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.settings.training import compute_dtype
-from bert_tf.training.step import TrainState, TrainStep
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import TrainStep
 
 
 def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None) -> TrainState:

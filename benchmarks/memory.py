@@ -22,7 +22,8 @@ from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory.plan import Workload, micro_batches_at_once, predict, split_into
+from bert_tf.memory.plan import Workload, predict, split_into
+from bert_tf.memory.split import micro_batches_at_once
 
 NEEDS = "nothing"
 CORES = 0

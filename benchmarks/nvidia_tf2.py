@@ -38,8 +38,9 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, make_shard
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.token_file import Shard
-from bert_tf.training.loop import has_fast_bf16
-from bert_tf.training.step import TrainState, TrainStep
+from bert_tf.run.device import has_fast_bf16
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import TrainStep
 
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 PEERS = ("nvidia_tf2",)

@@ -17,7 +17,7 @@ import sys
 
 from benchmarks.frame import Bench, Variant, existing
 from bert_tf.tasks.squad.examples import read_examples
-from bert_tf.tasks.squad.features import FeatureSettings, make_features
+from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.wordpiece import FullTokenizer
 
 NEEDS = "peer pytorch; --file with questions, --model in Hugging Face's format"
@@ -36,7 +36,7 @@ def choose_questions(options: argparse.Namespace) -> tuple[list[tuple[str, str]]
     examples = read_examples(options.file, version_2_with_negative=True)
     random.Random(0).shuffle(examples)
     tokenizer = FullTokenizer(options.model / "vocab.txt")
-    features = make_features(examples, tokenizer, FeatureSettings(), is_training=False)
+    features = make_windows(examples, tokenizer, FeatureSettings(), is_training=False)
     windows: dict[int, list[int]] = {}
     for index, num_tokens in zip(features.example_index, features.num_tokens):
         windows.setdefault(int(index), []).append(int(num_tokens))

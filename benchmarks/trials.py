@@ -202,7 +202,7 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.batches.open import open_instances
     from bert_tf.ranks.workers import Workers
-    from bert_tf.training.loop import DivergedError
+    from bert_tf.training.diverged import DivergedError
     from bert_tf.training.pretraining import PretrainingInputs, pretrain
 
     length = phase.max_seq_length

@@ -48,6 +48,8 @@ PACKAGES = (
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
+# Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
+TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "serving")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()
@@ -116,7 +118,13 @@ def is_in(module, places):
 
 def is_without_tensorflow(path):
     module = module_name(path)
-    return not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
+    return is_of_a_task(module) or not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
+
+
+def is_of_a_task(module):
+    """Whether it lies in the folder of a task, and is no head: only these import TensorFlow, when a model is made."""
+    parts = module.split(".")
+    return parts[0] == "tasks" and len(parts) > 2 and parts[-1] not in TASK_MODULES_WITH_TENSORFLOW
 
 
 BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and path != ROOT / "bert_tf/__init__.py"]

@@ -103,7 +103,8 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     from benchmarks.made_up import make_step
-    from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+    from bert_tf.run.flops import pretraining_flops_per_sequence
+    from bert_tf.run.gpus import peak_tflops
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
     gpu, place = start_device(row["precision"])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from benchmarks.gpu_program.kernels import Kernel
-from bert_tf.run.flops import peak_tflops
+from bert_tf.run.gpus import peak_tflops
 
 # Shares of the peaks that are reached in practice: by cuBLAS with large matrices on tensor cores and on ordinary cores,
 # by kernels that stream memory, and by element-wise arithmetic, half of which is not fused multiply-adds.

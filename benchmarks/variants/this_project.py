@@ -62,13 +62,13 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """SQuAD's JSON to windows in memory."""
     from bert_tf.tasks.squad.examples import read_examples
-    from bert_tf.tasks.squad.features import FeatureSettings, make_features
+    from bert_tf.tasks.squad.features import FeatureSettings, make_windows
     from bert_tf.text.wordpiece import FullTokenizer
 
     def make() -> dict[str, float]:
         tokenizer = FullTokenizer(settings["vocab_file"])
         examples = read_examples(settings["file"], version_2_with_negative=True)
-        found = make_features(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
+        found = make_windows(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
         return {"questions": len(examples), "windows": found.num_windows}
 
     return make
@@ -83,12 +83,12 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.model.backends import make_backend
     from bert_tf.model.heads import SpanModel
     from bert_tf.ranks.workers import Workers
-    from bert_tf.run.checkpoint import load_weights
+    from bert_tf.run.variables import load_weights
     from bert_tf.settings.training import compute_dtype
     from bert_tf.tasks.predict import Rows, compile_model, predict_rows
     from bert_tf.tasks.squad.decode import DecodeSettings, decode
     from bert_tf.tasks.squad.examples import Example, Paragraph
-    from bert_tf.tasks.squad.features import FeatureSettings, make_features
+    from bert_tf.tasks.squad.features import FeatureSettings, make_windows
     from bert_tf.text.wordpiece import FullTokenizer
 
     weights = find_weights(settings["model"])
@@ -105,7 +105,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     compute = compile_model(model)
 
     def answer() -> list[str]:
-        features = make_features(examples, tokenizer, windows, is_training=False)
+        features = make_windows(examples, tokenizer, windows, is_training=False)
         rows = Rows(features.batch, features.num_tokens, windows.max_seq_length, rows_per_compilation=1)
         logits = predict_rows(compute, rows, settings["batch_size"], Workers(), by_position=True).outputs
         return list(decode(examples, features, *logits, decoding).predictions.values())

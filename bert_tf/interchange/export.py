@@ -31,7 +31,7 @@ from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.run.checkpoint import check_encoder
+from bert_tf.run.variables import check_encoder
 from bert_tf.text.hugging_face import SPECIAL_FIELDS, TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer

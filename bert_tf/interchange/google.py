@@ -19,7 +19,8 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.weights import Weights, read_float32
-from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
+from bert_tf.run.checkpoint import STATE, read_state
+from bert_tf.run.variables import StoredWeights, open_checkpoint
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import StoredTokenizer
 

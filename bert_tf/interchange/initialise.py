@@ -15,16 +15,9 @@ from bert_tf.base.files import check_file
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
-from bert_tf.run.checkpoint import (
-    MANIFEST,
-    PREFIX,
-    CheckpointFolder,
-    check_encoder,
-    find_damage,
-    load_weights,
-    named_variables,
-)
+from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file

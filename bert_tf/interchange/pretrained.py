@@ -12,7 +12,7 @@ import numpy as np
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.run.checkpoint import check_encoder, load_weights, named_variables
+from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import Tokenizer
 

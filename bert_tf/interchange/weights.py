@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.checkpoint import StoredWeights
+from bert_tf.run.variables import StoredWeights
 from bert_tf.text.tokenizer import StoredTokenizer
 
 # NumPy's names, then those of safetensors.

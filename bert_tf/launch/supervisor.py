@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import signal
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch.environment import LaunchEnvironment, run_job, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.rank import describe_signal
+from bert_tf.run.run_folder import find_checkpoints
 
 # Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
 _FINAL_CODES = (
@@ -23,13 +23,11 @@ _FINAL_CODES = (
 )
 # The pause before each restart; it doubles with each start that has made no progress.
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
-_CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
 def newest_update(run_folder: Path) -> int:
     """The update of the newest checkpoint, by its name only; 0 if there is none."""
-    names = (_CHECKPOINT.fullmatch(path.name) for path in (run_folder / "checkpoints").glob("ckpt-*"))
-    return max((int(name[1]) for name in names if name), default=0)
+    return max(find_checkpoints(run_folder / "checkpoints"), default=0)
 
 
 def train(what: str, job: Job, environment: LaunchEnvironment) -> int:

@@ -13,23 +13,17 @@ P masked positions, V vocabulary (padded).
 from __future__ import annotations
 
 import dataclasses
-import os
-import resource
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from bert_tf.base.errors import UserError
-from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
 from bert_tf.bert_config import BertConfig
-from bert_tf.settings.training import AUTO, BatchSplit, compute_dtype
+from bert_tf.memory.device import GIB, Device
+from bert_tf.settings.training import compute_dtype
 
-GIB = 1 << 30
 FLOAT = 4
-# The largest flat copy that an all-reduce sends, unless a single variable is larger (ranks.workers.BUCKET_BYTES).
-BUCKET = 128 << 20
+# The largest flat copy that an all-reduce sends (`ranks.workers`), unless a single variable is larger: large enough
+# that the cost of starting a reduction does not matter, and far smaller than a second copy of all gradients.
+BUCKET_BYTES = 128 << 20
 # What libraries, driver and compiled code take besides tensors.
 PROGRAM = 0.75 * GIB
 # Copies of the word table's gradient at the end of the backward pass, including the sum over the micro-batches.
@@ -79,11 +73,12 @@ class Workload:
     recompute: bool = False
     num_ranks: int = 1
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
-    num_at_once: int = 1  # micro-batches in memory at the same time, from `micro_batches_at_once`
+    num_at_once: int = 1  # micro-batches in memory at the same time, from `split.micro_batches_at_once`
+    num_moments: int = 2  # values that the optimizer keeps for each weight
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
-        """What a program would train with these flags, given by name and completed by `with_scope`."""
+        """What a program would train with these flags, given by name and completed by `split.with_scope`."""
         return cls(
             bert_config,
             flags["max_seq_length"],
@@ -92,8 +87,9 @@ class Workload:
             precision=flags["precision"],
             recompute=flags["recompute"],
             num_ranks=num_ranks,
-            classifies="task_name" in flags,
+            classifies=flags.get("uses_pooler", False),
             num_at_once=flags["num_at_once"],
+            num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
         )
 
     @property
@@ -135,7 +131,7 @@ class Memory:
     weights: float
     gradients: float  # their sums over the micro-batches
     first_moments: float
-    second_moments: float
+    second_moments: float  # LARS has none
     activations: float  # kept for the backward pass
     workspace: float  # temporary: the head, a layer's gradients, copies made by the optimizer and the all-reduce
 
@@ -174,10 +170,11 @@ def predict(work: Workload) -> Memory:
     )
     passing = kept.fragmentation * max(moments)
     # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
-    reduced = parameters + min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
+    reduced = parameters + min(max(BUCKET_BYTES, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
-    return Memory(parameters, parameters, parameters, parameters, activations, max(passing, applying) - activations)
+    second_moments = parameters * (work.num_moments - 1)
+    return Memory(parameters, parameters, parameters, second_moments, activations, max(passing, applying) - activations)
 
 
 def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
@@ -193,124 +190,8 @@ def split_into(work: Workload, micro_batch_size: int, num_accumulation_steps: in
     return dataclasses.replace(work, micro_batch_size=micro_batch_size, num_at_once=num_at_once)
 
 
-def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
-    """How many micro-batches of an update are computed at the same time: two on a CPU if TensorFlow has two threads.
-
-    On a CPU compiled blocks use a single core for much of their time. `for_gpu` as in `choose_scope`.
-    """
-    import tensorflow as tf  # imported late, because the launchers do without it
-
-    if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
-        return 1
-    given = os.environ.get("TF_NUM_INTEROP_THREADS", "")
-    return min(2, int(given) if given.isdecimal() and int(given) else count_cores())
-
-
 def fits(work: Workload, limit: float) -> bool:
     return predict(work).total + PROGRAM <= limit
-
-
-class Device(NamedTuple):
-    memory: float  # bytes
-    name: str
-
-
-def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """A rank's memory: as given, else that of this machine's smallest GPU, else its share of the free memory."""
-    if gpu_memory_gib is not None:
-        if not gpu_memory_gib > 0:
-            raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
-        return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    gpus = _gpus()
-    if gpus:
-        return Device(min(gpus), "the GPU's memory")
-    return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
-
-
-def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags with the XLA scope that `choose_scope` chooses for them here, and with `num_at_once`."""
-    from bert_tf.model.backends import choose_scope  # imports TensorFlow, which the launchers do without
-
-    # A plan may be for a GPU that is specified by its memory and need not be in this machine.
-    for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)
-    return {**flags, "xla_scope": scope, "num_at_once": micro_batches_at_once(scope, for_gpu)}
-
-
-def _gpus() -> list[float]:
-    """Memory of each GPU in bytes; empty if none may be used."""
-    if not count_gpus(os.environ):
-        return []
-    answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
-    return [float(line) * (1 << 20) for line in answer if line.isdigit()]
-
-
-def _free_memory() -> float:
-    """Bytes that this process may still use, within the machine's, its container's and its own limit."""
-    kinds = {
-        line.split(":")[0]: 1024 * int(line.split()[1])
-        for file in ("/proc/meminfo", "/proc/self/status")
-        for line in Path(file).read_text().splitlines()
-        if line.split()[-1] == "kB"
-    }
-    free = [kinds["MemAvailable"]]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        free.append(limit - kinds["VmSize"])
-    if (of_container := memory_limit()) is not None:
-        free.append(of_container - kinds["VmRSS"])
-    return min(free)
-
-
-def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], workers: Any) -> BatchSplit:
-    """The batch split that --train_batch_size asks for: a number, or "auto" with a global batch to be split.
-
-    Args:
-      flags: by name; None for a flag that was not given.
-      describe: returns the training that must fit; its micro-batch is ignored.
-      workers: the ranks, from `ranks.workers`. The smallest of the micro-batches that they find is used.
-
-    Raises:
-      UserError: these flags contradict each other, or the ranks cannot share the global batch.
-    """
-    size, steps, global_size = (
-        flags[name] for name in ("train_batch_size", "num_accumulation_steps", "global_batch_size")
-    )
-    if size != AUTO:
-        if not size.isdecimal() or int(size) < 1:
-            raise UserError(f"--train_batch_size={size}: must be a whole number of at least 1, or {AUTO}")
-        if global_size is not None:
-            raise UserError(
-                f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
-                "train_batch_size x num_accumulation_steps x ranks"
-            )
-        return BatchSplit(int(size), 1 if steps is None else steps, workers.size)
-    if global_size is None:
-        raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
-    if steps is not None:
-        raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; omit that")
-    if global_size < 1 or global_size % workers.size:
-        raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
-    num_rows = global_size // workers.size
-    limit = find_device(flags["gpu_memory_gib"], workers.size).memory
-    smallest = int(workers.gather(np.array([largest_micro_batch(describe(), limit, num_rows)])).min())
-    split = BatchSplit(smallest, num_rows // smallest, workers.size)
-    if workers.is_chief:
-        print(
-            f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of "
-            f"{split.micro_batch_size} on each rank fit",
-            flush=True,
-        )
-    return split
-
-
-def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
-    """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
-    if packing and train_batch_size == AUTO:
-        raise UserError(
-            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
-            "know packed rows: give the size as a number, or turn packing off"
-        )
 
 
 def plan(work: Workload, device: Device) -> list[str]:

@@ -8,13 +8,13 @@ the roofline of BERT-Large's programs, and 17 % of BERT-Base's, whose small matm
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.values import parse_number
 from bert_tf.memory.plan import GIB, Workload
-from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+from bert_tf.run.flops import pretraining_flops_per_sequence
+from bert_tf.run.gpus import GPUS
 
 # The shares of a GPU's peaks that are reached: by matmuls on tensor cores and on ordinary cores (a mean over the
 # compiled programs, including the loss in partly filled tiles), and by kernels that stream memory. Then the seconds
@@ -74,22 +74,7 @@ class Gpu:
         return LAMB_BYTES * work.num_parameters / (MEMORY_SHARE * self.bandwidth) + launches * LAUNCH_SECS
 
 
-class _Known(NamedTuple):
-    driver_name: str  # for `peak_tflops`
-    memory_gib: float
-    bandwidth: float
-    link: float  # NVLink; half of the data sheets' figures, which count both directions
-
-
-# From NVIDIA's data sheets.
-KNOWN: Mapping[str, _Known] = {
-    "v100-16": _Known("Tesla V100-SXM2-16GB", 16, 900e9, 150e9),
-    "v100-32": _Known("Tesla V100-SXM2-32GB", 32, 900e9, 150e9),
-    "a100-40": _Known("NVIDIA A100-SXM4-40GB", 40, 1555e9, 300e9),
-    "a100-80": _Known("NVIDIA A100-SXM4-80GB", 80, 2039e9, 300e9),
-    "h100": _Known("NVIDIA H100 80GB HBM3", 80, 3352e9, 450e9),
-    "h200": _Known("NVIDIA H200", 141, 4800e9, 450e9),
-}
+KNOWN = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards.items()}
 # The range of rates, memories and prices that make sense; beyond it sums may become infinite.
 SMALLEST, _LARGEST = 1e-3, 1e6
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
@@ -101,11 +86,11 @@ def find_gpu(text: str, precision: str) -> Gpu:
     Raises:
       UserError: it is neither, or has no such precision.
     """
-    if known := KNOWN.get(text.lower()):
-        peak, fp32 = (peak_tflops(known.driver_name, kind) for kind in (precision, "fp32"))
-        if peak is None or fp32 is None:
+    if text.lower() in KNOWN:
+        peaks, card = KNOWN[text.lower()]
+        if precision not in peaks:
             raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
-        return Gpu(peak, fp32, known.memory_gib * GIB, known.bandwidth, known.link)
+        return Gpu(peaks[precision], peaks["fp32"], card.memory_gib * GIB, card.bandwidth, card.link)
     try:
         tflops, fp32, memory, bandwidth, link = (parse_number(part) for part in text.split(","))
         if not all(SMALLEST <= number <= _LARGEST for number in (tflops, fp32, memory, bandwidth, link)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from bert_tf.memory.plan import BUCKET, FLOAT, Workload
+from bert_tf.memory.plan import BUCKET_BYTES, FLOAT, Workload
 from bert_tf.planning.gpus import Gpu
 
 # Fitted by trial to the published rates and times in docs/clusters.md, which are then compared with the predictions.
@@ -54,7 +54,7 @@ class Cluster:
         slowest = min(self.gpu.link, self.network) if self.num_nodes > 1 else self.gpu.link
         hops = self.gpus_per_node - 1 + math.ceil(math.log2(self.num_nodes))
         sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
-        return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET) * LATENCY_SECS
+        return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET_BYTES) * LATENCY_SECS
 
     def gloo_secs(self, num_bytes: float) -> float:
         """The additional seconds of an update if Horovod's ranks negotiate by Gloo instead of MPI.
@@ -62,7 +62,7 @@ class Cluster:
         They negotiate each bucket, and once before the update, by messages that pass all ranks one by one, twice
         (gloo/allreduce.cc, gloo/allgatherv.cc), while MPI uses a tree.
         """
-        rounds = math.ceil(num_bytes / BUCKET) + 1
+        rounds = math.ceil(num_bytes / BUCKET_BYTES) + 1
         return rounds * 2 * (self.num_ranks - 1) * LATENCY_SECS
 
 

@@ -97,7 +97,9 @@ def _replay() -> None:
 
 def _plan() -> None:
     from bert_tf.batches.instance_set import InstanceSet
-    from bert_tf.memory.plan import Workload, find_device, plan, with_scope
+    from bert_tf.memory.device import find_device
+    from bert_tf.memory.plan import Workload, plan
+    from bert_tf.memory.split import with_scope
 
     records = InstanceSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
     work = Workload.from_flags(with_scope(FLAGS.flag_values_dict()), _bert_config(records), 1)
@@ -118,7 +120,8 @@ def main(_: Sequence[str]) -> None:
     require_flags(FLAGS.flag_values_dict(), "input_files", "model_dir", "num_train_steps")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.memory.plan import Workload, check_unpacked, choose_split, with_scope
+    from bert_tf.memory.plan import Workload
+    from bert_tf.memory.split import check_unpacked, choose_split, with_scope
     from bert_tf.ranks.connect import connect
     from bert_tf.run.run_folder import check_run_folder
     from bert_tf.training.pretraining import pretrain
@@ -127,9 +130,7 @@ def main(_: Sequence[str]) -> None:
     workers = connect(FLAGS.use_horovod)
     if workers.is_chief:
         check_run_folder(Path(FLAGS.model_dir), FLAGS.dllog_path)
-    # The other ranks read after the chief, which makes missing indexes and pairs and decompresses GZIP shards.
-    found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
-    inputs = workers.run_keeping_alive(lambda: found or _inputs())
+    inputs = workers.chief_first(_inputs)  # it makes missing indexes and pairs, and decompresses GZIP shards
     given = with_scope(FLAGS.flag_values_dict())
     split = choose_split(given, lambda: Workload.from_flags(given, inputs.bert_config, workers.size), workers)
     config = PretrainingConfig.from_flags(given, split, max_eval_steps=_max_eval_steps(workers.size))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, gpu_complaints, list_gpus
+from bert_tf.base.machine import count_gpus, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
-from bert_tf.ranks.rendezvous import MOST_SKEW_SECS, await_ranks
+from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
 
 # The longest host name on Linux.
@@ -44,7 +41,6 @@ def connect(use_horovod: bool) -> Workers:
     workers = connect_horovod()
     workers.hosts = _gather_hosts(workers)
     number = _gpu_number(gpus, workers)
-    _compare_clocks(workers)  # after a gather that all ranks have left together
     if gpus:
         tf.config.set_visible_devices(gpus[number], "GPU")
     return workers
@@ -55,38 +51,15 @@ def _gather_hosts(workers: Workers) -> list[str]:
     return [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
 
 
-def _compare_clocks(workers: Workers) -> None:
-    """Warns if the ranks' clocks differ: then times in logs differ, too, and which rank failed first is a guess."""
-    skew = np.ptp(workers.gather(np.array([time.time()])))
-    if workers.is_chief and skew > MOST_SKEW_SECS:
-        print(
-            f"warning: the hosts' clocks are up to {skew:.0f} s apart, and so are the times in the ranks' logs; chrony "
-            "or ntpd sets them",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
 def _check_gpus(gpus: Sequence[Any]) -> None:
     """Raises `UserError` if this machine has GPUs but TensorFlow finds none: it would train on the CPU."""
     num_gpus = 0 if gpus else count_gpus(os.environ)
     if num_gpus:
         raise UserError(
-            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
-            "Fix that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
-            "(launchers: DEVICE=cpu)"
+            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: 'bash scripts/doctor.sh' "
+            "says why; 'bash scripts/setup.sh' installs the CUDA libraries, and --device=cpu (launchers: DEVICE=cpu) "
+            "trains on the CPU"
         )
-
-
-def _explain_no_gpu() -> str:
-    """What TensorFlow logs when it looks for GPUs; in a subprocess, because here the log level is already fixed."""
-    if not tf.test.is_built_with_cuda():
-        return "this TensorFlow was built without CUDA (it is tensorflow-cpu)"
-    look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
-    answer = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True)
-    complaints = gpu_complaints(answer.stderr)
-    return "it says: " + "; ".join(complaints) if complaints else "it gives no reason"
 
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import LostRankError, UserError
-from bert_tf.ranks.workers import Result, Workers, in_buckets
+from bert_tf.base.leaving import leave
+from bert_tf.ranks.workers import Workers, in_buckets
 
-# In `run_keeping_alive` all ranks report at least this often that they are alive.
+# In `keep_alive` all ranks report at least this often that they are alive.
 # Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 KEEP_ALIVE_SECS = 5.0
+# The lead that a rank which knows the reason has over the others at ending.
+LEAD_SECS = 1.0
 _BUSY, _DONE, _FAILED = range(3)
 # Variables in which mpirun and srun tell a process how many processes there are.
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-
-
 # What Horovod reports if another rank is gone; then what Gloo reports if it left during a collective operation.
 _LOST_RANK = (
     "Horovod has been shut down",
@@ -70,19 +71,65 @@ class HorovodWorkers(Workers):
                 "The same command goes on from the last checkpoint"
             ) from None
 
-    def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
-        thread = concurrent.futures.ThreadPoolExecutor(1)  # does the work while this thread reports "alive"
-        job = thread.submit(work)
-        thread.shutdown(wait=False)  # takes effect once the work is done
-        while True:
-            concurrent.futures.wait([job], KEEP_ALIVE_SECS)
-            state = _BUSY if not job.done() else _FAILED if job.exception() else _DONE
-            states = self.gather(np.array([state]))[:, 0]
-            if state == _FAILED or np.all(states == _DONE):
-                return job.result()  # or raises what the work raised
-            if _FAILED in states:
-                time.sleep(1.0)  # so that the rank that knows the reason exits first
-                raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
+    @contextlib.contextmanager
+    def keep_alive(self) -> Iterator[None]:
+        heartbeat = _Heartbeat(self)
+        try:
+            yield
+        except Exception:  # nothing else: a program that is interrupted waits for nobody
+            heartbeat.stop(_FAILED)
+            raise
+        heartbeat.stop(_DONE)
+        if heartbeat.error:
+            raise heartbeat.error
+
+
+class _Heartbeat:
+    """Tells the other ranks every few seconds how far this one's work is, until the work of all ranks is done.
+
+    All ranks do so in step: a rank that is done tells it at once, and then waits for the others' next beat. So a rank
+    that only works long is heard of all the time, and Horovod's stall limit finds one whose process stands still.
+
+    If another rank fails or is lost, this rank cannot go on either. Should its work not end by itself, the process ends
+    in the midst of it, as it does for any error that the main thread prints: a collective operation that the others
+    never join would keep it for ever.
+
+    Attributes:
+      error: why this rank cannot go on, once it is known.
+    """
+
+    def __init__(self, workers: HorovodWorkers):
+        self._workers = workers
+        self._state, self._work_ended = _BUSY, threading.Event()
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self, state: int) -> None:
+        """Says that this rank's work is done or has failed, and waits until that of all ranks is done or one failed."""
+        self._state = state
+        self._work_ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        try:
+            while True:
+                self._work_ended.wait(KEEP_ALIVE_SECS)
+                state = self._state
+                states = self._workers.gather(np.array([state]))[:, 0]
+                if _FAILED in states:
+                    failed = int(np.flatnonzero(states == _FAILED)[0])
+                    self.error = UserError(f"rank {failed} cannot go on; its log says why")
+                    if state != _FAILED:
+                        time.sleep(LEAD_SECS)  # so that the rank that knows the reason exits first
+                    break
+                if np.all(states == _DONE):
+                    return
+        except Exception as error:  # raised by the thread that works
+            self.error = error
+        if not self._work_ended.wait(LEAD_SECS):
+            print(f"error: {self.error}", file=sys.stderr, flush=True)
+            leave(getattr(self.error, "exit_code", 1))
 
 
 def connect_horovod() -> Workers:

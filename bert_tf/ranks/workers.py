@@ -10,18 +10,15 @@ import contextlib
 import hashlib
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.memory.plan import BUCKET_BYTES
 
 Result = TypeVar("Result")
-
-# Large enough that the cost of starting a reduction does not matter, and small enough that a bucket's flat copy
-# is far smaller than a second copy of all gradients.
-BUCKET_BYTES = 128 * 1024 * 1024
 
 
 class Workers:
@@ -72,18 +69,27 @@ class Workers:
         """For calls of a compiled function that contains a `mean`: raises `LostRankError` if a rank is lost there."""
         yield
 
-    def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
-        """Does this rank's `work` and returns its result once the work of all ranks is done.
+    @contextlib.contextmanager
+    def keep_alive(self) -> Iterator[None]:
+        """For work whose duration differs among the ranks, such as a checkpoint that only the chief saves.
 
-        For work whose duration differs among the ranks, such as a checkpoint that only the chief
-        saves. Waiting in a collective operation for longer than the stall limit would end the run,
-        because a slow rank looks like one that hangs. Here ranks wait as long as needed, and a process
-        that hangs is still noticed.
+        It is left once all ranks have done their work. Waiting in a collective operation for longer than the stall
+        limit would end the run, because a slow rank looks like one that hangs. Here ranks wait as long as needed, and
+        a process that stands still is still noticed. The work itself must not call anything of `Workers`.
 
         Raises:
-          UserError: the work of another rank failed. Errors of `work` itself are raised unchanged.
+          UserError: the work of another rank failed. Errors of this rank's work are raised unchanged.
         """
-        return work()
+        yield
+
+    def chief_first(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns on this rank. The other ranks begin it when the chief, which may write files, is done."""
+        result = None
+        for is_turn in (self.is_chief, not self.is_chief):
+            with self.keep_alive():
+                if is_turn:
+                    result = work()
+        return cast(Result, result)
 
 
 def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:

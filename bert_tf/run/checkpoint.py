@@ -10,42 +10,29 @@ reads ours.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
+from bert_tf.run.run_folder import find_checkpoints
+from bert_tf.run.variables import file_tensors, load_weights, named_variables, num_layers, open_checkpoint, save_tensors
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"ckpt-(\d{8,})")
 _UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being written or deleted
-# In the model these are padded to a multiple of 8 rows; in files they have one row per piece of the vocabulary.
-_VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-_SLOTS = ("/adam_m", "/adam_v", "/momentum")
 
 
 class SaveError(UserError):
     """A checkpoint could not be written; earlier checkpoints are untouched."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredWeights:
-    """Weights in files: their shapes, and a function that reads them."""
-
-    source: str  # for messages
-    shapes: Mapping[str, list[int]]  # by name
-    read: Callable[[str], np.ndarray]
 
 
 class Snapshot(NamedTuple):
@@ -54,26 +41,6 @@ class Snapshot(NamedTuple):
     update: int
     tensors: Mapping[str, tf.Tensor]  # by their names in files
     state: Mapping[str, Any]
-
-
-class LoadReport(NamedTuple):
-    """What `load_weights` found."""
-
-    loaded: list[str]
-    missing: list[str]  # wanted but not stored: left as initialised
-    unused: list[str]  # stored but not wanted
-
-
-def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
-    """The variables by their names in files (without the ":0" that TensorFlow appends)."""
-    named = {variable.name.split(":")[0]: variable for variable in variables}
-    if len(named) != len(variables):
-        raise ValueError("two variables share a name, so a checkpoint could not hold both")
-    return named
-
-
-def _base_name(name: str) -> str:
-    return next((name[: -len(slot)] for slot in _SLOTS if name.endswith(slot)), name)
 
 
 class CheckpointFolder:
@@ -96,7 +63,7 @@ class CheckpointFolder:
 
     def copy(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Snapshot:
         """Copies the variables to the host, for `write`; the copy takes as much memory there as they do."""
-        tensors = _file_tensors(variables, self._vocab_size)
+        tensors = file_tensors(variables, self._vocab_size)
         with tf.device("CPU:0"):
             copies = {name: tf.raw_ops.DeepCopy(x=tensor) for name, tensor in tensors.items()}
         return Snapshot(update, copies, dict(state, updates_applied=update))
@@ -140,8 +107,7 @@ class CheckpointFolder:
             if os.path.lexists(self.folder):
                 raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
             return []
-        found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-        return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
+        return list(find_checkpoints(self.folder).values())
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""
@@ -166,7 +132,7 @@ class CheckpointFolder:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
         stored = open_checkpoint(path / PREFIX)
         report = load_weights(stored, variables, self._vocab_size)
-        theirs, ours = _num_layers(stored.shapes), _num_layers(named_variables(variables))
+        theirs, ours = num_layers(stored.shapes), num_layers(named_variables(variables))
         if report.missing or theirs != ours:
             lacking = f"lacks {', '.join(report.missing[:3])} ({len(report.missing)} variables in all)"
             raise UserError(
@@ -176,7 +142,7 @@ class CheckpointFolder:
         return read_state(path)
 
     def _write(self, folder: Path, snapshot: Snapshot) -> None:
-        _save_tensors(folder / PREFIX, snapshot.tensors)
+        save_tensors(folder / PREFIX, snapshot.tensors)
         for name, text in {**self._companions, STATE: json.dumps(snapshot.state, indent=2) + "\n"}.items():
             (folder / name).write_text(text, encoding="utf-8")
         hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
@@ -189,23 +155,6 @@ class CheckpointFolder:
         """Removes what a killed run left half-written or half-deleted."""
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
             shutil.rmtree(path)
-
-
-def _file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
-    """The variables' values as they are stored in files, by name."""
-    return {
-        name: variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
-        for name, variable in named_variables(variables).items()
-    }
-
-
-def _save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=list(tensors.values()),
-    )
 
 
 def save_encoder(
@@ -224,16 +173,12 @@ def save_encoder(
         for name, text in companions.items():
             (folder / name).write_text(text, encoding="utf-8")
         encoder = [variable for variable in variables if variable.name.startswith("bert/")]
-        _save_tensors(folder / f"{PREFIX}-1", _file_tensors(encoder, vocab_size))
+        save_tensors(folder / f"{PREFIX}-1", file_tensors(encoder, vocab_size))
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
             f"the encoder could not be written to {folder} ({first_line(error)}); the checkpoints are "
             "untouched: make room or correct the permissions, and start again"
         ) from None
-
-
-# The errors that TensorFlow raises for a damaged checkpoint; IndexError if a file ends early.
-_READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 def find_damage(folder: Path) -> str | None:
@@ -260,86 +205,3 @@ def read_state(folder: Path) -> dict[str, Any]:
     if type(state.get("updates_applied")) is not int or not isinstance(state.get("identity", {}), dict):
         raise UserError(f"{folder / STATE} holds no updates_applied, or no identity of a run; use another checkpoint")
     return state
-
-
-def open_checkpoint(prefix: str | Path) -> StoredWeights:
-    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        shapes = reader.get_variable_to_shape_map()
-    except _READ_ERRORS as error:
-        raise UserError(
-            f"checkpoint {prefix} cannot be read ({first_line(error)}): its .index file is damaged; fetch or copy it "
-            "again, or use another checkpoint"
-        ) from None
-
-    def read(name: str) -> np.ndarray:
-        try:
-            return reader.get_tensor(name)
-        except _READ_ERRORS as error:
-            raise UserError(
-                f"checkpoint {prefix}: {name} cannot be read ({first_line(error)}): its .data file was cut "
-                "short or damaged; fetch or copy it again"
-            ) from None
-
-    return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
-
-
-def _num_layers(names: Iterable[str]) -> int:
-    return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
-
-
-def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -> None:
-    """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
-
-    Raises:
-      UserError: it lacks a variable or has one that the model does not have; the message ends with `way_out`.
-    """
-    theirs, ours = _num_layers(stored.shapes), _num_layers(names)
-    needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
-    faults = {
-        "lacks": [name for name in needed if name not in stored.shapes],
-        "also has": [name for name in stored.shapes if name.startswith("bert/") and name not in names],
-    }
-    described = [
-        f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
-    ]
-    if not theirs:
-        described = [
-            f"has no layers, only {', '.join(list(stored.shapes)[:3])} ({len(stored.shapes)} variables in all)"
-        ]
-    elif theirs != ours:
-        described = [f"has {theirs} layers, the model {ours}"]
-    if described:
-        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {way_out}")
-
-
-def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
-    """Assigns to `variables` what is stored under their names.
-
-    Raises:
-      UserError: a variable's shape differs; then nothing has been assigned.
-    """
-    shapes, named = stored.shapes, named_variables(variables)
-    for name, variable in named.items():
-        expected = list(variable.shape)
-        if _base_name(name) in _VOCABULARY_ROWS:
-            expected[0] = vocab_size
-        if name in shapes and shapes[name] != expected:
-            only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
-            hint = (
-                "the vocabulary does not belong to these weights"
-                if only_rows
-                else "they are of another model size, or of a task with other labels"
-            )
-            raise UserError(f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
-    loaded = [name for name in named if name in shapes]
-    for name in loaded:
-        value = stored.read(name)
-        missing_rows = named[name].shape[0] - value.shape[0] if value.ndim else 0
-        if missing_rows:
-            value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
-        named[name].assign(value)
-    return LoadReport(
-        loaded, [name for name in named if name not in shapes], [name for name in shapes if name not in named]
-    )

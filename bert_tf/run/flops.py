@@ -1,20 +1,8 @@
-"""Floating-point operations per sequence, and the peak rates of GPUs, for TFLOP/s and MFU."""
+"""Floating-point operations per sequence, for TFLOP/s and MFU."""
 
 from __future__ import annotations
 
-import re
-
 from bert_tf.bert_config import BertConfig
-
-# Dense peaks in TFLOP/s by the name the driver gives a device, from the vendor's data sheets.
-# Devices that are not listed have no peak here, and no utilisation is shown for them.
-_PEAK_TFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
-    (r"\bV100.*SXM", {"fp16": 125.0, "fp32": 15.7}),
-    (r"\bA100", {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "fp32": 19.5}),
-    (r"\bH100 PCIe", {"fp16": 756.0, "bf16": 756.0, "tf32": 378.0, "fp32": 51.0}),
-    (r"\b(H100|H200) NVL", {"fp16": 835.0, "bf16": 835.0, "tf32": 417.5, "fp32": 60.0}),
-    (r"\b(H100|H200)\b", {"fp16": 989.0, "bf16": 989.0, "tf32": 494.5, "fp32": 67.0}),
-)
 
 
 def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_predictions: int) -> float:
@@ -56,14 +44,3 @@ def _encoder_flops(config: BertConfig, seq_length: int) -> int:
     width, inner = config.hidden_size, config.intermediate_size
     a_token = 8 * width**2 + 4 * width * inner + 4 * seq_length * width
     return seq_length * config.num_hidden_layers * a_token
-
-
-def peak_tflops(device_name: str, precision: str) -> float | None:
-    """Dense peak of one device in TFLOP/s, or None if it is unknown (as for every CPU).
-
-    `device_name` is what ``tf.config.experimental.get_device_details`` calls it.
-    """
-    for pattern, peaks in _PEAK_TFLOPS:
-        if re.search(pattern, device_name):
-            return peaks.get(precision)
-    return None

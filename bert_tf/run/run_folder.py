@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,10 +22,9 @@ REPORT = "report.html"
 _LOCK = ".lock"
 # Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
-# Files that the programs write only when the training is over, and all that they write.
-_RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
+# Files that the programs write.
 _WRITTEN = (
-    *_RESULTS,
+    *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
     *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )
@@ -33,19 +33,32 @@ _WRITTEN = (
 class RunFolder:
     """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
 
-    Args: as for `check_run_folder`.
+    Args:
+      path, dllog_path: as for `check_run_folder`.
+      is_chief: other ranks only know the folder's path; rank 0 locks and checks it, and writes in it.
+      continue_with_changes: whether a run goes on with other settings than it began with.
 
     Raises:
-      UserError: another process uses the folder, a folder is in a result's place, or as `check_run_folder`.
+      UserError: another process uses the folder, or as `check_run_folder`.
     """
 
-    def __init__(self, path: str | Path, dllog_path: str | None = None):
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: str | Path,
+        dllog_path: str | None = None,
+        *,
+        is_chief: bool = True,
+        continue_with_changes: bool = False,
+    ):
+        self.path, self.dllog_path = Path(path), dllog_path
+        self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
+        if is_chief:
+            self._claim(dllog_path)
+
+    def _claim(self, dllog_path: str | None) -> None:
         check_run_folder(self.path, dllog_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for place in (place for pattern in _RESULTS for place in self.path.glob(pattern) if place.is_dir()):
-                raise UserError(f"{place} is a folder, and the run's results belong there; remove it, or rename it")
             self._lock = FileLock(self.path / _LOCK)
             for leftover in self.path.glob(_LEFTOVERS):
                 leftover.unlink()
@@ -68,7 +81,7 @@ class RunFolder:
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
-    def check(self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str]) -> None:
+    def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         """Checks that this run is the one that the folder was created for.
 
         Args:
@@ -77,17 +90,19 @@ class RunFolder:
         Raises:
           UserError: the folder contains another run, or files that are not a run.
         """
-        previous = read_config(self.path)
-        if previous is None or continue_with_changes:
+        if not self._is_chief:
             return
-        there, now = dict(previous["identity"]), dict(identity)
+        previous = read_config(self.path)
+        if previous is None or self._continue_with_changes:
+            return
+        before, now = dict(previous["identity"]), dict(identity)
         for name, files in sources.items():
-            if there.get(name) != now.get(name):
+            if before.get(name) != now.get(name):
                 earlier = previous.get("sources", {}).get(name, "other files")
-                there[name], now[name] = (
+                before[name], now[name] = (
                     (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
                 )
-        if differences := describe_differences(there, now):
+        if differences := describe_differences(before, now):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
@@ -108,11 +123,17 @@ def check_run_folder(path: Path, dllog_path: str | None = None) -> None:
         check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
     if any((path / left).exists() for left in (_LOCK, "checkpoints", CONFIG)):  # `read_config` checks the last
         return
-    if foreign := sorted(place.name for pattern in _WRITTEN for place in path.glob(pattern) if place.is_file()):
+    if foreign := sorted(file.name for pattern in _WRITTEN for file in path.glob(pattern) if file.is_file()):
         raise UserError(
             f"run folder {path} is no run's, but holds {', '.join(foreign[:3])}, which a run would overwrite; choose a "
             "new folder"
         )
+
+
+def find_checkpoints(folder: Path) -> dict[int, Path]:
+    """The finished checkpoints in a run's ``checkpoints`` folder by update, ascending; looks at their names only."""
+    named = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]
+    return dict(sorted((int(match[1]), path) for match, path in named if match and path.is_dir()))
 
 
 def is_report(beginning: bytes) -> bool:
@@ -124,11 +145,11 @@ def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> 
     """Names every setting that differs, including nested ones, with both values; empty if none differs."""
     parts = []
     for name in {**earlier, **now}:
-        there, here = earlier.get(name), now.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping) and there != here:
-            parts.append(f"{name}: {describe_differences(there, here)}")
-        elif there != here:
-            parts.append(f"{name}: {there!r} there, {here!r} now")
+        before, here = earlier.get(name), now.get(name)
+        if isinstance(before, Mapping) and isinstance(here, Mapping) and before != here:
+            parts.append(f"{name}: {describe_differences(before, here)}")
+        elif before != here:
+            parts.append(f"{name}: {before!r} there, {here!r} now")
     return "; ".join(parts)
 
 
@@ -148,12 +169,12 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     return config
 
 
-def write_whole(path: Path, text: str, way_out: str = "make room or choose another --model_dir") -> None:
+def write_whole(path: Path, text: str, remedy: str = "make room or choose another --model_dir") -> None:
     """Writes a text file that readers find complete or not at all. Raises `UserError` if it cannot be written."""
     try:
         write_text(path, text)
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); {way_out}") from None
+        raise UserError(f"{path} cannot be written ({error.strerror}); {remedy}") from None
 
 
 def provenance() -> dict[str, Any]:

@@ -21,7 +21,8 @@ class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
     stop_requested: bool  # a rank asked all ranks to stop after this update
-    waited_secs: float  # time waited for other ranks before the all-reduce
+    own_secs: float  # of this rank's forward and backward passes; all these times are as the host sees them
+    waited_secs: float  # for the other ranks, and to exchange gradients with them
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
     is_finite: tf.Tensor  # bool; if False, nothing was changed
@@ -29,11 +30,14 @@ class UpdateResult(NamedTuple):
     loss_scale: tf.Tensor
     norm_by_variable: tf.Tensor  # float32 [V]: like gradient_norm, for each trained variable
     change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
-    reduce_secs: tf.Tensor  # float64: time of the all-reduce, including the wait for the slowest rank
 
 
 class UpdateStatistics:
-    """Updates since the last log line. Results stay on the device until `read`."""
+    """Updates since the last log line. Results stay on the device until `read`.
+
+    The second update after a line, or the first if there is no other, stands for the times of all: the first one may
+    be compiled, and the device has no work left then, so that waiting for it delays next to nothing.
+    """
 
     def __init__(self) -> None:
         self._clear()
@@ -41,14 +45,19 @@ class UpdateStatistics:
     def _clear(self) -> None:
         self._results: list[UpdateResult] = []
         self._num_tokens = self._num_rows = self._num_positions = 0
-        self._secs = {"input": 0.0, "compute": 0.0, "saving": 0.0}
+        self._secs = dict.fromkeys(("input", "compute", "saving"), 0.0)
         self._started = time.monotonic()
 
     @contextlib.contextmanager
-    def timed(self, what: str) -> Iterator[None]:
+    def timed(self, activity: str) -> Iterator[None]:
         started = time.monotonic()
         yield
-        self._secs[what] += time.monotonic() - started
+        self._secs[activity] += time.monotonic() - started
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether the next update is one of those that are timed (`TrainStep.agree`)."""
+        return len(self._results) < 2
 
     def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
         """Adds one update; with its `batch`, `read` also reports how full the rows were."""
@@ -82,8 +91,8 @@ class UpdateStatistics:
     def read(self, global_batch_size: int) -> dict[str, Any]:
         """Means over the applied updates since the last call, and the last update's learning rate; starts afresh.
 
-        If all updates were skipped, the means are over these. "own_secs" is the time per update in which this rank
-        neither reduced nor waited for others.
+        If all updates were skipped, the means are over these. "own_secs" is the time that an update takes this rank,
+        without the exchange with others.
         """
         results, last = self._results, self._results[-1]
         with self.timed("compute"):  # waits for the device, which computes asynchronously
@@ -93,7 +102,9 @@ class UpdateStatistics:
         shown = applied if applied.any() else ~applied
         last_applied = results[np.flatnonzero(applied)[-1]] if applied.any() else None
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
-        reducing = sum(float(result.reduce_secs) + result.waited_secs for result in results)
+        timed = results[:2][-1]
+        reducing = min(timed.waited_secs * len(results), self._secs["compute"])
+        own_secs = timed.own_secs + self._secs["input"] / len(results)
         shares, row_usage = self._time_shares(seconds, reducing), self._row_usage(global_batch_size, seconds)
         self._clear()
         return {
@@ -104,7 +115,7 @@ class UpdateStatistics:
             "loss_scaler": float(last.loss_scale),
             "throughput_train": global_batch_size * len(results) / seconds,
             "update_secs": seconds / len(results),
-            "own_secs": max(seconds - reducing, 0.0) / len(results),
+            "own_secs": own_secs,
             "skipped": int((~applied).sum()),
             "norm_by_variable": last.norm_by_variable.numpy(),
             "change_by_variable": last_applied.change_by_variable.numpy() if last_applied else None,

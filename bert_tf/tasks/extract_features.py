@@ -84,14 +84,14 @@ def _extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Ite
     while chunk := list(itertools.islice(lines, settings.batch_size * _BATCHES_SORTED)):
         rows = [model.encode(text, settings.max_seq_length) for text in chunk]
         by_length = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        found: dict[int, Extracted] = {}
+        extracted: dict[int, Extracted] = {}
         for start in range(0, len(rows), settings.batch_size):
             numbers = by_length[start : start + settings.batch_size]
             for number, outputs in zip(numbers, zip(*compute([rows[number] for number in numbers]))):
                 kept = [output[: len(rows[number])] if settings.vectors == TOKENS else output for output in outputs]
                 tokens = model.tokenizer.convert_ids_to_tokens(rows[number])
-                found[number] = Extracted(tokens, dict(zip(settings.layers, kept)))
-        yield from (found[number] for number in range(len(rows)))
+                extracted[number] = Extracted(tokens, dict(zip(settings.layers, kept)))
+        yield from (extracted[number] for number in range(len(rows)))
 
 
 def _compiled(model: Pretrained, settings: Settings) -> Callable[[list[list[int]]], list[np.ndarray]]:
@@ -131,8 +131,8 @@ def _write_json_lines(file: IO[bytes], all_extracted: Iterable[Extracted]) -> No
             line["layers"] = layers_of(layers)
         else:
             line["features"] = [
-                {"token": token, "layers": layers_of({index: vectors[place] for index, vectors in layers.items()})}
-                for place, token in enumerate(tokens)
+                {"token": token, "layers": layers_of({index: vectors[position] for index, vectors in layers.items()})}
+                for position, token in enumerate(tokens)
             ]
         file.write((json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))
 

@@ -1,23 +1,17 @@
-"""What the fine-tuning programs share: the model's files, the run folder, the training and what follows it.
-
-A program makes a job from its flags (`common_settings`), opens a `TaskRun`, makes rows and a model, and
-passes them to `TaskRun.carry_out`, together with what is to be done after the training.
-"""
+"""One job of any fine-tuning task: finds the model, trains, predicts, scores or exports, as its settings say."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable
 
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,
@@ -27,23 +21,30 @@ from bert_tf.interchange.initialise import (
 )
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
+from bert_tf.memory.device import find_device
+from bert_tf.memory.plan import Workload, plan
+from bert_tf.memory.split import choose_split, with_scope
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import STATE, check_encoder, load_weights, named_variables, read_state
-from bert_tf.run.run_folder import CONFIG, RunFolder, read_config
-from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.run.device import make_model_backend, prepare_device
+from bert_tf.run.run_folder import RunFolder
+from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, FinetuningConfig
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
-from bert_tf.tasks.finetuning import Task, finetune
+from bert_tf.tasks.data import TaskData
+from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
+from bert_tf.tasks.task import Head, Task
+from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
-from bert_tf.training.loop import make_blocks, open_run, run_record, write_report
+from bert_tf.training.trainer import Schedule, Trainer, Training
+
+Finish = Callable[[Telemetry, int], None]  # with the number of updates that the weights were trained for
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningJob:
-    """One call of a fine-tuning program; most values are checked where they are used."""
+    """What a job of any task needs to know; most values are checked where they are used."""
 
     model_dir: Path
     init_checkpoint: str | None
@@ -57,49 +58,66 @@ class FinetuningJob:
     continue_with_changes: bool
     allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
 
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any], head: Head, workers: Workers, *, trains: bool) -> FinetuningJob:
+        """From the flags of a fine-tuning program, by name, for a model with this head."""
+        flags = with_scope(flags)
+        split = BatchSplit(1, num_ranks=workers.size)
+        if trains:
+            split = choose_split(flags, lambda: _workload(flags, head, workers.size), workers)
+        settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
+        training = FinetuningConfig.from_flags(flags, split)
+        return cls(**{**settings, "model_dir": Path(flags["model_dir"]), "training": training})
+
     def settings(self) -> dict[str, Any]:
-        """All values by name, including those of nested settings."""
-        values: dict[str, Any] = {}
-        for name, value in dataclasses.asdict(self).items():
-            values.update(value if isinstance(value, dict) else {name: value})
-        return values
+        """All values by name, including those of `training`."""
+        values = dataclasses.asdict(self)
+        return {**values.pop("training"), **values}
 
 
-Job = TypeVar("Job", bound=FinetuningJob)
-
-
-class Head(NamedTuple):
-    """What distinguishes a model that was fine-tuned on a task from one that was only pre-trained."""
-
-    name: str  # as messages call it
-    variable: str  # a variable that only the fine-tuned checkpoint has
-
-
-def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
-    """The fields of `FinetuningJob`, from the flags of a fine-tuning program."""
-    flags = with_scope(flags)
-    split = BatchSplit(1, num_ranks=workers.size)
-    if is_training:
-        split = choose_split(flags, lambda: _workload(flags, workers.size), workers)
-    return {
-        **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
-        "model_dir": Path(flags["model_dir"]),
-        "training": FinetuningConfig.from_flags(flags, split),
-    }
-
-
-def describe_plan(flags: Mapping[str, Any]) -> str:
+def describe_plan(flags: Mapping[str, Any], head: Head) -> str:
     """The text that --plan prints."""
-    return "\n".join(plan(_workload(with_scope(flags), 1), find_device(flags["gpu_memory_gib"], 1)))
+    return "\n".join(plan(_workload(with_scope(flags), head, 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
-def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
+def _workload(flags: Mapping[str, Any], head: Head, num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
+    flags = {**flags, "uses_pooler": head.uses_pooler}
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def for_export(job: Job, folder: Path) -> Job:
-    """The job with a model that XLA does not compile: servers may lack XLA, and those that have it compile themselves.
+def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
+    """Trains, predicts and scores. Returns False if a signal or --max_hours stopped the training."""
+    run = TaskRun(job, task, workers)
+    task.prepare(run)
+    model = task.make_model(run.bert_config, run.backend, job.training.seed)
+
+    def finish(telemetry: Telemetry, update: int) -> None:
+        predictor = Predictor(
+            compile_model(model),
+            run.tokenizer,
+            workers,
+            telemetry=telemetry,
+            update=update,
+            max_length=task.max_seq_length,
+            batch_size=job.predict_batch_size,
+            rows_per_compilation=rows_per_compilation(model),
+        )
+        task.finish(predictor)
+
+    if task.training_files:
+        return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
+    run.predict(model, finish)
+    return True
+
+
+def export_task(job: FinetuningJob, task: Task, workers: Workers, folder: Path, batch_size: int | None) -> None:
+    """Writes the trained model to `folder`, for servers.
+
+    XLA does not compile it: servers may lack XLA, and those that have it compile by themselves.
+
+    Args:
+      batch_size: None leaves the batch size variable.
 
     Raises:
       UserError: `folder` exists, and an export overwrites nothing; or it cannot be made.
@@ -107,46 +125,65 @@ def for_export(job: Job, folder: Path) -> Job:
     if folder.exists():
         raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
     check_folder(folder, f"--model_export_path={folder}")
-    return dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
+    job = dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
+    run = TaskRun(job, task, workers)
+    task.prepare(run)
+    model = task.make_model(run.bert_config, run.backend, job.training.seed)
+
+    def write(telemetry: Telemetry, update: int) -> None:
+        if workers.is_chief:
+            settings = {
+                **task.export_settings(),
+                "batch_size": batch_size,
+                "do_lower_case": run.tokenizer.do_lower_case,
+                "precision": job.training.precision,
+                "updates_applied": update,
+            }
+            export_model(model, folder, task.head.outputs, settings, run.model_files)
+            telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
+
+    run.predict(model, write)
 
 
 class TaskRun:
     """A running job: its locked run folder, and the model's files, checked against each other and the job.
 
-    Args:
-      max_seq_length: number of tokens in a row.
-      predicts_with: the head that the weights must have if the job does not train; None if it trains.
-
     Attributes:
       weights: those to train from or to predict with; None: random weights.
       bert_config, tokenizer: those of the model.
-      blocks: to build the model with.
+      backend: to build the model with.
     """
 
-    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, predicts_with: Head | None):
-        self.job, self.workers, self._head = job, workers, predicts_with
+    def __init__(self, job: FinetuningJob, task: Task, workers: Workers):
+        self.job, self.workers, self._task = job, workers, task
         # Rank 0 locks the folder before anything is written. An error there ends all ranks.
-        self._folder = RunFolder(job.model_dir, job.dllog_path) if workers.is_chief else None
-        self.weights, self.bert_config, self.tokenizer = workers.run_keeping_alive(self._find_model)
-        if max_seq_length > self.bert_config.max_position_embeddings:
+        self.folder = RunFolder(
+            job.model_dir, job.dllog_path, is_chief=workers.is_chief, continue_with_changes=job.continue_with_changes
+        )
+        with workers.keep_alive():
+            self.weights = self._find_weights()
+            self.bert_config = choose_config(job.bert_config_file, self.weights)
+            casing = CasingFlags(job.do_lower_case, job.strip_accents)
+            self.tokenizer, assumed = choose_tokenizer(job.vocab_file, casing, self.bert_config, self.weights)
+        if assumed:
+            self.say(assumed)
+        if task.max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(
-                f"--max_seq_length={max_seq_length} is more than the model's "
+                f"--max_seq_length={task.max_seq_length} is more than the model's "
                 f"max_position_embeddings={self.bert_config.max_position_embeddings}"
             )
-        self.blocks = make_blocks(job.training)
+        prepare_device(job.training.precision)
+        self.backend = make_model_backend(job.training)
 
-    def _find_model(self) -> tuple[Weights | None, BertConfig, Tokenizer]:
-        job = self.job
-        if self._head:
-            weights: Weights | None = find_trained_weights(job.model_dir, job.init_checkpoint, self._head)
-        else:
-            weights = find_weights(job.init_checkpoint) if job.init_checkpoint else None
-        config = choose_config(job.bert_config_file, weights)
-        flags = CasingFlags(job.do_lower_case, job.strip_accents)
-        tokenizer, assumed = choose_tokenizer(job.vocab_file, flags, config, weights)
-        if assumed and self.workers.is_chief:
-            print(assumed, flush=True)
-        return weights, config, tokenizer
+    def _find_weights(self) -> Weights | None:
+        if not self._task.training_files:
+            return find_trained_weights(self.job.model_dir, self.job.init_checkpoint, self._task.head)
+        return find_weights(self.job.init_checkpoint) if self.job.init_checkpoint else None
+
+    def say(self, line: str) -> None:
+        """Prints a line, on the chief."""
+        if self.workers.is_chief:
+            print(line, flush=True)
 
     @property
     def model_files(self) -> dict[str, str]:
@@ -161,87 +198,66 @@ class TaskRun:
           key: what the rows depend on besides the tokenizer: files as `Path`, and settings.
         """
         name = content_key(CACHE_VERSION, *key, self.tokenizer.files())
-        is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
-        load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
-        made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
-        # The other ranks find the chief's rows in the cache.
-        return self.workers.run_keeping_alive(load if made is None else lambda: made)
+        path = self.job.model_dir / "features" / f"{name}.npz"
+        return self.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=self.workers.is_chief))
 
-    def carry_out(
-        self, model: tf.keras.Model, task: Task | None, afterwards: Callable[[Telemetry, int], None] | None
-    ) -> bool:
-        """Trains the model on `task`, or if that is None loads the trained weights; then calls `afterwards`.
-
-        Args:
-          afterwards: gets the telemetry and the number of updates that the weights were trained for.
-
-        Returns: False if a signal or --max_hours stopped the training; then `afterwards` was not called.
-        """
-        job = self.job
-        num_updates = job.training.num_updates(task.num_rows) if task else 0
+    def predict(self, model: tf.keras.Model, finish: Finish) -> None:
+        """Loads the trained weights into the model, and calls `finish`."""
+        job, weights = self.job, self.weights
+        assert weights
         with Telemetry(
-            job.model_dir, is_chief=self.workers.is_chief, total_updates=num_updates, dllog_path=job.dllog_path
+            job.model_dir, is_chief=self.workers.is_chief, total_updates=0, dllog_path=job.dllog_path
         ) as telemetry:
-            stopped_by, started = None, time.monotonic()
-            if task:
-                stopped_by = self._train(task, telemetry)
-            elif self.weights and self._head:
-                for warning in self.weights.warnings:
-                    telemetry.warning(warning)
-                num_updates = load_trained_weights(self.weights, model, self._head)
-                telemetry.note(f"predicting with {self.weights.source}")
-            training_secs = time.monotonic() - started
-            if not stopped_by and afterwards:
-                afterwards(telemetry, num_updates)
-            if task:
-                telemetry.end(stopped_by or DONE, total_secs=training_secs)
-                write_report(telemetry)
-        return not stopped_by
+            for warning in weights.warnings:
+                telemetry.warning(warning)
+            update = load_trained_weights(weights, model, self._task.head)
+            telemetry.note(f"predicting with {weights.source}")
+            finish(telemetry, update)
 
-    def export(
-        self, model: tf.keras.Model, folder: Path, output_names: Sequence[str], settings: Mapping[str, Any]
-    ) -> None:
-        """Writes the trained model to `folder`, for servers; arguments as for `export_model`."""
-        settings = {**settings, "do_lower_case": self.tokenizer.do_lower_case, "precision": self.job.training.precision}
-
-        def write(telemetry: Telemetry, update: int) -> None:
-            if self.workers.is_chief:
-                described = {**settings, "updates_applied": update}
-                export_model(model, folder, output_names, described, self.model_files)
-                telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
-
-        self.carry_out(model, None, write)
-
-    def _train(self, task: Task, telemetry: Telemetry) -> str | None:
-        job, config = self.job, self.job.training
+    def make_training(self, model: tf.keras.Model) -> Training:
+        """The training of the task's model on its rows."""
+        job, config, task = self.job, self.job.training, self._task
+        rows, files = task.training_rows(self), task.training_files
+        num_rows = len(rows.num_tokens)
+        num_updates = config.num_updates(num_rows)
         identity = {
             **config.identity(),
             "task": task.name,
             "bert_config": self.bert_config.to_dict(),
             "init_checkpoint": job.init_checkpoint,
-            "data": content_key(*task.files),
+            "data": content_key(*files),
             **_identity_of(self.tokenizer),
-            **task.identity,
+            **task.identity(),
         }
-        companions = {**self.model_files, **task.companions}
-        # The files that hashes in the identity stand for.
-        vocab_file = choose_vocabulary(job.vocab_file, self.weights)
-        sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(vocab_file)}
-
-        def initialise() -> None:
-            model = task.initialised or task.model
-            initialise_from(self.weights, model, telemetry, allow_missing=job.allow_missing_weights)
-
-        def bind() -> None:
-            assert self._folder
-            data = {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows}
-            record = run_record(config, self.bert_config, settings=job.settings(), data=data, sources=sources)
-            self._folder.bind(identity, record, companions)
-
-        if self._folder:
-            self._folder.check(identity, job.continue_with_changes, sources)
-        run = open_run(config, self.bert_config.vocab_size, companions, self.workers, telemetry)
-        return finetune(config, task._replace(identity=identity), run, initialise, bind)
+        return Training(
+            task.name,
+            model,
+            task.make_objective(),
+            data=TaskData(rows, config, self.workers.rank),
+            schedule=Schedule(
+                num_updates,
+                int(num_updates * config.warmup_proportion),
+                optimizer_options={"bias_correction": config.adam_bias_correction},
+            ),
+            identity=identity,
+            flops_per_sequence=task.flops_per_sequence(self.bert_config),
+            initialise=lambda telemetry: initialise_from(
+                self.weights,
+                model if task.keeps_head else model.bert,
+                telemetry,
+                allow_missing=job.allow_missing_weights,
+            ),
+            sources={
+                "data": ", ".join(map(str, files)),
+                "vocabulary": str(choose_vocabulary(job.vocab_file, self.weights)),
+            },
+            companions={**self.model_files, **task.companions()},
+            facts={
+                "settings": {**job.settings(), **task.settings()},
+                "data": {"files": len(files), "first_file": str(files[0]), "instances": num_rows},
+            },
+            log_facts={"num_rows": num_rows},
+        )
 
 
 def _identity_of(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -256,54 +272,3 @@ def _identity_of(tokenizer: Tokenizer) -> dict[str, Any]:
     if TOKENIZER in files:
         identity[TOKENIZER] = content_key(files[TOKENIZER].encode("utf-8"))
     return identity
-
-
-def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
-    """Whether the folder holds checkpoints of a run that started from these weights."""
-    if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
-        return False
-    start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
-    return isinstance(start, str) and Path(start).resolve() == Path(init_checkpoint).resolve()
-
-
-def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
-    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest; these also
-    if that is where the run in `model_dir` started from, since then they are what it was fine-tuned to.
-
-    Raises:
-      UserError: neither has the head.
-    """
-    if init_checkpoint:
-        weights = find_weights(init_checkpoint)
-        if head.variable in weights.shapes and not _has_run_from(model_dir, init_checkpoint):
-            return weights
-    if (model_dir / "checkpoints").is_dir():
-        return find_weights(model_dir, "--model_dir")
-    if init_checkpoint:
-        kind = f" but is a {' and a '.join(weights.architectures)}," if weights.architectures else ""
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
-            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
-        )
-    raise UserError(
-        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
-        "or name a fine-tuned checkpoint with --init_checkpoint"
-    )
-
-
-def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
-    """Loads a model's weights for prediction; returns the number of updates it was trained for, 0 if unknown.
-
-    Raises:
-      UserError: the checkpoint lacks a variable that prediction uses.
-    """
-    check_encoder(weights, named_variables(model.variables), f"name a checkpoint that was fine-tuned for {head.name}")
-    report = load_weights(weights, model.variables, model.config.vocab_size)
-    used = {variable.name.split(":")[0] for variable in model.trainable_variables}
-    missing = [name for name in report.missing if name in used]
-    if missing:
-        raise UserError(
-            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
-            f"used for {head.name}; name a checkpoint that was fine-tuned for that"
-        )
-    return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0

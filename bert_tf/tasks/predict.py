@@ -8,8 +8,10 @@ Shapes: F rows, S positions of the longest row, B rows of a batch, L positions o
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -18,6 +20,10 @@ import tensorflow as tf
 from bert_tf.base.progress import Progress
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
+from bert_tf.run.run_folder import write_whole
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.tasks.task import TaskRows
+from bert_tf.text.vocabulary import Tokenizer
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
@@ -29,12 +35,13 @@ NO_LOGIT = -np.inf
 _CONFIDENCES = (50, 90, 95, 99, 100)
 
 Compute = Callable[[dict[str, tf.Tensor]], Sequence[tf.Tensor]]
+MakeBatch = Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> at least the model's inputs [B, ..., S]
 
 
 class Rows(NamedTuple):
     """The rows to predict."""
 
-    batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> at least the model's inputs [B, S]
+    batch: MakeBatch
     num_tokens: np.ndarray  # int [F]: number of real tokens in each row; the rest is padding
     max_length: int  # S
     # The cost of one more length, in rows of S positions; None: always S, for a model that takes no other length.
@@ -121,6 +128,12 @@ def compile_model(model: tf.keras.Model) -> Compute:
     )
 
 
+def compute_rows(compute: Compute, batch: MakeBatch, numbers: np.ndarray, length: int) -> list[np.ndarray]:
+    """The model's outputs for the rows `numbers` [B], of which no token is beyond `length`."""
+    inputs = batch(numbers)
+    return [output.numpy() for output in compute({name: tf.constant(inputs[name][..., :length]) for name in INPUTS})]
+
+
 def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers, *, by_position: bool) -> Predicted:
     """The model's outputs for all rows in their order, computed by all ranks together and returned on each.
 
@@ -129,44 +142,78 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
     Args:
       compute: as returned by `compile_model`.
       batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L], a logit per position; they are padded to S with `NO_LOGIT`.
+      by_position: whether the outputs are [B, L, ...], logits of each position; they are padded to S with `NO_LOGIT`.
     """
     groups = make_batches(rows, batch_size * workers.size)
     first = workers.rank * batch_size
     work = [(length, batches[:, first : first + batch_size]) for length, batches in groups]
-    found: list[list[list[np.ndarray]]] = []
+    results: list[list[list[np.ndarray]]] = []  # by length, batch and output
     batch_secs: list[float] = []
-
-    def predict_mine() -> None:
-        with Progress(
-            total=sum(len(mine) for _, mine in work),
-            unit="batches",
-            description="predicting",
-            disable=not workers.is_chief,
-        ) as progress:
-            for length, mine in work:
-                found.append([])
-                for batch, numbers in enumerate(mine):
-                    inputs = rows.batch(numbers)
-                    started = time.perf_counter()
-                    results = compute({name: tf.constant(inputs[name][:, :length]) for name in INPUTS})
-                    found[-1].append([result.numpy() for result in results])
-                    if batch > 0:  # the first one includes compilation
-                        batch_secs.append(time.perf_counter() - started)
-                    progress.update(1)
-
-    workers.run_keeping_alive(predict_mine)
-    outputs: list[Any] = [None] * len(found[0][0])
-    for (length, group), batches in zip(groups, found):
+    progress = Progress(
+        total=sum(len(mine) for _, mine in work), unit="batches", description="predicting", disable=not workers.is_chief
+    )
+    with workers.keep_alive(), progress:
+        for length, mine in work:
+            results.append([])
+            for batch, numbers in enumerate(mine):
+                started = time.perf_counter()
+                results[-1].append(compute_rows(compute, rows.batch, numbers, length))
+                if batch > 0:  # the first one includes compilation
+                    batch_secs.append(time.perf_counter() - started)
+                progress.update(1)
+    outputs: list[Any] = [None] * len(results[0][0])
+    for (length, group), batches in zip(groups, results):
         for number, parts in enumerate(zip(*batches)):
             width = parts[0].shape[1:]
             by_rank = workers.gather(np.concatenate(parts).ravel()).reshape(-1, len(group), batch_size, *width)
             everyone = by_rank.swapaxes(0, 1).reshape(-1, *width)
             if outputs[number] is None:
-                shape = [len(rows.num_tokens), *([rows.max_length] if by_position else width)]
+                shape = [len(rows.num_tokens), *([rows.max_length, *width[1:]] if by_position else width)]
                 outputs[number] = np.full(shape, NO_LOGIT, everyone.dtype)
             if by_position:
                 outputs[number][group.ravel(), :length] = everyone
             else:
                 outputs[number][group.ravel()] = everyone
     return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """A trained model, with what a task needs to use it.
+
+    Attributes:
+      compute: as returned by `compile_model`.
+      telemetry: of the job; scores go there, and files into its run folder.
+      update: number of updates that the weights were trained for.
+      max_length: positions of the longest row.
+      batch_size: rows of one rank's batch.
+      rows_per_compilation: as in `Rows`.
+    """
+
+    compute: Compute
+    tokenizer: Tokenizer
+    workers: Workers
+    telemetry: Telemetry
+    update: int
+    max_length: int
+    batch_size: int
+    rows_per_compilation: int | None
+
+    def predict(self, rows: TaskRows, *, by_position: bool) -> Predicted:
+        """The outputs for all rows, on each rank; says how fast that was."""
+        work = Rows(rows.batch, rows.num_tokens, self.max_length, self.rows_per_compilation)
+        predicted = predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
+        for line in predicted.describe_speed():
+            self.telemetry.note(line)
+        return predicted
+
+    def write(self, name: str, text: str) -> Path:
+        """Writes a file of results into the run folder, on the chief."""
+        path = self.telemetry.run_folder / name
+        if self.workers.is_chief:
+            write_whole(path, text)
+        return path
+
+    def write_scores(self, scores: Mapping[str, float]) -> None:
+        """Writes ``eval_results.txt``."""
+        self.write("eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))

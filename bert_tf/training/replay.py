@@ -21,23 +21,17 @@ from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import RunRecord, read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.events import is_number
-from bert_tf.run.run_folder import CONFIG
+from bert_tf.run.run_folder import CONFIG, find_checkpoints
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import PretrainingConfig
-from bert_tf.training.loop import max_skips
-from bert_tf.training.pretraining import (
-    PretrainingInputs,
-    global_batch_records,
-    make_training,
-    name_pretraining_metrics,
-    run_identity,
-)
+from bert_tf.training.diverged import max_skips
+from bert_tf.training.pretraining import PretrainingInputs, make_training, run_identity
+from bert_tf.training.trainer import make_step, name_metrics
 
 _COMPARED = ("total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate")
 
@@ -51,11 +45,12 @@ class Attempt:
     result: UpdateResult
     non_finite: str | None  # the first tensor that is not finite
     norms: list[tuple[str, float, float, float, float]]  # name; norms of gradient, weight and change; trust ratio
+    metrics: dict[str, float]
 
     def describe(self) -> Iterator[str]:
         result = self.result
         figures = {
-            **name_pretraining_metrics(result.metrics.numpy()),
+            **self.metrics,
             "gradient_norm": result.gradient_norm,
             "learning_rate": result.learning_rate,
             "loss_scaler": result.loss_scale,
@@ -90,17 +85,17 @@ class Replay:
     """
 
     def __init__(self, model_dir: Path, update: int, input_files: str | None = None):
-        self._config, self._inputs = _read_run_folder(model_dir, input_files)
+        self._config, self._inputs, identity = _read_run_folder(model_dir, input_files)
         if not 1 <= update <= self._config.num_train_steps:
             raise UserError(
                 f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self._config.num_train_steps}"
             )
         self.update = update
-        training = make_training(self._config, self._inputs, Workers())
-        state = training.state
-        self._state, self._step = state, training.step
+        self._training = make_training(self._config, self._inputs, identity, Workers())
+        self._state, self._step = make_step(self._config, self._training, Workers())
+        state = self._state
         self.started_from = self._restore(model_dir)
-        self._batches = training.batches_from(state.batches_consumed)
+        self._batches = self._training.data.batches(state.batches_consumed)
         self._first_update = state.updates_applied
         self._results: list[tuple[int, UpdateResult]] = []  # each with the number of updates applied by then
         with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
@@ -125,13 +120,12 @@ class Replay:
     def _restore(self, model_dir: Path) -> str:
         vocab_size = self._inputs.bert_config.vocab_size
         checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
-        for path in reversed(checkpoints.finished()):
-            if int(path.name.split("-")[1]) < self.update and find_damage(path) is None:
+        for number, path in reversed(find_checkpoints(checkpoints.folder).items()):
+            if number < self.update and find_damage(path) is None:
                 self._state.restore(checkpoints, path)
                 return str(path)
         silent = Telemetry(model_dir, is_chief=False, total_updates=0)
-        weights = find_weights(self._inputs.init_checkpoint) if self._inputs.init_checkpoint else None
-        initialise_from(weights, self._state.model, silent, allow_missing=True)  # checked when the run began
+        self._training.initialise(silent)
         return "the start of the run, since no sound checkpoint before it is left"
 
     def _advance(self) -> UpdateResult:
@@ -159,9 +153,10 @@ class Replay:
         if not bool(result.is_finite):
             changes[:, 1:] = 0.0, np.nan  # nothing has changed, so the optimizer's figures are meaningless
         names = [variable.name.split(":")[0] for variable in variables]
-        records = global_batch_records(self._config, self._inputs, number)
+        records = self._training.data.name_records(number)
+        metrics = name_metrics(self._training.objective, result.metrics.numpy())
         norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
-        return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
+        return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms, metrics)
 
     def _compare(self, run: RunRecord) -> str:
         """Fills `compared` with the replay's means and those of the run's log line; returns `logged`."""
@@ -183,14 +178,17 @@ class Replay:
             if first < applied <= self.update:
                 statistics.add(result)
         figures = statistics.read(self._config.global_batch_size)
-        figures.update(name_pretraining_metrics(figures["means"]))
+        figures.update(name_metrics(self._training.objective, figures["means"]))
         self.compared = {name: (figures[name], float(event[name])) for name in _COMPARED if is_number(event.get(name))}
         if first == self.update - 1:
             return f"update {self.update}"
         return f"the mean over the updates {first + 1} to {self.update}"
 
 
-def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, PretrainingInputs]:
+def _read_run_folder(
+    model_dir: Path, input_files: str | None
+) -> tuple[PretrainingConfig, PretrainingInputs, dict[str, Any]]:
+    """Settings, inputs and identity of the run."""
     path = model_dir / CONFIG
     record = read_json_object(path, "name the folder of a pre-training run by --model_dir")
     try:
@@ -206,7 +204,8 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
     training = open_instances(patterns, "input_files", config.max_seq_length, rules)
-    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"])
+    # What may be missing in the initial weights was decided when the run began.
+    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
     now = run_identity(config, inputs)
     changed = [name for name in identity if identity[name] != now.get(name)]
     if changed:
@@ -214,10 +213,10 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
             f"{patterns} or the settings are no longer those of the run in {model_dir} "
             f"({', '.join(changed)} differ); name the run's own records with --input_files"
         )
-    return config, inputs
+    return config, inputs, now
 
 
-def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
+def _find_non_finite(kind: str, variables: Sequence[tf.Variable]) -> str | None:
     sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
-    found = first_non_finite(variables, sums)
-    return f"{what} {found}, before the update" if found else None
+    name = first_non_finite(variables, sums)
+    return f"{kind} {name}, before the update" if name else None

@@ -9,7 +9,7 @@ from bert_tf.interchange.google import read_checkpoint, to_our_name
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.run.checkpoint import load_weights
+from bert_tf.run.variables import load_weights
 from tests.google_checkpoints import (
     CONFIG,
     HEADS,

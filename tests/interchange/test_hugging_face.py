@@ -20,7 +20,7 @@ from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_na
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
-from bert_tf.run.checkpoint import load_weights
+from bert_tf.run.variables import load_weights
 
 MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
 OUTPUTS = np.load(MODEL / "outputs.npz")

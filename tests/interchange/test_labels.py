@@ -3,7 +3,6 @@ pipeline("text-classification") 5.24 on such folders, which shows id2label[argma
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -20,9 +19,9 @@ from bert_tf.interchange.labels import in_trained_order, read_task
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.glue.run import export_glue, run_glue
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_task
-from bert_tf.tasks.squad.run import SPAN_HEAD
+from bert_tf.tasks.job import export_task
+from bert_tf.tasks.squad.task import SPAN_HEAD
 from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
 from tests.tasks.test_glue_run import newest, predictions, results, settings, trained_job, write_own
 
@@ -66,7 +65,7 @@ def write_pairs(path, column, labels):
 
 def carry_out(data, model_dir, start, task, files, **changes):
     job = trained_job(data, model_dir, (), task=task, files=files, **changes)
-    assert run_glue(dataclasses.replace(job, init_checkpoint=str(start)), Workers())
+    assert job.starting_from(start).run()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_training_goes_on_in_the_order_of_the_same_labels(data, tmp_path, capsys
     described = json.loads((tmp_path / "back/config.json").read_text())
     assert described["id2label"] == {"0": "not_entailment", "1": "entailment"}
     job = trained_job(data, tmp_path / "export_run", (), task="RTE")
-    export_glue(dataclasses.replace(job, init_checkpoint=str(tmp_path / "back")), Workers(), tmp_path / "saved", None)
+    export_task(*job.starting_from(tmp_path / "back"), Workers(), tmp_path / "saved", None)
     assert load_exported(tmp_path / "saved", "classification").settings["labels"] == task["labels"]
 
     others = write_classifier(tmp_path / "others", data, ("yes", "no"))

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
+from bert_tf.memory import device, split
 from bert_tf.memory import plan as memory
-from bert_tf.memory.plan import GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
+from bert_tf.memory.device import GIB, find_device
+from bert_tf.memory.plan import Workload, largest_micro_batch, plan, predict
+from bert_tf.memory.split import choose_split
 from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
+from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
 
@@ -49,6 +54,17 @@ def test_weights_moments_and_sums_are_float32_in_every_precision():
             4.0 * LARGE.num_parameters
         }
         assert found.total == sum(dataclasses.astuple(found))
+
+
+def test_lars_has_one_moment_and_the_others_two():
+    flags = dict(max_seq_length=512, xla_scope="blocks", precision="fp32", recompute=False, num_at_once=1)
+    for optimizer, num_moments in (("lars", 1), ("lamb", 2), ("adamw", 2)):
+        work = Workload.from_flags({**flags, "optimizer_type": optimizer}, SMALL, 1)
+        slots = make_optimizer(optimizer, 0.1, 1, 10)
+        slots.build([tf.Variable([1.0])])
+        memory_of_moments = predict(work).first_moments + predict(work).second_moments
+        assert len(slots.slot_variables) == num_moments
+        assert memory_of_moments == num_moments * predict(work).weights
 
 
 @pytest.mark.parametrize(
@@ -93,15 +109,15 @@ class TwoRanks:
 def test_the_flags_of_a_split():
     tiny = Workload(BertConfig.preset("tiny", 1000), 128, 20, "off", num_ranks=2)
 
-    def split(size, num_steps=None, global_size=None):
+    def choose(size, num_steps=None, global_size=None):
         flags = dict(
             train_batch_size=size, num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0
         )
         return choose_split(flags, lambda: tiny, TwoRanks())
 
-    assert split("8") == BatchSplit(8, 1, 2) and split("8", 4) == BatchSplit(8, 4, 2)
-    assert split("8", 0) == BatchSplit(8, 0, 2)  # the configuration refuses it, by its name
-    assert split(AUTO, None, 64) == BatchSplit(16, 2, 2)
+    assert choose("8") == BatchSplit(8, 1, 2) and choose("8", 4) == BatchSplit(8, 4, 2)
+    assert choose("8", 0) == BatchSplit(8, 0, 2)  # the configuration refuses it, by its name
+    assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)
     for arguments, words in (
         (("x",), "or auto"),
         (("-1",), "or auto"),
@@ -112,32 +128,32 @@ def test_the_flags_of_a_split():
         (("8", None, 64), "belongs to"),
     ):
         with pytest.raises(UserError, match=words):
-            split(*arguments)
+            choose(*arguments)
 
 
 def test_the_device(monkeypatch):
     assert find_device(11, 8).memory == 11 * GIB
     with pytest.raises(UserError, match="--gpu_memory_gib=0"):
         find_device(0, 1)
-    monkeypatch.setattr(memory, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
+    monkeypatch.setattr(device, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
     assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
-    monkeypatch.setattr(memory, "_gpus", list)
+    monkeypatch.setattr(device, "_gpus", list)
     alone, shared = find_device(None, 1), find_device(None, 2)
     assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)
 
 
 def test_an_address_space_limit_counts():
     code = (
-        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.memory import plan as memory\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())"
+        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.memory import device\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(device._free_memory())"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert 0 < int(found) < 1 << 29
 
 
 def test_a_container_s_limit_counts(monkeypatch):
-    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 30)
-    assert memory._free_memory() < 1 << 30
+    monkeypatch.setattr(device, "memory_limit", lambda: 1 << 30)
+    assert device._free_memory() < 1 << 30
 
 
 def test_the_table_says_what_fits():
@@ -180,7 +196,7 @@ def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
 def test_what_names_a_gpu(changes, expected):
     """A machine without GPUs plans for one by its memory."""
     flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
-    assert memory.with_scope({**flags, **changes})["xla_scope"] == expected
+    assert split.with_scope({**flags, **changes})["xla_scope"] == expected
 
 
 @pytest.mark.parametrize(
@@ -197,10 +213,10 @@ def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
     monkeypatch, scope, threads, for_gpu, expected
 ):
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", threads)
-    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+    assert split.micro_batches_at_once(scope, for_gpu) == expected
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "0")  # TensorFlow's word for "all cores"
-    monkeypatch.setattr(memory, "count_cores", lambda: int(threads))
-    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+    monkeypatch.setattr(split, "count_cores", lambda: int(threads))
+    assert split.micro_batches_at_once(scope, for_gpu) == expected
 
 
 def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():

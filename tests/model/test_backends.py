@@ -12,7 +12,7 @@ from bert_tf.model import encoder, heads
 from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.training.loop import has_fast_bf16
+from bert_tf.run.device import has_fast_bf16
 
 B, S, H, N, INTERMEDIATE, P, V = 3, 8, 16, 2, 32, 4, 24
 D, R = H // N, B * S

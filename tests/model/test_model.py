@@ -12,7 +12,7 @@ from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.training.loop import has_fast_bf16
+from bert_tf.run.device import has_fast_bf16
 
 CONFIG = BertConfig(
     vocab_size=101,

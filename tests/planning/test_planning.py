@@ -12,7 +12,7 @@ from benchmarks.pages import clusters
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import lamb
-from bert_tf.memory.plan import BUCKET, GIB, Workload
+from bert_tf.memory.plan import BUCKET_BYTES, GIB, Workload
 from bert_tf.planning import plan_cluster
 from bert_tf.planning.gpus import Gpu, find_gpu
 from bert_tf.planning.recipe_time import Choices, plan_recipe
@@ -24,7 +24,7 @@ WORK = Workload(BertConfig.preset("large", GOOGLE_VOCAB_SIZE), 128, 20, "step", 
 
 
 def test_an_all_reduce_by_hand():
-    half_a_bucket = BUCKET / 2
+    half_a_bucket = BUCKET_BYTES / 2
     inside = Cluster(GPU, 1, 4, 1e9)
     # 2 * 3/4 of the bytes over each link, then three hops there and back.
     assert inside.all_reduce_secs(half_a_bucket) == pytest.approx(
@@ -32,12 +32,12 @@ def test_an_all_reduce_by_hand():
     )
     across = Cluster(GPU, 4, 2, 1e9)
     # The network is slower than the link; one hop inside and two between the nodes, in each of two buckets.
-    assert across.all_reduce_secs(1.5 * BUCKET) == pytest.approx(
-        2 * 7 / 8 * 1.5 * BUCKET / (LINK_SHARE * 1e9) + 2 * 2 * 3 * LATENCY_SECS
+    assert across.all_reduce_secs(1.5 * BUCKET_BYTES) == pytest.approx(
+        2 * 7 / 8 * 1.5 * BUCKET_BYTES / (LINK_SHARE * 1e9) + 2 * 2 * 3 * LATENCY_SECS
     )
-    assert Cluster(GPU, 1, 1, 1e9).all_reduce_secs(BUCKET) == 0
+    assert Cluster(GPU, 1, 1, 1e9).all_reduce_secs(BUCKET_BYTES) == 0
     # By Gloo, two buckets and the exchange before the update, each past the 31 other ranks and back.
-    assert Cluster(GPU, 4, 8, 1e9).gloo_secs(1.5 * BUCKET) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
+    assert Cluster(GPU, 4, 8, 1e9).gloo_secs(1.5 * BUCKET_BYTES) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
 
 
 def test_an_update_by_hand():

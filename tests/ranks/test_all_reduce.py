@@ -11,7 +11,8 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks import workers
 from bert_tf.ranks.workers import Workers, in_buckets
-from bert_tf.training.step import TrainState, TrainStep
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import TrainStep
 from tests.training.test_train_step import CONFIG, global_batch, rows_of
 
 

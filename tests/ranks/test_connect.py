@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.base.errors import LostRankError, UserError
 from bert_tf.launch import launchers
@@ -41,23 +40,6 @@ def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_g
         connect(use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert connect(use_horovod=False).size == 1
-
-
-def test_what_tensorflow_said_is_passed_on(two_gpus, monkeypatch):
-    log = (
-        "2026-01-01 00:00:00.1: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.\n"
-        "2026-01-01 00:00:00.1: W external/local_tsl/tsl/platform/default/dso_loader.cc:60] Could not load dynamic "
-        "library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object file\n"
-        "2026-01-01 00:00:00.1: W tensorflow/core/common_runtime/gpu/gpu_device.cc:2211] Cannot dlopen some GPU "
-        "libraries. Skipping registering GPU devices...\n"
-    )
-    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
-    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: SimpleNamespace(stderr=log, stdout="GPU 0: x\n"))
-    with pytest.raises(
-        UserError, match="it says: Could not load dynamic library 'libcudnn.so.8'.*; Cannot dlopen"
-    ) as e:
-        connect(use_horovod=False)
-    assert "oneDNN" not in str(e.value)
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
@@ -103,12 +85,6 @@ def test_a_rank_that_sees_all_gpus_takes_its_own(monkeypatch):
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clocks, warned", [([100.0, 101.9], False), ([100.0, 161.0], True)])
-def test_clocks_that_are_apart(clocks, warned, capsys):
-    module._compare_clocks(SimpleNamespace(gather=lambda _: np.array(clocks)[:, np.newaxis], is_chief=True))
-    assert ("clocks are up to 61 s apart" in capsys.readouterr().err) == warned
 
 
 def test_processes_that_horovod_does_not_join(monkeypatch):

@@ -1,10 +1,11 @@
 """Two real Horovod ranks against one."""
 
+import contextlib
 import os
 import platform
 import shutil
 import sys
-import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -120,27 +121,77 @@ class PretendedHorovod:
         return tf.concat([mine, [[next(self.others_states)]]], axis=0)
 
 
-def test_together_keeps_asking_until_the_slowest_is_done(monkeypatch):
+def workers_beside(others_states):
+    """Rank 0 of two, and the Horovod that it sees."""
+    horovod = PretendedHorovod(others_states)
+    return horovod_workers.HorovodWorkers(horovod), horovod
+
+
+BUSY, DONE, FAILED = horovod_workers._BUSY, horovod_workers._DONE, horovod_workers._FAILED
+
+
+def test_a_rank_waits_until_the_slowest_is_done_and_tells_that_it_is_alive(monkeypatch):
     monkeypatch.setattr(horovod_workers, "KEEP_ALIVE_SECS", 0.05)
-    busy, done = horovod_workers._BUSY, horovod_workers._DONE
-    horovod = PretendedHorovod([busy, busy, done])
-    assert horovod_workers.HorovodWorkers(horovod).run_keeping_alive(lambda: 7) == 7
+    workers, horovod = workers_beside([BUSY, BUSY, DONE])
+    with workers.keep_alive():
+        pass
     assert horovod.gathered == 3
-    release = threading.Event()
-    horovod = PretendedHorovod([done] * 1000)
-    threading.Timer(0.3, release.set).start()
-    assert horovod_workers.HorovodWorkers(horovod).run_keeping_alive(lambda: release.wait()) is True
+    workers, horovod = workers_beside([DONE] * 1000)
+    with workers.keep_alive():
+        time.sleep(0.3)
     assert horovod.gathered > 2, "a busy rank has to show that it is alive"
 
 
-def test_a_failure_in_together_is_raised_here_and_named_there():
-    def fail():
+def test_a_failure_is_raised_here_and_named_there():
+    workers, horovod = workers_beside([DONE])
+    with pytest.raises(UserError, match="the disk is full"), workers.keep_alive():
         raise UserError("the disk is full")
+    assert horovod.gathered == 1, "the others must hear of it"
+    workers, _ = workers_beside([FAILED])
+    with pytest.raises(UserError, match="rank 1 cannot go on; its log says why"), workers.keep_alive():
+        pass
 
-    with pytest.raises(UserError, match="the disk is full"):
-        horovod_workers.HorovodWorkers(PretendedHorovod([horovod_workers._DONE])).run_keeping_alive(fail)
-    with pytest.raises(UserError, match="rank 1 cannot go on; its log says why"):
-        horovod_workers.HorovodWorkers(PretendedHorovod([horovod_workers._FAILED])).run_keeping_alive(lambda: 7)
+
+@pytest.mark.parametrize(
+    "event, message", [(FAILED, "rank 1 cannot go on"), (None, "another rank has ended or does not answer")]
+)
+def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(tmp_path, event, message):
+    """It does not end its work first, which may take hours."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time\n"
+        "from tests.ranks.test_distributed import horovod_workers, tf, workers_beside\n"
+        "horovod_workers.KEEP_ALIVE_SECS = 0.1\n"
+        f"workers, horovod = workers_beside([{BUSY}, {event}])\n"
+        "def lost(*_, **__): raise tf.errors.UnknownError(None, None, 'Connection closed by peer')\n"
+        f"if not {event}: horovod.allgather = lost\n"
+        "with workers.keep_alive():\n"
+        "    time.sleep(600)\n"
+    )
+    done = processes.run([sys.executable, str(program)], timeout=100)
+    assert done.returncode == (2 if event else 1) and message in done.stderr, done.stderr
+
+
+def test_a_bug_in_the_exchange_is_raised(monkeypatch):
+    workers, _ = workers_beside([])
+    monkeypatch.setattr(workers, "gather", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError), workers.keep_alive():
+        pass
+
+
+def test_the_other_ranks_begin_when_the_chief_is_done(monkeypatch):
+    for rank in range(2):
+        workers, order = Workers(), []
+        monkeypatch.setattr(workers, "rank", rank, raising=False)
+
+        @contextlib.contextmanager
+        def together(order=order):
+            yield
+            order.append("together")
+
+        monkeypatch.setattr(workers, "keep_alive", together)
+        assert workers.chief_first(lambda order=order: order.append("work") or 7) == 7
+        assert order == (["work", "together", "together"] if rank == 0 else ["together", "work", "together"])
 
 
 def test_a_lost_rank_is_one_line_and_anything_else_is_not():
@@ -161,7 +212,9 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
         "import time\n"
         "from bert_tf.ranks.connect import connect\n"
         "workers = connect(use_horovod=True)\n"
-        "print('together', workers.run_keeping_alive(lambda: time.sleep(12) if workers.is_chief else None))\n"
+        "with workers.keep_alive():\n"
+        "    time.sleep(12 if workers.is_chief else 0)\n"
+        "print('together')\n"
     )
     limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     done = processes.run_two_ranks([sys.executable, str(program)], HOROVOD_CACHE_CAPACITY="0", **limits)

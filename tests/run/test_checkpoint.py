@@ -163,16 +163,6 @@ def test_a_checkpoint_of_weights_that_are_not_finite_is_passed_over(tmp_path):
     assert checkpoints.newest_finite() == finite
 
 
-def test_leftovers_are_removed_and_nothing_else(tmp_path):
-    """As a finished run does it, which saves no more."""
-    folder(tmp_path).remove_leftovers()  # there is no such folder yet
-    for name in (".unfinished-ckpt-00000002", "ckpt-00000001", ".unfinished-by-others", "mine"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-        (tmp_path / "checkpoints" / name / "file").write_text("")
-    folder(tmp_path).remove_leftovers()
-    assert sorted(os.listdir(tmp_path / "checkpoints")) == [".unfinished-by-others", "ckpt-00000001", "mine"]
-
-
 def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
     good = checkpoints.save(1, model.variables, {})
@@ -226,8 +216,3 @@ def test_what_is_gone_is_named_without_words_of_pythons(tmp_path):
     assert find_damage(path) == f"{PREFIX}.index is missing"
     (path / "manifest.json").write_text('{"sha256": []}')
     assert find_damage(path) == "manifest.json does not hold the sha256 of files by their names"
-
-
-def test_a_manifest_with_a_name_that_no_file_can_have(tmp_path):
-    (tmp_path / "manifest.json").write_text(json.dumps({"sha256": {"\0": "x"}}))
-    assert "is missing" in find_damage(tmp_path)

@@ -41,17 +41,19 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.check({"seed": 1, "size": 2}, False, {})
+    folder.check({"seed": 1, "size": 2}, {})
     folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"})
-    folder.check({"seed": 1, "size": 2}, False, {})
+    folder.check({"seed": 1, "size": 2}, {})
     folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, {})
     assert (tmp_path / "vocab.txt").read_text() == "x"
     with pytest.raises(UserError, match="seed: 1 there, 3 now") as caught:
-        folder.check({"seed": 3, "size": 2}, False, {})
+        folder.check({"seed": 3, "size": 2}, {})
     assert "--continue_with_changes" in str(caught.value) and "size" not in str(caught.value)
-    folder.check({"seed": 3, "size": 2}, True, {})
+    del folder, caught  # and the lock
+    folder = RunFolder(tmp_path, continue_with_changes=True)
+    folder.check({"seed": 3, "size": 2}, {})
     folder.bind({"seed": 3, "size": 2}, {}, {})
-    folder.check({"seed": 3, "size": 2}, False, {})
+    folder.check({"seed": 3, "size": 2}, {})
 
 
 def test_other_files_are_named_and_not_their_hashes(tmp_path):
@@ -60,11 +62,11 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
 
     def refused(identity, files):
         with pytest.raises(UserError) as caught:
-            folder.check({"model": model, "data": "a1", **identity}, False, {"data": files})
+            folder.check({"model": model, "data": "a1", **identity}, {"data": files})
         return str(caught.value).partition("other settings (")[2].partition("); continue")[0]
 
     folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
-    folder.check({"model": model, "data": "a1"}, False, {"data": "/moved/train.json"})
+    folder.check({"model": model, "data": "a1"}, {"data": "/moved/train.json"})
     assert refused({"data": "b2"}, "/b/train.json") == "data: '/a/train.json' there, '/b/train.json' now"
     assert refused({"data": "b2"}, "/a/train.json") == "data: '/a/train.json, as then' there, 'changed since' now"
     assert refused({"model": {"layers": 4, "width": 8}}, "/a/train.json") == "model: layers: 2 there, 4 now"
@@ -76,13 +78,13 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
     with pytest.raises(UserError, match="config.json( is not valid JSON| holds no|: byte 0 is not UTF-8)"):
-        RunFolder(tmp_path).check({}, False, {})
+        RunFolder(tmp_path).check({}, {})
 
 
 def test_folder_of_unknown_origin_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no config.json"):
-        RunFolder(tmp_path).check({}, False, {})
+        RunFolder(tmp_path).check({}, {})
 
 
 def test_unusable_folder_is_a_user_error(tmp_path):
@@ -91,19 +93,6 @@ def test_unusable_folder_is_a_user_error(tmp_path):
         UserError, match=f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be a folder"
     ):
         RunFolder(tmp_path / "file" / "run")
-
-
-@pytest.mark.parametrize(
-    "name", ["predictions.json", "nbest_predictions.json", "eval_results.txt", "test_results_b.tsv"]
-)
-def test_a_folder_in_place_of_a_result_is_refused_at_the_start(tmp_path, name):
-    (tmp_path / name).mkdir()
-    with pytest.raises(UserError, match=f"{name} is a folder, and the run's results belong there; remove it"):
-        RunFolder(tmp_path)
-    (tmp_path / name).rmdir()
-    RunFolder(tmp_path)
-    (tmp_path / name).write_text("of the run before")
-    RunFolder(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"])

@@ -14,9 +14,7 @@ def test_saving_is_not_counted_in_the_rate(monkeypatch):
     monkeypatch.setattr(statistics.time, "monotonic", lambda: now[0])
     figures = UpdateStatistics()
     one = tf.constant(1.0)
-    result = UpdateResult(
-        False, 0.0, tf.zeros([1]), one, tf.constant(True), one, one, one, tf.zeros([1, 3]), tf.zeros([], tf.float64)
-    )
+    result = UpdateResult(False, 3.0, 0.0, tf.zeros([1]), one, tf.constant(True), one, one, one, tf.zeros([1, 3]))
     with figures.timed("saving"):
         now[0] += 90.0
     for _ in range(4):
@@ -32,16 +30,19 @@ def test_saving_is_not_counted_in_the_rate(monkeypatch):
 
 
 def test_reducing_and_waiting_are_not_a_ranks_own_time(monkeypatch):
-    now = iter([0.0, 5.0, 5.0, 10.0, 10.0])
-    monkeypatch.setattr(statistics.time, "monotonic", lambda: next(now))
+    """The second update after a line stands for the others."""
+    now = [0.0]
+    monkeypatch.setattr(statistics.time, "monotonic", lambda: now[0])
     figures, one = UpdateStatistics(), tf.constant(1.0)
-    for _ in range(2):
-        figures.add(
-            UpdateResult(False, 0.5, tf.zeros([1]), one, one > 0, one, one, one, one, tf.constant(1.0, tf.float64))
-        )
+    for own_secs, waited_secs in ((60.0, 9.0), (3.0, 1.5), (0.1, 0.0)):
+        with figures.timed("input"):
+            now[0] += 0.25
+        with figures.timed("compute"):
+            now[0] += 4.75
+        figures.add(UpdateResult(False, own_secs, waited_secs, tf.zeros([1]), one, one > 0, one, one, one, one))
     read = figures.read(global_batch_size=8)
-    assert read["update_secs"] == pytest.approx(5.0) and read["own_secs"] == pytest.approx(5.0 - 1.5)
-    assert read["all_reduce_share"] == pytest.approx(0.3)
+    assert read["update_secs"] == pytest.approx(5.0) and read["own_secs"] == pytest.approx(3.0 + 0.25)
+    assert read["all_reduce_share"] == pytest.approx(0.3) and read["compute_share"] == pytest.approx(0.65)
 
 
 class ThreeRanks(Workers):

@@ -20,6 +20,7 @@ import tensorflow as tf
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.run import flops as model_flops
+from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.telemetry import Telemetry
 
 TRAIN = {
@@ -69,26 +70,14 @@ def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     assert round(flops / 1e9, 1) == gflop
 
 
-def test_flops_count_the_matmuls_of_a_small_model():
-    config = BertConfig(
-        vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=6,
-    )  # fmt: skip
-    # Two tokens: four 4x4 and two 4x6 products each, scores and context over two positions.
-    encoder = 2 * (4 * 2 * 16 + 2 * 2 * 24 + 2 * 2 * 2 * 4)
-    head = 1 * (2 * 16 + 2 * 4 * 11) + 2 * 16
-    assert model_flops.pretraining_flops_per_sequence(config, 2, 1) == 3 * (encoder + head)
-    assert model_flops.span_flops_per_sequence(config, 2) == 3 * (encoder + 2 * 2 * 2 * 4)
-
-
 def test_a_peak_is_known_or_absent_but_never_invented():
-    assert model_flops.peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
-    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
-    assert model_flops.peak_tflops("NVIDIA H200", "bf16") == 989
-    assert model_flops.peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
-    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
-    assert model_flops.peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
-    assert model_flops.peak_tflops("Intel Xeon", "fp32") is None
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
+    assert peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
+    assert peak_tflops("NVIDIA H200", "bf16") == 989
+    assert peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
+    assert peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
+    assert peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
+    assert peak_tflops("Intel Xeon", "fp32") is None
 
 
 def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
@@ -108,14 +97,6 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
     assert (end["event"], end["reason"], end["update"]) == ("end", "done", 20)
     assert end["num_sequences"] == 20 * 64
     assert end["throughput_train"] == pytest.approx(100.0)  # the first report is compilation
-
-
-def test_utilisation_is_shown_where_the_peak_is_known(tmp_path):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=5)
-    logs.start(flops_per_sequence=1e12, peak_tflops=400.0)
-    logs.train(1, throughput_train=100.0)
-    logs.close()
-    assert read_events(tmp_path)[-1]["mfu"] == pytest.approx(0.25)
 
 
 def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
@@ -228,15 +209,6 @@ def test_the_last_lines_are_those_that_scripts_look_for(tmp_path, capsys):
     assert out[-1] == "Throughput Average (sequences/sec) = 123.46"
 
 
-def test_training_summary(tmp_path):
-    run(tmp_path)
-    summary = json.loads((tmp_path / "training_summary.txt").read_text())
-    assert (summary["total_training_steps"], summary["train_loss"]) == (20, 9.5)
-    assert summary["eval_metrics"] == EVALUATION
-    assert summary["last_train_metrics"]["mlm_accuracy"] == 0.125
-    assert not list(tmp_path.glob("*.tmp"))
-
-
 def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
     run(tmp_path)
     before = (tmp_path / "training_summary.txt").read_text()
@@ -285,14 +257,6 @@ def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypa
     ]
 
 
-def test_small_models_are_measured_in_gflops(tmp_path, capsys):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(flops_per_sequence=4e7)
-    logs.train(10, throughput_train=100.0)
-    logs.close()
-    assert "4 GFLOP/s" in capsys.readouterr().err
-
-
 def test_packed_instances_share_the_work_of_their_row(tmp_path, capsys):
     logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
     logs.start(flops_per_sequence=4e7)
@@ -331,14 +295,6 @@ def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
     assert "100.0 seq/s" in shown and "1 TFLOP/s" in shown
     assert "\rwarning: the loss has not moved" in shown.replace("\x1b[A", "")
     assert "update 10 of" not in shown
-
-
-def test_a_terminal_without_a_size_gets_lines(tmp_path, monkeypatch):
-    master = pty_stderr(monkeypatch, num_lines=0)
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start()
-    logs.train(10, **TRAIN)
-    assert "update 10 of 1,000" in read_pty(master)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's always full device")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +15,18 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.optimizer import keras_optimizers
-from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks import finetuning
-from bert_tf.tasks.finetuning import training_rows
+from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
-from bert_tf.tasks.squad.run import SquadJob, run_squad
+from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.training import trainer
 from tests import processes
+from tests.jobs import make_job
 from tests.squad_data import GOLDEN, write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,28 +52,22 @@ def settings(**changes):
 
 
 def job(folder, model_dir, *, training=None, **changes):
-    return SquadJob(
-        **{
+    return make_job(
+        SquadTask,
+        {
             **dict(
                 model_dir=model_dir,
                 train_file=str(folder / "squad.json"),
                 predict_file=str(folder / "squad.json"),
-                init_checkpoint=None,
                 bert_config_file=str(folder / "bert_config.json"),
                 vocab_file=str(folder / "vocab.txt"),
                 training=training or settings(),
                 features=FeatureSettings(**GOLDEN["settings"]),
-                do_lower_case=None,
-                strip_accents=None,
                 decoding=DecodeSettings(version_2_with_negative=True),
                 predict_batch_size=16,
-                wants_scores=None,
-                dllog_path=None,
-                continue_with_changes=False,
-                allow_missing_weights=False,
             ),
             **changes,
-        }
+        },
     )
 
 
@@ -99,31 +91,21 @@ def test_updates_cover_the_epochs_and_no_more():
     assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (dict(train_batch_size=0), "train_batch_size=0"),
-        (dict(num_train_epochs=0), "num_train_epochs=0"),
-        (dict(learning_rate=-1.0), "learning_rate=-1.0"),
-        (dict(learning_rate=float("nan")), "learning_rate=nan"),
-        (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
-        (dict(precision="half"), "precision='half'"),
-        (dict(seed=-1), "seed=-1"),
-    ],
-)
-def test_settings_are_checked(values, message):
-    with pytest.raises(UserError, match=message):
-        settings(**values)
+class Numbers:
+    """Rows that hold their numbers."""
+
+    def __init__(self, num_rows):
+        self.num_tokens = np.ones(num_rows, np.int64)
+
+    def batch(self, numbers):
+        return {"input_ids": numbers}
 
 
 def all_rows(config, num_rows, num_updates):
     """[updates, G]: the global batches that the ranks make together, rank-major."""
-    order = GlobalOrder([np.ones(num_rows, np.int64)], config.seed)
+    ranks = [TaskData(Numbers(num_rows), config, rank) for rank in range(config.num_ranks)]
     return np.array(
-        [
-            np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
-            for update in range(num_updates)
-        ]
+        [np.concatenate([rank.row_numbers(update).ravel() for rank in ranks]) for update in range(num_updates)]
     )
 
 
@@ -149,11 +131,11 @@ def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path,
         made.append(keras_optimizers.make_optimizer(*arguments, **options))
         raise UserError("far enough")
 
-    monkeypatch.setattr(finetuning, "make_optimizer", make_optimizer)
+    monkeypatch.setattr(trainer, "make_optimizer", make_optimizer)
     for number, asked in enumerate((False, True)):
         with pytest.raises(UserError, match="far enough"):
             config = settings(adam_bias_correction=asked)
-            run_squad(job(squad, tmp_path / str(number), training=config), Workers())
+            job(squad, tmp_path / str(number), training=config).run()
         assert made[-1].bias_correction is asked
         # A run that began before there was a choice goes on where it is not asked for.
         assert (config.identity()["adam_bias_correction"] is None) is not asked
@@ -168,7 +150,7 @@ def squad(tmp_path_factory):
 def finished(squad, tmp_path_factory):
     """A run nobody disturbed: 57 windows * 0.6 / 4 = 8 updates."""
     model_dir = tmp_path_factory.mktemp("finished")
-    assert run_squad(job(squad, model_dir), Workers())
+    assert job(squad, model_dir).run()
     return model_dir
 
 
@@ -204,19 +186,16 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
 
 
 def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
-    run_squad(
-        job(
-            squad,
-            tmp_path,
-            train_file=None,
-            init_checkpoint=str(finished),
-            wants_scores=True,
-            bert_config_file=None,
-            vocab_file=None,
-            predict_batch_size=7,
-        ),
-        Workers(),
-    )
+    job(
+        squad,
+        tmp_path,
+        train_file=None,
+        init_checkpoint=str(finished),
+        wants_scores=True,
+        bert_config_file=None,
+        vocab_file=None,
+        predict_batch_size=7,
+    ).run()
     for name in ("predictions.json", "null_odds.json"):
         expected = json.loads((finished / name).read_text())
         assert json.loads((tmp_path / name).read_text()) == (
@@ -231,7 +210,7 @@ def test_predicting_with_an_older_checkpoint_is_told(finished, squad, tmp_path, 
     shutil.copytree(finished / "checkpoints", tmp_path / "checkpoints")
     *_, newest = sorted((tmp_path / "checkpoints").iterdir())
     (newest / "state.json").write_text("{}")
-    run_squad(job(squad, tmp_path, train_file=None, bert_config_file=None, vocab_file=None), Workers())
+    job(squad, tmp_path, train_file=None, bert_config_file=None, vocab_file=None).run()
     assert f"warning: checkpoint {newest} is damaged" in capsys.readouterr().err
 
 
@@ -242,17 +221,14 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     (tmp_path / "bare.json").write_text(json.dumps(bare))
 
     def run(name, **changes):
-        return run_squad(
-            job(
-                squad,
-                tmp_path / name,
-                **{
-                    **dict(train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)),
-                    **changes,
-                },
-            ),
-            Workers(),
-        )
+        return job(
+            squad,
+            tmp_path / name,
+            **{
+                **dict(train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)),
+                **changes,
+            },
+        ).run()
 
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
@@ -276,20 +252,11 @@ def test_an_answer_without_a_visible_character_is_named_with_its_file(squad, tmp
     content["data"][0]["paragraphs"] = [{**paragraph, "qas": paragraph["qas"][:1]}]
     (tmp_path / "bad.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=rf"^\S+bad.json: question '{question_id}': the tokenizer leaves nothing of"):
-        run_squad(job(squad, tmp_path / "run", train_file=str(tmp_path / "bad.json"), predict_file=None), Workers())
-
-
-def test_batches_may_be_read_by_several_threads():
-    """Ranks that wait for each other read the first batch in a thread of its own."""
-    task = finetuning.Task("x", None, None, 4, lambda rows: {"rows": rows}, 1.0, {})
-    batches = finetuning._batches(task, settings(train_batch_size=2, num_accumulation_steps=1), 0, 0)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(next, batches).result()
-    assert sorted(np.ravel([batch.features["rows"] for batch in (first, next(batches))])) == [0, 1, 2, 3]
+        job(squad, tmp_path / "run", train_file=str(tmp_path / "bad.json"), predict_file=None).run()
 
 
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
-    batches = finetuning._batches
+    batches = TaskData.batches
 
     def stopping(*args):
         for number, features in enumerate(batches(*args)):
@@ -302,39 +269,29 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     made = CheckpointFolder(tmp_path / "other", keep=1, vocab_size=other.config.vocab_size, companions={})
     wrong = made.save(1, other.variables, {})
     with pytest.raises(UserError, match="another model size"):
-        run_squad(job(squad, tmp_path, init_checkpoint=str(wrong)), Workers())
+        job(squad, tmp_path, init_checkpoint=str(wrong)).run()
     assert not (tmp_path / "config.json").exists(), "a refused start would bind the corrected one"
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning, "_batches", stopping)
-        assert not run_squad(job(squad, tmp_path), Workers())
+        patch.setattr(TaskData, "batches", stopping)
+        assert not job(squad, tmp_path).run()
     assert not (tmp_path / "predictions.json").exists()
-    assert run_squad(job(squad, tmp_path), Workers())
+    assert job(squad, tmp_path).run()
     assert events(tmp_path, "start")[-1]["update"] == 4
     assert weights(tmp_path, 8) == weights(finished, 8)
     assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
 
 
-def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squad, tmp_path):
-    whole = settings(train_batch_size=4, num_accumulation_steps=1)
-    run_squad(job(squad, tmp_path, training=whole, predict_file=None), Workers())
-    mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
-    np.testing.assert_allclose(mine, theirs, atol=2e-4)
-    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4
-    )
-
-
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
-        run_squad(job(squad, finished, training=settings(num_train_epochs=0.7)), Workers())
+        job(squad, finished, training=settings(num_train_epochs=0.7)).run()
     with pytest.raises(UserError, match="doc_stride: 12 there, 11 now"):
-        run_squad(job(squad, finished, features=FeatureSettings(48, 11, 10)), Workers())
+        job(squad, finished, features=FeatureSettings(48, 11, 10)).run()
 
 
 def test_what_does_not_fit_is_refused(squad, tmp_path):
     def refused(message, **changes):
         with pytest.raises(UserError, match=message):
-            run_squad(job(squad, tmp_path / "run", **changes), Workers())
+            job(squad, tmp_path / "run", **changes).run()
 
     longer = tmp_path / "vocab.txt"
     longer.write_text((squad / "vocab.txt").read_text() + "more\n")
@@ -396,8 +353,8 @@ def test_deterministic_reaches_tensorflow(squad, tmp_path, flag, is_refused):
     """In the program's process TensorFlow then refuses an operation that differs from run to run."""
     code = """if True:
         import runpy, sys, tensorflow
-        from bert_tf.tasks.squad import run
-        run.run_squad = lambda job, workers: tensorflow.timestamp() > 0
+        from bert_tf.tasks import job
+        job.run_task = lambda job, task, workers: tensorflow.timestamp() > 0
         runpy.run_path(sys.argv[0], run_name="__main__")"""
     _, program, *flags = command(squad, tmp_path, deterministic=flag)
     start = [sys.executable, "-c", f"import sys; sys.argv[0] = {program!r}\n{code}", *flags]
@@ -460,8 +417,7 @@ def test_rows_are_on_the_host_which_adds_up_their_weights(monkeypatch):
         return constant(value)
 
     monkeypatch.setattr(tf, "constant", make)
-    task = finetuning.Task("t", None, None, 8, lambda rows: {"input_ids": rows}, 1.0, {})
     with tf.device("/CPU:7"):
-        batch = next(finetuning._batches(task, settings(), 0, 0))
+        batch = next(TaskData(Numbers(8), settings(), 0).batches(0))
     assert batch.features["example_weights"].shape == [2, 2]
     assert len(places) == 2 and all(place.endswith("CPU:0") for place in places)

@@ -1,11 +1,8 @@
 """Fine-tuning on sentences: files that come out, scores, predictions, resuming, own labels, what is refused."""
 
-import dataclasses
 import json
 import math
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -21,14 +18,16 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks import finetuning
 from bert_tf.tasks.glue.classes import as_trained
-from bert_tf.tasks.glue.features import make_features
-from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
+from bert_tf.tasks.glue.features import make_rows
+from bert_tf.tasks.glue.results import describe_predictions, mean_loss
+from bert_tf.tasks.glue.task import GlueTask
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
+from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
+from tests.jobs import make_job
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = (TRAIN, EVAL, PREDICT)
@@ -52,22 +51,15 @@ def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
     folder = data / task.name if folder is None else folder
     common = dict(
         model_dir=model_dir,
-        init_checkpoint=None,
         bert_config_file=str(data / "model/bert_config.json"),
         vocab_file=str(data / "model/vocab.txt"),
-        do_lower_case=None,
-        strip_accents=None,
         training=settings(),
         predict_batch_size=3,
-        dllog_path=None,
-        continue_with_changes=False,
-        allow_missing_weights=False,
         task=task,
         files={use: find_files(task, use, str(folder), None) for use in uses},
         max_seq_length=8,
-        max_bad_records=None,
     )
-    return GlueJob(**{**common, **changes})
+    return make_job(GlueTask, {**common, **changes})
 
 
 def trained_job(data, model_dir, uses, **changes):
@@ -92,7 +84,7 @@ def predictions(model_dir, name="test_results.tsv"):
 def finished(data, tmp_path_factory):
     """16 rows * 1.5 epochs / 4 = 6 updates."""
     model_dir = tmp_path_factory.mktemp("finished")
-    assert run_glue(job(data, model_dir), Workers())
+    assert job(data, model_dir).run()
     return model_dir
 
 
@@ -112,29 +104,11 @@ def test_a_run_leaves_what_is_promised(finished):
 
 def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, capsys):
     later = trained_job(data, tmp_path, (EVAL, PREDICT), init_checkpoint=str(finished), predict_batch_size=8)
-    assert run_glue(later, Workers())
+    assert later.run()
     assert results(tmp_path) == pytest.approx(results(finished), abs=1e-6)
     assert predictions(tmp_path) == predictions(finished)
     said = capsys.readouterr().out
     assert "dev.tsv: 8 rows (1: 4, 0: 4)" in said and "for the benchmark, name it CoLA.tsv" in said
-
-
-@pytest.mark.slow
-def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path, monkeypatch):
-    batches = finetuning._batches
-
-    def stopping(*args):
-        for number, features in enumerate(batches(*args)):
-            if number == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield features
-
-    with monkeypatch.context() as patch:
-        patch.setattr(finetuning, "_batches", stopping)
-        assert not run_glue(job(data, tmp_path), Workers())
-    assert not (tmp_path / "eval_results.txt").exists()
-    assert run_glue(job(data, tmp_path), Workers())
-    assert weights(tmp_path, 6) == weights(finished, 6) and results(tmp_path) == results(finished)
 
 
 def save_untrained(folder, data, task, task_file="task.json", seed=0):
@@ -161,7 +135,7 @@ def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
         write_lines(tmp_path / f"MNLI/test_{part}.tsv", columns, *lines[:num_lines])
     model_dir = save_untrained(tmp_path / "run", data, find_task("MNLI"))
     options = dict(task="MNLI", folder=tmp_path / "MNLI", predict_batch_size=2)
-    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), **options), Workers())
+    assert trained_job(data, model_dir, (EVAL, PREDICT), **options).run()
     lines_of_run = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
     (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
     assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
@@ -179,7 +153,7 @@ def test_numbers_are_predicted_within_their_range(data, tmp_path):
     for name in ("dev", "test"):
         write_lines(tmp_path / f"STS-B/{name}.tsv", columns, *lines)
     model_dir = save_untrained(tmp_path / "run", data, find_task("STS-B"))
-    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), task="STS-B", folder=tmp_path / "STS-B"), Workers())
+    assert trained_job(data, model_dir, (EVAL, PREDICT), task="STS-B", folder=tmp_path / "STS-B").run()
     assert set(results(model_dir)) == {"pearson", "spearman", "eval_loss", "global_step"}
     _, *lines = predictions(model_dir)
     assert [index for index, _ in lines] == ["10", "11", "12", "13"]
@@ -193,16 +167,16 @@ def test_numbers_are_predicted_within_their_range(data, tmp_path):
 def test_export_computes_the_same_logits(data, tmp_path):
     model_dir = save_untrained(tmp_path / "run", data, find_task("RTE"))
     about = trained_job(data, model_dir, (), task="RTE")
-    export_glue(about, Workers(), tmp_path / "export", None)
+    export_task(*about, Workers(), tmp_path / "export", None)
     exported = load_exported(tmp_path / "export", "classification")
     assert exported.settings["labels"] == ["entailment", "not_entailment"] and exported.settings["max_seq_length"] == 8
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
-    inputs = make_features((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
+    inputs = make_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
     model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
     [logits] = exported({name: tf.constant(values) for name, values in inputs.items()})
     np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
     with pytest.raises(UserError, match="already exists"):
-        export_glue(about, Workers(), tmp_path / "export", None)
+        export_task(*about, Workers(), tmp_path / "export", None)
 
 
 OWN = custom_task("text", "kind", False)
@@ -219,11 +193,11 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     write_own(tmp_path / "own/train.jsonl", *rows)
     once = settings(num_train_epochs=1.0)
     run_dir = tmp_path / "run"
-    assert run_glue(job(data, run_dir, (TRAIN,), task=OWN, folder=tmp_path / "own", training=once), Workers())
+    assert job(data, run_dir, (TRAIN,), task=OWN, folder=tmp_path / "own", training=once).run()
     assert json.loads((run_dir / "task.json").read_text())["labels"] == ["bad order", "fine", "odd"]
     files = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))}}
     own = custom_task("text", None, False)
-    assert run_glue(trained_job(data, run_dir, (), task=own, files=files), Workers())
+    assert trained_job(data, run_dir, (), task=own, files=files).run()
     header, *lines = predictions(run_dir)
     assert header == ["index", "prediction", "bad order", "fine", "odd"]
     for line in lines:
@@ -231,17 +205,17 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
         assert header[2 + int(np.argmax(values))] == line[1] and math.isclose(sum(values), 1, abs_tol=1e-5)
     files = {PREDICT: {"": write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))}}
     with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
-        run_glue(trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files), Workers())
+        trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files).run()
     files = {EVAL: {"": write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))}}
     with pytest.raises(
         UserError, match=r"dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
     ):
-        run_glue(trained_job(data, run_dir, (), task=OWN, files=files), Workers())
+        trained_job(data, run_dir, (), task=OWN, files=files).run()
     with pytest.raises(UserError, match=r"was fine-tuned for custom \(bad order, fine, odd\), not for CoLA \(0, 1\)"):
-        run_glue(trained_job(data, run_dir, (EVAL,)), Workers())
+        trained_job(data, run_dir, (EVAL,)).run()
     model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
     with pytest.raises(UserError, match="task.json does not exist, so the model's labels are not known"):
-        run_glue(trained_job(data, model_dir, (), task=OWN, files=files), Workers())
+        trained_job(data, model_dir, (), task=OWN, files=files).run()
 
 
 @pytest.mark.parametrize("labels", [3, [1, 2], {"0": "fine"}])
@@ -262,9 +236,9 @@ def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys)
     )
     once = settings(num_train_epochs=0.25, learning_rate=1e-9)
     start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
-    assert run_glue(dataclasses.replace(start, init_checkpoint=str(source)), Workers())
+    assert start.starting_from(source).run()
     assert "in the checkpoint, not used: output_bias" in capsys.readouterr().out
-    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.model_dir))
+    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.job.model_dir))
     name = "bert/pooler/dense/kernel"
     np.testing.assert_allclose(new.get_tensor(name), old.get_tensor(name), atol=1e-6)
 
@@ -277,19 +251,19 @@ def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):
     folder = write_cola(tmp_path / "CoLA")
     write_lines(folder / "dev.tsv", "x01 |  1 |  | the cat sat", "x01 | 1 |  | a dog", "x01 | 3 |  | a cat")
     with pytest.raises(UserError, match="dev.tsv, line 3: the label is '3'"):
-        run_glue(job(data, tmp_path / "run", folder=folder), Workers())
+        job(data, tmp_path / "run", folder=folder).run()
     assert not (tmp_path / "run/checkpoints").exists()
 
 
 def test_what_does_not_fit_is_refused(finished, data, tmp_path):
     with pytest.raises(UserError, match="max_seq_length: 8 there, 9 now"):
-        run_glue(job(data, finished, max_seq_length=9), Workers())
+        job(data, finished, max_seq_length=9).run()
     with pytest.raises(UserError, match="max_seq_length=2: must be at least 3"):
         job(data, tmp_path, max_seq_length=2)
     with pytest.raises(UserError, match="max_bad_records=-1"):
         job(data, tmp_path, max_bad_records=-1)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
-        run_glue(job(data, tmp_path / "empty", (PREDICT,)), Workers())
+        job(data, tmp_path / "empty", (PREDICT,)).run()
 
 
 def test_losses():

@@ -12,9 +12,9 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.job import find_trained_weights, load_trained_weights
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
-from bert_tf.tasks.squad.run import SPAN_HEAD
+from bert_tf.tasks.squad.task import SPAN_HEAD
+from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.squad_data import write_squad
 
 

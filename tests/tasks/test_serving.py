@@ -15,10 +15,12 @@ from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks.job import export_task
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
-from bert_tf.tasks.squad.run import SquadJob, run_squad
-from bert_tf.tasks.squad.serving import converse, export_squad, predict_with_export
+from bert_tf.tasks.squad.serving import converse, predict_with_export
+from bert_tf.tasks.squad.task import SquadTask
+from tests.jobs import make_job
 from tests.squad_data import GOLDEN, write_squad
 
 
@@ -36,8 +38,9 @@ def trained(tmp_path_factory):
 
 
 def job(folder, model_dir, **changes):
-    return SquadJob(
-        **{
+    return make_job(
+        SquadTask,
+        {
             **dict(
                 model_dir=model_dir,
                 train_file=None,
@@ -45,33 +48,27 @@ def job(folder, model_dir, **changes):
                 init_checkpoint=str(folder / "run"),
                 bert_config_file=None,
                 vocab_file=None,
-                do_lower_case=None,
-                strip_accents=None,
                 training=FinetuningConfig(1e-3, 4, 1, 1, num_train_epochs=1.0),
                 features=FeatureSettings(**GOLDEN["settings"]),
                 decoding=DecodeSettings(n_best_size=5, version_2_with_negative=True),
                 predict_batch_size=8,
-                wants_scores=None,
-                dllog_path=None,
-                continue_with_changes=False,
-                allow_missing_weights=False,
             ),
             **changes,
-        }
+        },
     )
 
 
 @pytest.fixture(scope="module")
 def predicted(trained, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("predicted")
-    assert run_squad(job(trained, model_dir), Workers())
+    assert job(trained, model_dir).run()
     return model_dir
 
 
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "bert"
-    export_squad(job(trained, folder.parent / "run"), Workers(), folder, batch_size=None)
+    export_task(*job(trained, folder.parent / "run"), Workers(), folder, batch_size=None)
     return folder
 
 
@@ -87,14 +84,14 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     if batch_size:
         folder = tmp_path / "fixed"
         with caplog.at_level("INFO", "absl"):  # as in the programs
-            export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+            export_task(*job(trained, tmp_path / "run"), Workers(), folder, batch_size)
         assert not caplog.text
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    predict_with_export(other, Workers(), moved)
+    predict_with_export(*other, Workers(), moved)
     assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
@@ -134,10 +131,10 @@ def test_triton_config_has_its_fields(exported):
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
     def refused(message, call, *arguments):
         with pytest.raises(UserError, match=message):
-            call(job(trained, tmp_path / "run"), Workers(), *arguments)
+            call(*job(trained, tmp_path / "run"), Workers(), *arguments)
 
     before = sorted(exported.rglob("*"))
-    refused("already exists; name another folder", export_squad, exported, None)
+    refused("already exists; name another folder", export_task, exported, None)
     assert sorted(exported.rglob("*")) == before
     refused(
         "settings.json cannot be read .*; write one with --mode=export_only", predict_with_export, tmp_path / "absent"
@@ -187,23 +184,23 @@ def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys
     (tmp_path / "text.txt").write_text(paragraph["context"], encoding="utf-8")
     nbest = json.loads((predicted / "nbest_predictions.json").read_text())
     chat = job(trained, tmp_path / "run", predict_file=None)
-    out = ask(monkeypatch, capsys, "\n".join(questions[:2]), chat, Workers(), str(tmp_path / "text.txt"))
+    out = ask(monkeypatch, capsys, "\n".join(questions[:2]), *chat, Workers(), str(tmp_path / "text.txt"))
     for question in paragraph["qas"][:2]:
         for entry in nbest[question["id"]][:4]:
             assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}\n" in out
     assert out.count("null odds") == 2
     # The text can be typed first; an empty line ends.
     typed = "Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read"
-    out = ask(monkeypatch, capsys, typed, chat, Workers(), None)
+    out = ask(monkeypatch, capsys, typed, *chat, Workers(), None)
     assert out.count("null odds") == 1
     with pytest.raises(UserError, match="^what was typed: the text is empty"):
-        ask(monkeypatch, capsys, "", chat, Workers(), None)
+        ask(monkeypatch, capsys, "", *chat, Workers(), None)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
     with pytest.raises(UserError, match="^what was typed is not UTF-8"):
-        converse(chat, Workers(), None)
+        converse(*chat, Workers(), None)
     (tmp_path / "text.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="is not UTF-8"):
-        ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))
+        ask(monkeypatch, capsys, "", *chat, Workers(), str(tmp_path / "text.txt"))
     (tmp_path / "text.txt").write_bytes(b"\n")
     with pytest.raises(UserError, match="^--context_file=.*text.txt: the text is empty"):
-        ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))
+        ask(monkeypatch, capsys, "", *chat, Workers(), str(tmp_path / "text.txt"))

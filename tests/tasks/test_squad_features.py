@@ -11,7 +11,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
-from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_features, window_spans
+from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_windows, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
@@ -31,8 +31,8 @@ def golden(tmp_path):
 def test_features_agree_with_hugging_face(golden):
     examples, tokenizer = golden
     settings = FeatureSettings(**GOLDEN["settings"])
-    features = make_features(examples, tokenizer, settings, is_training=False)
-    training = make_features(examples, tokenizer, settings, is_training=True)
+    features = make_windows(examples, tokenizer, settings, is_training=False)
+    training = make_windows(examples, tokenizer, settings, is_training=True)
     batch = features.batch(np.arange(features.num_windows))
     assert features.num_windows == training.num_windows == len(GOLDEN["features"])
     for row, expected in enumerate(GOLDEN["features"]):
@@ -51,20 +51,6 @@ def test_features_agree_with_hugging_face(golden):
         assert np.where(is_context, word_of, -1).tolist() == expected["token_to_word"]
         assert "".join("01"[int(best)] for best in features.is_max_context[row]) == expected["max_context"]
     np.testing.assert_array_equal(training.input_ids, features.input_ids)
-
-
-def test_segments_of_a_row(golden):
-    examples, tokenizer = golden
-    row = make_features(examples[1:2], tokenizer, FeatureSettings(128, 12, 10), is_training=True).batch(np.array([0]))
-    query = len(tokenizer.tokenize(examples[1].question)) + 2
-    used = int(row["input_mask"].sum())
-    assert row["segment_ids"][0].tolist() == [0] * query + [1] * (used - query) + [0] * (128 - used)
-    assert row["input_mask"][0].tolist() == [1] * used + [0] * (128 - used)
-    assert tokenizer.convert_ids_to_tokens([row["input_ids"][0, i] for i in (0, query - 1, used - 1)]) == [
-        "[CLS]",
-        "[SEP]",
-        "[SEP]",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +111,7 @@ def example(context, answer, start, tokenized_question="who ?"):
 def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start, tokens):
     tokenizer = golden[1]
     settings = FeatureSettings(32, 8, 8)
-    features = make_features([example(context, answer, start)], tokenizer, settings, is_training=True)
+    features = make_windows([example(context, answer, start)], tokenizer, settings, is_training=True)
     first, last = features.start_positions[0], features.end_positions[0]
     assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first : last + 1].tolist()) == tokens
 
@@ -144,39 +130,20 @@ def test_an_answer_that_occurs_twice_in_a_word_is_the_one_at_its_place(tmp_path,
     (tmp_path / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)), encoding="utf-8")
     tokenizer = FullTokenizer(tmp_path / "vocab.txt")
     one = example(context, answer, start, "who")
-    features = make_features([one], tokenizer, FeatureSettings(64, 16, 8), is_training=True)
+    features = make_windows([one], tokenizer, FeatureSettings(64, 16, 8), is_training=True)
     assert features.start_positions[0] == 3 + place
     assert features.end_positions[0] == 3 + place + len(tokenizer.tokenize(answer)) - 1
 
 
 def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
     tokenizer = golden[1]
-    words = [
-        "in",
-        "the",
-        "clock",
-        "moved",
-        "to",
-        "a",
-        "harbour",
-        "town",
-        "of",
-        "people",
-        "her",
-        "brother",
-        "s",
-        "work",
-        "made",
-        "ships",
-        "first",
-        "design",
-    ]
+    words = "in the clock moved to a harbour town of people her brother s work made ships first design".split()
     starts = np.cumsum([0] + [len(word) + 1 for word in words])
     settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
     for first in range(len(words)):
         for last in range(first, min(first + 3, len(words))):
             text = " ".join(words[first : last + 1])
-            made = make_features(
+            made = make_windows(
                 [example(" ".join(words), text, int(starts[first]))], tokenizer, settings, is_training=True
             )
             for row in range(made.num_windows):
@@ -190,8 +157,8 @@ def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
 def test_an_invisible_answer_is_refused_when_training(golden):
     invisible = example("who \u200b\u200b moved", "\u200b\u200b", 4)
     with pytest.raises(UserError, match="leaves nothing of the answer"):
-        make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
-    made = make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
+        make_windows([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
+    made = make_windows([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
     assert made.token_starts[0][made.token_ends[0] > 0].tolist() == [0, 7]
 
 

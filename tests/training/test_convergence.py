@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.ranks.workers import Workers
-from bert_tf.training.loop import has_fast_bf16
+from bert_tf.run.device import has_fast_bf16
 from tests import processes
 from tests.convergence import GOLDEN, LOSSES, read_curve, train, write_data
 

@@ -16,11 +16,10 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
-from bert_tf.settings.training import TrainingConfig
-from bert_tf.training.loop import LoopSettings, Run, Training, run_updates
 from tests import processes
 from tests.training.test_packed_update import pack, short_batch
 from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply, traced_sums
+from tests.training.test_trainer import make_trainer
 
 CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -52,22 +51,28 @@ def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num
         events.append("accumulated")
         return gradients, metric_sums
 
+    def reduce(*sums):
+        assert sums[0] is gradients and sums[1] is metric_sums
+        events.append("reduced")
+        return sums[:2]
+
     def apply(applied, *rest):
         assert applied is gradients and rest[0] is metric_sums and tf.is_tensor(rest[1])
         events.append("applied")
-        return [Unread() for _ in range(len(UpdateResult._fields) - 2)]
+        return [Unread() for _ in range(len(UpdateResult._fields) - 3)]
 
     def make(*arguments, **options):
         events.append("made")
         return constant(*arguments, **options)
 
     monkeypatch.setattr(step, "_accumulate", accumulate)
+    monkeypatch.setattr(step, "_reduce", reduce)
     monkeypatch.setattr(step, "_apply", apply)
     monkeypatch.setattr(tf, "constant", make)
     result = step(rows, 0, num_micro_batches=num_micro_batches)
     assert isinstance(result.is_finite, Unread)
-    made = len(events) - 2
-    assert events == ["made"] * made + ["accumulated", "applied"] and made >= 4
+    made = len(events) - 3
+    assert events == ["made"] * made + ["accumulated", "reduced", "applied"] and made >= 4
 
 
 def operations(concrete):
@@ -77,22 +82,18 @@ def operations(concrete):
     return {node.op for node in [*definition.node, *called]}
 
 
-def test_one_rank_calls_nothing_back_to_the_host():
+def test_nothing_is_called_back_to_the_host():
     step, *_ = make_step(Workers())
     for concrete in traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
-        found = operations(concrete)
-        assert len(found) > 20 and not found & CALLBACKS
-    assert operations(traced_apply(make_step(TwoRanks())[0])) & CALLBACKS, "the clock of the all-reduce"
+        kinds = operations(concrete)
+        assert len(kinds) > 20 and not kinds & CALLBACKS
 
 
-class TwoRanks(Rank):
-    """Both ranks send the same."""
+class Alike(Rank):
+    """Ranks that all send the same."""
 
-    def __init__(self):
-        super().__init__(0, 2, {})
-
-    def mean(self, tensors):
-        return list(tensors)
+    def gather(self, vector):
+        return np.stack([vector] * self.size)
 
 
 def test_the_host_computes_nothing_with_results():
@@ -110,6 +111,7 @@ UPDATES = """
 import sys
 sys.path[:0] = [{tests!r}, {checkout!r}]
 from tests.training.test_host_and_device import num_compiled, packed_rows
+from tests.training.test_trainer import make_trainer
 from tests.training.test_train_step import Workers, make_step, tf
 step, *_ = make_step(Workers(), scope="step", precision="fp16", dtype="float16")
 step_of_variable_rows = [packed_rows(number) for number in range(6)]
@@ -164,8 +166,10 @@ def test_the_optimizer_launches_five_operations_a_variable():
     assert len(launched) < 5 * len(step.variables) + 100
 
 
-def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
-    reads = []
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_ranks):
+    """And of several ranks the first two updates after a line wait for the device, to be timed."""
+    reads, timed = [], []
 
     class State:
         """Applied updates are a variable on the device."""
@@ -180,38 +184,25 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
         def copy(self, *_):
             return Snapshot(10, {}, {})
 
-    class Checkpoints:
-        folder = Path("a folder that is not there/checkpoints")
-
-        def write(self, _):
-            return self.folder
-
-    class Telemetry:
-        train = checkpoint = by_variable = staticmethod(lambda *_, **__: None)
+        def broadcast(self, _):
+            pass
 
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
-        return {
-            "means": np.zeros(4),
-            "skipped": 0,
-            "own_secs": 1.0,
-            "norm_by_variable": None,
-            "change_by_variable": None,
-        }
+        return {"means": [0.0], "skipped": 0, "own_secs": 1.0, "norm_by_variable": None, "change_by_variable": None}
 
-    def step(features, number, **_):
-        return UpdateResult(False, 0.0, *[Unread()] * (len(UpdateResult._fields) - 2))
-
-    class Batch:
-        features, num_micro_batches, num_rows = {}, None, 0
+    def step(features, number, *, is_timed, **_):
+        timed.append(is_timed)
+        return UpdateResult(False, 0.0, 0.0, *[Unread()] * (len(UpdateResult._fields) - 3))
 
     monkeypatch.setattr(UpdateStatistics, "read", read)
-    config = TrainingConfig(1e-3, 8, 1, 1, save_checkpoint_steps=10, display_loss_steps=5)
-    settings = LoopSettings(config, 10, identity={})
-    training = Training(
-        step, State(), batches_from=lambda _: iter([Batch()] * 10), name_metrics=lambda _: {"total_loss": 1.0}
-    )
-    assert run_updates(training, Run(Workers(), Checkpoints(), Telemetry()), settings) is None
-    # Where the run stands at its start, and then each log line: five results, and where it stands.
-    assert reads == [0, 5, 5, 5, 10]
+    settings = dict(num_ranks=num_ranks, save_checkpoint_steps=10, display_loss_steps=5)
+    workers = Alike(0, num_ranks, {})
+    made = make_trainer(monkeypatch, tmp_path, 10, (State(), step), workers, **settings)
+    monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
+    reads.clear()
+    assert made.fit()
+    # Where the run stands when it begins, twice, and then each log line: five results, and where it stands.
+    assert reads[:-1] == [0, 0, 5, 5, 5, 10]
+    assert timed == 2 * [*[num_ranks > 1] * 2, False, False, False]

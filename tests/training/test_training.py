@@ -20,10 +20,10 @@ from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import PretrainingConfig
-from bert_tf.training import pretraining
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import Replay
 from bert_tf.training.step import TrainStep
+from bert_tf.training.trainer import Trainer
 from tests import processes
 from tests.fuzz_program import answers
 from tests.pretraining_data import ROOMY, TINY, open_dataset, write_dataset
@@ -227,7 +227,7 @@ def make_config(**changes):
 
 def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path, monkeypatch, capsys):
     """Before the first update, which need not be made."""
-    monkeypatch.setattr(pretraining, "run_updates", lambda *_: "signal")
+    monkeypatch.setattr(Trainer, "_run_updates", lambda _: None)
     bert_config = dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length)
     inputs = PretrainingInputs(bert_config, {}, open_dataset(roomy_dataset, schema=ROOMY), None, None)
     for num_accumulation_steps in (2, 1):
@@ -399,16 +399,16 @@ def run_two(dataset, model_dir, expect=0, **changes):
 SLOW = """
 import itertools, os, runpy, sys, time
 from bert_tf.base.machine import rank_number
-from bert_tf.training.step import TrainStep
-work, number = TrainStep.sum_gradients, itertools.count(1)
+from bert_tf.training import step
+update_key, number = step.update_key, itertools.count(1)
 
 def slowly(*arguments):
     if next(number) > 4:
         time.sleep(0.5)
-    return work(*arguments)
+    return update_key(*arguments)
 
 if rank_number(os.environ) == 1:
-    TrainStep.sum_gradients = slowly
+    step.update_key = slowly
 sys.argv.pop(0)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -8,10 +8,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, plain, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.tasks.glue.read import Examples
+from bert_tf.tasks.glue.task import CLASSIFIER_HEAD
 from bert_tf.tasks.glue.tasks import TextTask
-from bert_tf.tasks.job import Head
-
-CLASSIFIER_HEAD = Head("classification", "output_weights")
 
 
 def learns_labels(task: TextTask) -> bool:
@@ -33,9 +31,9 @@ def as_trained(task: TextTask, weights: Weights) -> TextTask:
         )
     fitted = _in_order_of(task, trained)
     if trained and fitted is None:
-        wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
+        labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         raise UserError(
-            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({wanted}); name a checkpoint of that "
+            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); name a checkpoint of that "
             f"task, or give the labels these names in {trained.file}"
         )
     if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
@@ -89,18 +87,18 @@ def describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: 
             "the sigmoid"
         ]
     file = trained.file if trained else weights.folder / TASK_FILE
-    what = "does not say what the classes mean" if trained else "does not exist"
-    return [f"{file} {what}, so they are taken in this order: {', '.join(task.labels)}"]
+    lack = "does not say what the classes mean" if trained else "does not exist"
+    return [f"{file} {lack}, so they are taken in this order: {', '.join(task.labels)}"]
 
 
 def respelled(examples: Examples, task: TextTask) -> Examples:
     """A user's own examples with their labels spelled as the model's, where the two differ in nothing else."""
-    there = sorted({*(examples.labels or ())})
+    given = sorted({*(examples.labels or ())})
     known = {plain(label): label for label in task.labels}
-    spelled = {label: known.get(plain(label), "") for label in there}
-    is_one_to_one = all(spelled.values()) and len({*spelled.values()}) == len(there) and len(known) == len(task.labels)
-    if {*there} <= {*task.labels} or not is_one_to_one:
+    spelled = {label: known.get(plain(label), "") for label in given}
+    is_one_to_one = all(spelled.values()) and len({*spelled.values()}) == len(given) and len(known) == len(task.labels)
+    if {*given} <= {*task.labels} or not is_one_to_one:
         return examples
-    note = f"{examples.path}: its labels {', '.join(there)} are taken for the model's {', '.join(spelled.values())}"
+    note = f"{examples.path}: its labels {', '.join(given)} are taken for the model's {', '.join(spelled.values())}"
     labels = [spelled[label] for label in examples.labels or ()]
     return examples._replace(labels=labels, notes=[*examples.notes, note])

@@ -20,19 +20,15 @@ from bert_tf.text.vocabulary import Tokenizer
 _BATCH = 10_000
 
 
-class Features(NamedTuple):
+class TextRows(NamedTuple):
     """All rows of a file, in its order, without padding."""
 
     ids_T: np.ndarray  # int32, of all rows, including [CLS] and [SEP]
     starts_F: np.ndarray  # int64, where each row begins
-    lengths_F: np.ndarray  # int64, number of tokens in each row
+    num_tokens: np.ndarray  # int64, number of tokens in each row
     first_lengths_F: np.ndarray  # int64, those of [CLS], the first sentence and its [SEP]
     labels_F: np.ndarray | None  # int32 classes or float32 numbers
     max_seq_length: int
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.starts_F)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and the targets if known, for the rows numbered `rows` (any shape [...]).
@@ -40,26 +36,26 @@ class Features(NamedTuple):
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
         """
         columns_S = np.arange(self.max_seq_length)
-        is_token = columns_S < self.lengths_F[rows][..., None]
-        places = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
+        is_token = columns_S < self.num_tokens[rows][..., None]
+        positions = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
         is_second = is_token & (columns_S >= self.first_lengths_F[rows][..., None])
         targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
         return {
-            "input_ids": np.where(is_token, self.ids_T[places], 0),
+            "input_ids": np.where(is_token, self.ids_T[positions], 0),
             "input_mask": is_token.astype(np.int32),
             "segment_ids": is_second.astype(np.int32),
             **targets,
         }
 
 
-def make_features(
+def make_rows(
     texts: Sequence[Sequence[str]],
     labels_F: np.ndarray | None,
     tokenizer: Tokenizer,
     max_seq_length: int,
     *,
     show_progress: bool = False,
-) -> Features:
+) -> TextRows:
     """Tokenises one or two equally long lists of sentences."""
     tokenized = [_tokenize(sentences, tokenizer, show_progress) for sentences in texts]
     room = max_seq_length - 1 - len(texts)
@@ -78,7 +74,7 @@ def make_features(
         stays = numbers < np.repeat(kept_F, sizes_F)
         ids_T[(np.repeat(begins_F, sizes_F) + numbers)[stays]] = ids[stays]
         begins_F = begins_F + kept_F + 1
-    return Features(ids_T, starts_F, lengths_F, kept[0] + 2, labels_F, max_seq_length)
+    return TextRows(ids_T, starts_F, lengths_F, kept[0] + 2, labels_F, max_seq_length)
 
 
 def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

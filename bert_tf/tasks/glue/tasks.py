@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -47,11 +48,10 @@ class TextTask:
         return self.name == CUSTOM
 
 
-def _glue(name: str, text_columns: tuple[str, ...], label_column: str, labels: str, metrics: str, **more) -> TextTask:
-    submissions = {"submissions": {"": (f"{name}.tsv",)}}
-    return TextTask(
-        name, text_columns, label_column, tuple(labels.split()), tuple(metrics.split()), **{**submissions, **more}
-    )
+def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
+    """An entry: columns of text and of the label; and labels, metrics and label `names` with spaces between them."""
+    more = {"submissions": {"": (f"{name}.tsv",)}, "label_names": tuple(more.pop("names", "").split()), **more}
+    return TextTask(name, columns, label, tuple(labels.split()), tuple(metrics.split()), **more)
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
@@ -72,49 +72,23 @@ _CUSTOM_FILES = {
 }
 _NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
 
+_MNLI_NAMES = {"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)}
+_MNLI: dict[str, Any] = {"no_label": "-", "files": _MNLI_FILES, "submissions": _MNLI_NAMES}
+_QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
+_STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
+_MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
+
 TASKS = (
-    _glue(
-        "CoLA",
-        _SENTENCE,
-        "label",
-        _NUMBERS,
-        "matthews_correlation accuracy",
-        label_names=("unacceptable", "acceptable"),
-    ),
-    _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", label_names=("negative", "positive")),
-    _glue(
-        "MRPC",
-        ("#1 string", "#2 string"),
-        "quality",
-        _NUMBERS,
-        "accuracy f1",
-        label_names=("not_equivalent", "equivalent"),
-        files=_MRPC_FILES,
-    ),
-    _glue("STS-B", _PAIR, "score", "", "pearson spearman", is_regression=True, range=(0.0, 5.0)),
+    _glue("CoLA", _SENTENCE, "label", _NUMBERS, "matthews_correlation accuracy", names="unacceptable acceptable"),
+    _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", names="negative positive"),
+    _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", names="not_equivalent equivalent", files=_MRPC_FILES),
+    _glue("STS-B", _PAIR, "score", "", "pearson spearman", **_STS),
     # The file that was distributed first has some questions with line feeds.
-    _glue(
-        "QQP",
-        ("question1", "question2"),
-        "is_duplicate",
-        _NUMBERS,
-        "accuracy f1",
-        label_names=("not_duplicate", "duplicate"),
-        max_bad_records=100,
-    ),
-    _glue(
-        "MNLI",
-        _PAIR,
-        "gold_label",
-        "contradiction entailment neutral",
-        "accuracy",
-        no_label="-",
-        files=_MNLI_FILES,
-        submissions={"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)},
-    ),
+    _glue("QQP", _QQP_PAIR, "is_duplicate", _NUMBERS, "accuracy f1", **_QQP),
+    _glue("MNLI", _PAIR, "gold_label", "contradiction entailment neutral", "accuracy", **_MNLI),
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
-    _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", label_names=("not_entailment", "entailment")),
+    _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
 )
 
 
@@ -168,15 +142,15 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
         return {"": Path(given)}
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")
-    found = {}
+    files = {}
     for part, names in task.files[use].items():
-        here = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
-        if not here:
+        present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
+        if not present:
             fetch = (
                 "" if task.is_custom else f", or fetch it with data/bertPrep.py --action download --dataset {task.name}"
             )
             raise UserError(
                 f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder{fetch}"
             )
-        found[part] = here[0]
-    return found
+        files[part] = present[0]
+    return files

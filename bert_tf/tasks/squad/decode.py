@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example
-from bert_tf.tasks.squad.features import Features
+from bert_tf.tasks.squad.features import Windows
 from bert_tf.tasks.squad.settings import DecodeSettings
 
 
@@ -55,7 +55,7 @@ _NO_SPAN = {"empty": _Span(0, 0, 0, 0.0, 0.0)}
 
 def decode(
     examples: Sequence[Example],
-    features: Features,
+    features: Windows,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     settings: DecodeSettings,
@@ -98,7 +98,7 @@ def decode(
 
 
 def _admissible_spans(
-    features: Features, window: int, start_logits: np.ndarray, end_logits: np.ndarray, settings: DecodeSettings
+    features: Windows, window: int, start_logits: np.ndarray, end_logits: np.ndarray, settings: DecodeSettings
 ) -> list[_Span]:
     """Pairs of the n best starts and ends of a window that can be answers, in descending order of
     the start's logit, then the end's."""
@@ -147,7 +147,7 @@ def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
     ]
 
 
-def _text_of(span: _Span, example: Example, features: Features) -> str:
+def _text_of(span: _Span, example: Example, features: Windows) -> str:
     """The context from the first token's first character to the last token's last, as it is there."""
     first = features.token_starts[span.window, span.start]
     return example.paragraph.context[first : features.token_ends[span.window, span.end]]

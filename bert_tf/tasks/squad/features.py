@@ -23,7 +23,7 @@ from bert_tf.tasks.squad.settings import FeatureSettings
 from bert_tf.text.vocabulary import Tokenizer, TokenSpans
 
 
-class Features(NamedTuple):
+class Windows(NamedTuple):
     """All windows of a file, in the order of its questions, as arrays.
 
     `token_starts`, `token_ends` and `is_max_context` are needed to find the answer's text; in features made for
@@ -66,14 +66,14 @@ class Features(NamedTuple):
         }
 
 
-def make_features(
+def make_windows(
     examples: Sequence[Example],
     tokenizer: Tokenizer,
     settings: FeatureSettings,
     *,
     is_training: bool,
     show_progress: bool = False,
-) -> Features:
+) -> Windows:
     """Splits every question's context into windows.
 
     Args:
@@ -110,10 +110,10 @@ def make_features(
                 first, last = (token - start + len(head) for token in answer)
             per_position.append(row)
             per_row.append((end + 1, len(head), index, first, last))
-    ids, *places = np.stack(per_position, axis=1)
-    starts, ends, is_max = places or np.zeros([3, len(ids), 0], np.int32)
+    ids, *positions = np.stack(per_position, axis=1)
+    starts, ends, is_max = positions or np.zeros([3, len(ids), 0], np.int32)
     num_tokens, num_query_tokens, numbers, first_tokens, last_tokens = np.array(per_row, np.int32).T
-    return Features(
+    return Windows(
         ids, num_tokens, num_query_tokens, numbers, first_tokens, last_tokens, starts, ends, is_max.astype(bool)
     )
 
@@ -137,8 +137,8 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
     """
     best_T, scores_T = np.zeros(num_tokens, np.int64), np.full(num_tokens, -np.inf)
     for window, (start, length) in enumerate(spans):
-        inside, places = slice(start, start + length), np.arange(length)
-        scores = np.minimum(places, places[::-1]) + 0.01 * length
+        inside, positions = slice(start, start + length), np.arange(length)
+        scores = np.minimum(positions, positions[::-1]) + 0.01 * length
         is_better = scores > scores_T[inside]
         best_T[inside][is_better] = window
         scores_T[inside][is_better] = scores[is_better]

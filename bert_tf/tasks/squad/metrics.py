@@ -70,8 +70,8 @@ def score_version_2(
     f1_scores = _best_scores(truths, predictions, f1_version_2)
     has_answer = {example.question_id: bool(example.answers) for example in examples}
     result = {"exact_match": _mean(exact, truths), "f1": _mean(f1_scores, truths), "total": len(truths)}
-    for name, wanted in (("HasAns", True), ("NoAns", False)):
-        ids = [id_ for id_ in truths if has_answer[id_] is wanted]
+    for name, is_answerable in (("HasAns", True), ("NoAns", False)):
+        ids = [id_ for id_ in truths if has_answer[id_] is is_answerable]
         if ids:
             result[f"{name}_exact"] = _mean(exact, ids)
             result[f"{name}_f1"] = _mean(f1_scores, ids)

@@ -1,0 +1,44 @@
+"""What the fine-tuning programs have in common: from a task's flags to its job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.determinism import make_deterministic
+from bert_tf.base.errors import UserError
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.base.tensorflow import choose_device
+from bert_tf.tasks.registry import find_task_class
+
+
+def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
+    """Does what --mode says, with the task of this name in `tasks.registry`; `flags` by name."""
+    leave_on_stop_signals()
+    choose_device(flags["device"])
+    task_class = find_task_class(task_name)
+    if flags["plan"]:
+        from bert_tf.tasks.job import describe_plan
+
+        print(describe_plan(flags, task_class.head))
+        return
+    if not flags["model_dir"]:
+        raise UserError(f"--model_dir is required with --mode={flags['mode']}")
+    task, model_dir = task_class.from_flags(flags), Path(flags["model_dir"])
+    if flags["deterministic"]:
+        make_deterministic(model_dir)
+    from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not
+    from bert_tf.tasks.job import FinetuningJob, export_task, run_task
+
+    workers = connect(flags["use_horovod"])
+    job = FinetuningJob.from_flags(flags, task.head, workers, trains=bool(task.training_files))
+    other_modes = task.other_modes()
+    if flags["mode"] == "export_only":
+        folder = Path(flags["model_export_path"] or model_dir / "export")
+        export_task(job, task, workers, folder, flags["export_batch_size"])
+    elif flags["mode"] in other_modes:
+        other_modes[flags["mode"]](job, task, workers, flags)
+    elif not run_task(job, task, workers):
+        sys.exit(STOPPED_EXIT_CODE)

@@ -1,0 +1,148 @@
+"""A model's variables in TensorFlow's files: their names and shapes there, writing them, and reading them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError, first_line
+
+# In the model these are padded to a multiple of 8 rows; in files they have one row per piece of the vocabulary.
+_VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+_SLOTS = ("/adam_m", "/adam_v", "/momentum")
+# The errors that TensorFlow raises for a damaged checkpoint; IndexError if a file ends early.
+_READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredWeights:
+    """Weights in files: their shapes, and a function that reads them."""
+
+    source: str  # for messages
+    shapes: Mapping[str, list[int]]  # by name
+    read: Callable[[str], np.ndarray]
+
+
+class LoadReport(NamedTuple):
+    """What `load_weights` found."""
+
+    loaded: list[str]
+    missing: list[str]  # wanted but not stored: left as initialised
+    unused: list[str]  # stored but not wanted
+
+
+def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
+    """The variables by their names in files (without the ":0" that TensorFlow appends)."""
+    named = {variable.name.split(":")[0]: variable for variable in variables}
+    if len(named) != len(variables):
+        raise ValueError("two variables share a name, so a checkpoint could not hold both")
+    return named
+
+
+def _base_name(name: str) -> str:
+    return next((name[: -len(slot)] for slot in _SLOTS if name.endswith(slot)), name)
+
+
+def file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
+    """The variables' values as they are stored in files, by name."""
+    return {
+        name: variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+        for name, variable in named_variables(variables).items()
+    }
+
+
+def save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def open_checkpoint(prefix: str | Path) -> StoredWeights:
+    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+    except _READ_ERRORS as error:
+        raise UserError(
+            f"checkpoint {prefix} cannot be read ({first_line(error)}): its .index file is damaged; fetch or copy it "
+            "again, or use another checkpoint"
+        ) from None
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return reader.get_tensor(name)
+        except _READ_ERRORS as error:
+            raise UserError(
+                f"checkpoint {prefix}: {name} cannot be read ({first_line(error)}): its .data file was cut "
+                "short or damaged; fetch or copy it again"
+            ) from None
+
+    return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
+
+
+def num_layers(names: Iterable[str]) -> int:
+    return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
+
+
+def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) -> None:
+    """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
+
+    Raises:
+      UserError: it lacks a variable or has one that the model does not have; the message ends with `way_out`.
+    """
+    theirs, ours = num_layers(stored.shapes), num_layers(names)
+    needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
+    faults = {
+        "lacks": [name for name in needed if name not in stored.shapes],
+        "also has": [name for name in stored.shapes if name.startswith("bert/") and name not in names],
+    }
+    described = [
+        f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
+    ]
+    if not theirs:
+        described = [
+            f"has no layers, only {', '.join(list(stored.shapes)[:3])} ({len(stored.shapes)} variables in all)"
+        ]
+    elif theirs != ours:
+        described = [f"has {theirs} layers, the model {ours}"]
+    if described:
+        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {remedy}")
+
+
+def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
+    """Assigns to `variables` what is stored under their names.
+
+    Raises:
+      UserError: a variable's shape differs; then nothing has been assigned.
+    """
+    shapes, named = stored.shapes, named_variables(variables)
+    for name, variable in named.items():
+        expected = list(variable.shape)
+        if _base_name(name) in _VOCABULARY_ROWS:
+            expected[0] = vocab_size
+        if name in shapes and shapes[name] != expected:
+            only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
+            hint = (
+                "the vocabulary does not belong to these weights"
+                if only_rows
+                else "they are of another model size, or of a task with other labels"
+            )
+            raise UserError(f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
+    loaded = [name for name in named if name in shapes]
+    for name in loaded:
+        value = stored.read(name)
+        missing_rows = named[name].shape[0] - value.shape[0] if value.ndim else 0
+        if missing_rows:
+            value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
+        named[name].assign(value)
+    return LoadReport(
+        loaded, [name for name in named if name not in shapes], [name for name in shapes if name not in named]
+    )

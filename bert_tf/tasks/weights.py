@@ -1,0 +1,66 @@
+"""Weights that were fine-tuned on a task: which ones a job predicts with, and loading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.weights import Weights
+from bert_tf.run.checkpoint import STATE, read_state
+from bert_tf.run.run_folder import CONFIG, read_config
+from bert_tf.run.variables import check_encoder, load_weights, named_variables
+from bert_tf.tasks.task import Head
+
+
+def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
+    """Whether the folder holds checkpoints of a run that started from these weights."""
+    if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
+        return False
+    start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
+    return isinstance(start, str) and Path(start).resolve() == Path(init_checkpoint).resolve()
+
+
+def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
+    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest; these also
+    if that is where the run in `model_dir` started from, since then they are what it was fine-tuned to.
+
+    Raises:
+      UserError: neither has the head.
+    """
+    if init_checkpoint:
+        weights = find_weights(init_checkpoint)
+        if head.variable in weights.shapes and not _has_run_from(model_dir, init_checkpoint):
+            return weights
+    if (model_dir / "checkpoints").is_dir():
+        return find_weights(model_dir, "--model_dir")
+    if init_checkpoint:
+        kind = f" but is a {' and a '.join(weights.architectures)}," if weights.architectures else ""
+        raise UserError(
+            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
+            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
+        )
+    raise UserError(
+        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
+        "or name a fine-tuned checkpoint with --init_checkpoint"
+    )
+
+
+def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
+    """Loads a model's weights for prediction; returns the number of updates it was trained for, 0 if unknown.
+
+    Raises:
+      UserError: the checkpoint lacks a variable that prediction uses.
+    """
+    check_encoder(weights, named_variables(model.variables), f"name a checkpoint that was fine-tuned for {head.name}")
+    report = load_weights(weights, model.variables, model.config.vocab_size)
+    used = {variable.name.split(":")[0] for variable in model.trainable_variables}
+    missing = [name for name in report.missing if name in used]
+    if missing:
+        raise UserError(
+            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
+            f"used for {head.name}; name a checkpoint that was fine-tuned for that"
+        )
+    return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0

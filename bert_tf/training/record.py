@@ -1,0 +1,38 @@
+"""What ``config.json`` records besides a run's identity, so that a run can be understood and repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
+from bert_tf.memory.split import micro_batches_at_once
+from bert_tf.run.device import device_name
+from bert_tf.run.run_folder import provenance
+from bert_tf.settings.training import TrainingConfig
+
+
+def run_record(config: TrainingConfig, model: tf.keras.Model, **facts: Any) -> dict[str, Any]:
+    """Settings, `facts`, machine and software, and what the memory plan says of all that."""
+    record = {
+        "settings": config.to_dict(),
+        "bert_config": model.config.to_dict(),
+        "num_ranks": config.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        **facts,
+        "device": device_name(),
+        **provenance(),
+    }
+    settings = record["settings"]
+    uses_pooler = model.bert.pooler.trainable and "max_predictions_per_seq" not in settings
+    num_at_once = micro_batches_at_once(config.xla_scope)
+    flags = {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}
+    work = Workload.from_flags(flags, model.config, config.num_ranks)
+    work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
+    planned = {"num_parameters": work.num_parameters}
+    if not settings.get("packing"):  # the memory plan does not cover packed rows
+        # On a CPU the peak is the whole process's, so it includes the program itself.
+        bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
+        planned["memory_mib"] = round(bytes_planned / 2**20)
+    return {**record, "planned": planned}

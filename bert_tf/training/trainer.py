@@ -1,0 +1,356 @@
+"""Any training: begins or resumes, updates, logs, saves, stops. Pre-training and tasks differ in what they pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import report
+from bert_tf.base.determinism import keep_autotune_results
+from bert_tf.base.errors import UserError
+from bert_tf.base.signals import STARTED_AT, noted_stop_signals
+from bert_tf.batches.batches import Batch
+from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
+from bert_tf.model.losses import Features
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.device import device_name
+from bert_tf.run.gpus import peak_tflops
+from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.run_folder import REPORT, RunFolder
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks, variable_figures
+from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.settings.training import TrainingConfig, compute_dtype
+from bert_tf.training.diverged import DivergedError, describe_divergence, max_skips
+from bert_tf.training.record import run_record
+from bert_tf.training.saving import BackgroundWriter
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
+
+# Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:
+# they first wait for each other in `Workers.keep_alive`.
+LONG_UPDATE_SECS = 10.0
+
+
+class TrainingData(Protocol):
+    """Instances in an order that depends neither on the number of ranks nor on how often a run was started."""
+
+    def batches(self, first: int) -> Iterator[Batch]:
+        """This rank's batches, without end, from global batch number `first` on."""
+        ...
+
+    def name_records(self, batch_number: int) -> list[str]:
+        """The instances of a global batch, for messages."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How many updates there are, and the optimizer that makes them."""
+
+    num_updates: int
+    warmup_steps: int
+    optimizer_type: str = "adamw"
+    continuous_join: bool | None = None
+    optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
+
+    name: str  # of the phase or task, for the log
+    model: tf.keras.Model
+    objective: Any  # from `bert_tf.model.losses`
+    data: TrainingData
+    schedule: Schedule
+    identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
+    flops_per_sequence: float
+    initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
+    companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
+    log_facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for the log's first line
+    warnings: Sequence[str] = ()  # about the settings
+    watch: LossWatch | None = None  # None: no warnings about the loss
+
+
+def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
+    """What makes updates, with the model's weights as they are and an optimizer that has made none."""
+    schedule = training.schedule
+    optimizer = make_optimizer(
+        schedule.optimizer_type,
+        config.effective_learning_rate,
+        schedule.warmup_steps,
+        schedule.num_updates,
+        schedule.continuous_join,
+        compiled=config.xla_scope != "off",
+        **schedule.optimizer_options,
+    )
+    compression = getattr(config, "allreduce_compression", "none")
+    # If gradients are float16 anywhere, small ones need a loss scale.
+    state = TrainState(training.model, optimizer, LossScale(enabled="fp16" in (config.precision, compression)))
+    return state, TrainStep(state, training.objective, workers, config.seed, compute_dtype(compression))
+
+
+def name_metrics(objective: Any, means_M: np.ndarray) -> dict[str, float]:
+    """An objective's mean metrics under NVIDIA's names; of several losses also the sum."""
+    metrics = dict(zip(objective.metric_names, map(float, means_M)))
+    losses = [value for name, value in metrics.items() if name.endswith("_loss")]
+    return metrics if "total_loss" in metrics else {"total_loss": sum(losses), **metrics}
+
+
+class Trainer:
+    """One training, from its newest checkpoint to its end.
+
+    Args:
+      config: settings of the run.
+      training: what is trained.
+      workers: the ranks.
+      folder: the run's.
+
+    Attributes:
+      state: weights, optimizer and position, which `fit` changes.
+    """
+
+    def __init__(self, config: TrainingConfig, training: Training, workers: Workers, folder: RunFolder):
+        self._config, self._training, self._workers, self._folder = config, training, workers, folder
+        self.state, self._step = make_step(config, training, workers)
+        self._checkpoints = CheckpointFolder(
+            folder.path / "checkpoints",
+            keep=config.keep_checkpoints,
+            vocab_size=training.model.config.vocab_size,
+            companions=training.companions,
+        )
+        self._telemetry = Telemetry(
+            folder.path,
+            is_chief=workers.is_chief,
+            total_updates=training.schedule.num_updates,
+            dllog_path=folder.dllog_path,
+        )
+        self._renew_report = functools.partial(_renew_report, self._telemetry)
+        self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
+        self._statistics = UpdateStatistics()
+        self._split = config.split(workers.rank)
+        self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
+        self._is_long = True  # whether an update may take long on this rank: the first one is compiled
+        self._applied = self._num_skipped = 0
+        self._stopped_by: str | None = None
+        self._changes_Vx3: np.ndarray | None = None  # of the last update that was both logged and applied
+
+    def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
+        """Runs updates until their number has been applied; saves at intervals and at the end.
+
+        The host reads from the device only to log or save, and if there are several ranks in the two updates after a
+        line, to time them. Saving blocks training only while the state is copied: the chief writes checkpoints in the
+        background, and only the last one is waited for.
+
+        Args:
+          afterwards: called on all ranks once the end is reached, with the telemetry and the number of updates.
+
+        Returns: False if a signal or --max_hours stopped the training, which is saved, before its end.
+
+        Raises:
+          DivergedError: too many consecutive updates had a non-finite gradient.
+          UserError: the folder holds another run, no checkpoint in it is sound, ranks differ, or the last save failed.
+        """
+        self._workers.require_same(self._training.identity)
+        self._folder.check(self._training.identity, self._training.sources)
+        with self._telemetry as telemetry:
+            self._begin()
+            started = time.monotonic()
+            self._run_updates()
+            training_secs = time.monotonic() - started
+            if not self._stopped_by:
+                afterwards(telemetry, self.state.updates_applied)
+            telemetry.end(self._stopped_by or DONE, total_secs=training_secs)
+            self._renew_report()
+        return not self._stopped_by
+
+    def _begin(self) -> None:
+        """Fills the state, binds the folder to this run, and opens the log."""
+        config, training = self._config, self._training
+        with self._workers.keep_alive():
+            resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
+        self.state.broadcast(self._workers)
+        if self._workers.is_chief:  # not before: refused settings bind no folder
+            record = run_record(config, training.model, sources=training.sources, **training.facts)
+            self._folder.bind(training.identity, record, training.companions)
+        peak = peak_tflops(device_name(), config.precision)
+        self._telemetry.start(
+            update=self.state.updates_applied,
+            resumed_from=resumed_from,
+            phase=training.name,
+            device=device_name(),
+            num_ranks=config.num_ranks,
+            global_batch_size=config.global_batch_size,
+            **({"peak_tflops": peak * config.num_ranks} if peak else {}),
+            warmup_steps=training.schedule.warmup_steps,
+            flops_per_sequence=training.flops_per_sequence,
+            **training.log_facts,
+        )
+        for warning in training.warnings:
+            self._telemetry.warning(warning)
+
+    def _resume_or_initialise(self) -> Path | None:
+        """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
+        checkpoints, telemetry = self._checkpoints, self._telemetry
+        try:
+            checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
+        except OSError as error:
+            telemetry.warning(
+                f"{error.filename}, left by a save that was killed, could not be removed "
+                f"({error.strerror}); it does no harm but takes room"
+            )
+        newest, complaints = checkpoints.newest_sound()
+        for complaint in complaints:
+            telemetry.warning(complaint)
+        if newest is None and complaints:
+            raise UserError(
+                f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
+                "from the beginning, or restore one of them"
+            )
+        if newest is None:
+            self._training.initialise(telemetry)
+        else:
+            self.state.restore(checkpoints, newest)
+        return newest
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._applied >= self._training.schedule.num_updates
+
+    def _run_updates(self) -> None:
+        config, state = self._config, self.state
+        self._applied = state.updates_applied
+        self._num_skipped = state.batches_consumed - self._applied
+        batches = self._training.data.batches(state.batches_consumed)
+        if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
+            with self._workers.keep_alive():
+                first = next(batches)
+            batches = itertools.chain([first], batches)
+        with noted_stop_signals() as signals, self._writer:
+            while not self._is_at_end and not self._stopped_by:
+                self._update(batches, signals)
+                is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
+                if is_due or self._is_at_end or self._applied % config.display_loss_steps == 0:
+                    self._log()  # corrects self._applied, so the end may not have been reached after all
+                if is_due or self._is_at_end:
+                    with self._statistics.timed("saving"), self._workers.keep_alive():
+                        self._save()
+
+    def _update(self, batches: Iterator[Batch], signals: list[int]) -> None:
+        with self._statistics.timed("input"):
+            batch = next(batches)
+        reason = self._reason_to_stop(signals)
+        with self._statistics.timed("compute"):
+            result = self._make_update(
+                batch.features,
+                self.state.batches_consumed,
+                num_micro_batches=batch.num_micro_batches,
+                stop_requested=reason is not None,
+                is_long=self._is_long,
+                is_timed=self._workers.size > 1 and self._statistics.needs_times,
+            )
+        self.state.batches_consumed += 1
+        self._statistics.add(result, batch)
+        self._is_long = result.own_secs > LONG_UPDATE_SECS
+        self._applied += 1  # wrong if the update was skipped, which only the device knows; `_log` corrects it
+        # Several ranks agree to stop at the beginning of an update; a single rank can stop immediately.
+        if self._workers.size == 1:
+            self._stopped_by = self._reason_to_stop(signals)
+        elif result.stop_requested:
+            self._stopped_by = reason or "signal"
+
+    def _reason_to_stop(self, signals: list[int]) -> str | None:
+        """Why this rank asks all ranks to stop; None if it does not."""
+        if signals:
+            return "signal"
+        max_hours = self._config.max_hours
+        if max_hours is None or not self._workers.is_chief:  # the chief reports the reason, so it must decide
+            return None
+        return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
+
+    def _make_update(self, features: Features, batch_number: int, **options: Any) -> UpdateResult:
+        """One update. If a rank runs out of memory in the first ones, all halve the micro-batch and try again.
+
+        After these first updates, which include compilation, all memory has been allocated. On a CPU the process is
+        usually killed instead; there only the plan decides. Packed rows, whose split is fixed, are not tried.
+        """
+        while self._num_trials:
+            update = self._step.agree(self._split_again(features), batch_number, **options)
+            with self._workers.keep_alive():
+                sums = self._try_to_sum(update)
+            if not self._workers.gather(np.array([sums is None], np.float64)).any():
+                self._num_trials -= 1
+                assert sums
+                return self._step.apply(update, sums)
+            old, self._split, self._num_trials = self._split, halve(self._split), TRIAL_UPDATES
+            self._telemetry.warning(
+                f"out of memory with a micro-batch of {old.micro_batch_size}: going on with "
+                f"{self._split.num_accumulation_steps} micro-batches of {self._split.micro_batch_size} instead of "
+                f"{old.num_accumulation_steps} of {old.micro_batch_size}, the same examples in each update"
+            )
+        return self._step(self._split_again(features), batch_number, **options)
+
+    def _split_again(self, features: Features) -> Features:
+        """The same rows [A, B, ...] in the present micro-batches."""
+        shape = [self._split.num_accumulation_steps, self._split.micro_batch_size]
+        if features["input_ids"].shape[:2] == shape:
+            return features
+        return {name: tf.reshape(values, [*shape, *values.shape[2:]]) for name, values in features.items()}
+
+    def _try_to_sum(self, update: AgreedUpdate) -> GradientSums | None:
+        """This rank's sums; None if the memory is too small."""
+        try:
+            sums = self._step.sum_gradients(update)
+            sums.metrics_M.numpy()  # waits for the device, which may only then report that its memory is too small
+            return sums
+        except tf.errors.ResourceExhaustedError as error:
+            if self._split.micro_batch_size == 1:
+                raise out_of_memory(1, error) from None
+            return None
+
+    def _log(self) -> None:
+        state, watch = self.state, self._training.watch
+        figures = self._statistics.read(self._config.global_batch_size)
+        self._num_skipped += figures.pop("skipped")
+        norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
+        metrics = name_metrics(self._training.objective, figures.pop("means"))
+        self._applied = state.updates_applied  # fewer than were attempted if some were skipped
+        ranks = compare_ranks(figures.pop("own_secs"), self._workers)
+        figures = {**metrics, "skipped_updates": self._num_skipped, **figures, **ranks}
+        self._telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
+        if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
+            self._writer.wait()
+            records = self._training.data.name_records(state.batches_consumed - 1)
+            raise DivergedError(describe_divergence(state, norms_V, records, self._checkpoints))
+        for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
+            self._telemetry.warning(warning)
+
+    def _save(self) -> None:
+        keep_autotune_results(self._folder.path)
+        if self._workers.is_chief:
+            changes_Vx3, is_last = self._changes_Vx3, bool(self._stopped_by) or self._is_at_end
+            figures = {} if changes_Vx3 is None else variable_figures(self._step.variables, changes_Vx3)
+            self._writer.save(self.state, self._training.identity, is_last=is_last, figures=figures)
+
+
+def _renew_report(telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+    folder = telemetry.run_folder
+    try:
+        if telemetry.is_chief:
+            report.write_page([folder], folder / REPORT, title=folder.name)
+    except OSError as error:
+        telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")

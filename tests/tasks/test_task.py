@@ -1,0 +1,161 @@
+"""A task that nobody has heard of, with a head of its own: the shared code trains, predicts, scores and exports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.saved_model import load_exported
+from bert_tf.model.backends.plain import Plain
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.ranks.workers import Workers
+from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks import registry
+from bert_tf.tasks.job import export_task
+from bert_tf.tasks.predict import NO_LOGIT
+from bert_tf.tasks.task import Head, Task
+from tests.jobs import make_job
+from tests.squad_data import GOLDEN, write_squad
+
+LENGTH = 40
+
+
+class OddModel(tf.keras.Model):
+    """Two logits for each token: call(features, dropout=None) -> [B, S, 2]."""
+
+    def __init__(self, config: BertConfig, backend: Plain, seed: int):
+        super().__init__(name="odd", autocast=False)
+        self.config, self.backend = config, backend
+        self.bert = BertEncoder(config, backend, seed)
+        self.bert.pooler.trainable = False
+        self.kernel = tf.Variable(tf.zeros([config.hidden_size, 2]), name="cls/odd/kernel")
+
+    def call(self, features, dropout=None):
+        return tf.matmul(tf.cast(self.bert.hidden_states(features, dropout)[-1], tf.float32), self.kernel)
+
+
+class OddObjective:
+    denominator_names = ("tokens",)
+    metric_names, metric_denominators = ("total_loss",), (0,)
+
+    def local_denominators(self, features):
+        return np.array([features["input_mask"].numpy().sum()], np.float32)
+
+    def __call__(self, model, features, dropout):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(features["is_odd"], model(features, dropout=dropout))
+        loss = tf.reduce_sum(losses * tf.cast(features["input_mask"], tf.float32))[tf.newaxis]
+        return loss, loss
+
+
+class OddRows:
+    """Rows of 3 to 40 tokens, made from a seed."""
+
+    def __init__(self, seed: int, num_rows: int = 24):
+        rng = np.random.default_rng(seed)
+        self.num_tokens = rng.integers(3, LENGTH + 1, num_rows)
+        self.ids = rng.integers(5, len(GOLDEN["vocab"]), [num_rows, LENGTH]).astype(np.int32)
+
+    def batch(self, rows):
+        mask = (np.arange(LENGTH) < self.num_tokens[rows][..., None]).astype(np.int32)
+        ids = self.ids[rows] * mask
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids, "is_odd": ids % 2}
+
+
+@dataclasses.dataclass
+class Odd(Task):
+    """Which tokens have odd numbers. Its files hold seeds."""
+
+    train_file: Path | None = None
+    predict_file: Path | None = None
+    head, name, max_seq_length = Head("oddity", "cls/odd/kernel", ["logits"], by_position=True), "odd", LENGTH
+
+    @classmethod
+    def from_flags(cls, flags):
+        return cls(Path(flags["train_file"]))
+
+    @property
+    def training_files(self):
+        return [self.train_file] if self.train_file else []
+
+    def prepare(self, run):
+        self.rows = OddRows(int(self.predict_file.read_text())) if self.predict_file else None
+
+    def make_model(self, config, backend, seed):
+        return OddModel(config, backend, seed)
+
+    def make_objective(self):
+        return OddObjective()
+
+    def flops_per_sequence(self, config):
+        return 1.0
+
+    def training_rows(self, run):
+        return OddRows(int(self.train_file.read_text()))
+
+    def identity(self):
+        return {"max_seq_length": LENGTH}
+
+    settings = identity
+
+    def export_settings(self):
+        return {"task": "odd", "max_seq_length": LENGTH}
+
+    def finish(self, predictor):
+        if self.rows is None:
+            return
+        (logits,) = predictor.predict(self.rows, by_position=True).outputs
+        batch = self.rows.batch(np.arange(len(logits)))
+        is_token = batch["input_mask"] > 0
+        assert logits.shape == (24, LENGTH, 2) and (logits[is_token] != NO_LOGIT).all()
+        guesses = logits.argmax(axis=2)
+        accuracy = float((guesses == batch["is_odd"])[is_token].mean())
+        predictor.write("guesses.json", json.dumps(guesses.tolist()))
+        predictor.write_scores({"accuracy": accuracy})
+        predictor.telemetry.evaluation(predictor.update, accuracy=accuracy)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = write_squad(tmp_path_factory.mktemp("odd"), hidden_size=32)
+    for name, seed in (("train", 1), ("test", 2)):
+        (folder / name).write_text(str(seed))
+    return folder
+
+
+def job(folder, model_dir, monkeypatch, **files):
+    monkeypatch.setitem(registry.TASKS, "odd", f"{__name__}.Odd")  # the one line
+    training = FinetuningConfig(0.003, 4, 1, 1, num_train_epochs=20.0, display_loss_steps=40, save_checkpoint_steps=60)
+    names = {
+        name: str(folder / file)
+        for name, file in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt"))
+    }
+    settings = dict(model_dir=model_dir, training=training, predict_batch_size=8, **names)
+    return make_job(registry.find_task_class("odd"), {**settings, **files})
+
+
+def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert job(folder, run, monkeypatch, train_file=folder / "train", predict_file=folder / "test").run()
+    assert float((run / "eval_results.txt").read_text().split(" = ")[1]) > 0.9
+    assert json.loads((run / "config.json").read_text())["identity"]["task"] == "odd"
+    later = job(folder, tmp_path / "later", monkeypatch, predict_file=folder / "test", init_checkpoint=str(run))
+    assert later.run()
+    assert (tmp_path / "later/guesses.json").read_text() == (run / "guesses.json").read_text()
+    export_task(*job(folder, run, monkeypatch), Workers(), tmp_path / "export", None)
+    exported = load_exported(tmp_path / "export", "odd")
+    assert exported.settings["outputs"] == ["logits"] and exported.settings["updates_applied"] == 120
+    with pytest.raises(UserError, match="has no oddity head|holds no checkpoint to predict with"):
+        job(folder, tmp_path / "none", monkeypatch, predict_file=folder / "test").run()
+
+
+def test_every_registered_task_can_be_found():
+    for name in registry.TASKS:
+        task = registry.find_task_class(name)
+        assert issubclass(task, Task) and not task.__abstractmethods__ and task.head.variable

@@ -1,0 +1,285 @@
+"""The trainer: checkpoints written while it goes on, the time limit, halving; what it needs of the machine."""
+
+import itertools
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.batches import Batch
+from bert_tf.memory.split import TRIAL_UPDATES, halve
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run import device
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError
+from bert_tf.run.device import has_fast_bf16
+from bert_tf.run.run_folder import RunFolder
+from bert_tf.run.statistics import UpdateResult
+from bert_tf.settings.training import BatchSplit, TrainingConfig
+from bert_tf.training import trainer
+from bert_tf.training.step import GradientSums
+from bert_tf.training.trainer import Schedule, Trainer, Training
+from tests.training.test_train_step import CONFIG, begin, global_batch, make_step, rows_of, train
+from tests.training.test_training import lines
+
+
+def test_bfloat16_wants_avx512(tmp_path):
+    def found(text, **environ):
+        (tmp_path / "cpuinfo").write_text(text)
+        return has_fast_bf16(environ, tmp_path / "cpuinfo")
+
+    assert found("flags : fpu avx2 avx512f amx_bf16\n") and found("flags : avx512f\n", ONEDNN_MAX_CPU_ISA="DEFAULT")
+    assert not found("flags : fpu avx2\n") and not found("flags : avx512f\n", ONEDNN_MAX_CPU_ISA="avx2")
+    assert found("Features : fp asimd bf16\n"), "not x86: left to the library"
+
+
+def test_bfloat16_is_refused_where_it_is_slower(monkeypatch):
+    monkeypatch.setattr(device, "has_fast_bf16", lambda: False)
+    device.prepare_device("fp32")
+    with pytest.raises(UserError, match="--precision=bf16: this processor has no AVX-512"):
+        device.prepare_device("bf16")
+
+
+# --- Checkpoints that are written while the updates go on -----------------------------------------
+
+
+class Counter:
+    """State and step of a training whose only weight counts the updates."""
+
+    loss_scale, batches_consumed = LossScale(enabled=False), 0
+
+    def __init__(self):
+        self.weight = tf.Variable([0.0], name="weight")
+        self.variables = [self.weight]
+        self.made = threading.Condition()
+
+    @property
+    def updates_applied(self):
+        return int(self.weight.numpy()[0])
+
+    def copy(self, checkpoints, _):
+        return checkpoints.copy(self.updates_applied, self.variables, {})
+
+    def broadcast(self, workers):
+        pass
+
+    def __call__(self, *_, **__):
+        with self.made:
+            self.weight.assign_add([1.0])
+            self.made.notify_all()
+        one = tf.ones([])
+        return UpdateResult(False, 0.0, 0.0, tf.ones([1]), one, one > 0, one, one, tf.ones([1]), tf.ones([1, 3]))
+
+    def wait_for_update(self, number):
+        with self.made:
+            assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
+
+
+class SameBatch:
+    """Data that are always the same batch."""
+
+    def batches(self, _):
+        return itertools.repeat(Batch({"input_ids": tf.zeros([2, 2, 1])}))
+
+
+class OneLoss:
+    metric_names = ("total_loss",)
+
+
+def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, **settings):
+    """A trainer of a step that need not have a model."""
+    made = state_and_step or [Counter()] * 2
+    monkeypatch.setattr(trainer, "make_step", lambda *_: made)
+    monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
+    model = types.SimpleNamespace(config=CONFIG)
+    made_of = dict(data=SameBatch(), schedule=Schedule(num_updates, 0), identity={}, flops_per_sequence=1.0)
+    training = Training("t", model, OneLoss(), **made_of)
+    config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
+    return Trainer(config, training, workers or Workers(), RunFolder(folder))
+
+
+def write_plainly(checkpoints, snapshot, _):
+    return CheckpointFolder.write(checkpoints, snapshot)
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """Counts with a checkpoint every second update, which `write` writes; returns whether the end was reached."""
+
+    def run(folder, num_updates, write=write_plainly, **limits):
+        counter = Counter()
+        limits = dict(num_ranks=1, save_checkpoint_steps=2, keep_checkpoints=2, display_loss_steps=1, **limits)
+        counting = make_trainer(monkeypatch, folder, num_updates, [counter] * 2, **limits)
+        monkeypatch.setattr(
+            counting._checkpoints, "write", lambda snapshot: write(counting._checkpoints, snapshot, counter)
+        )
+        return counting.fit()
+
+    return run
+
+
+def stored(folder):
+    return {
+        int(path.name[-8:]): float(tf.train.load_checkpoint(str(path / PREFIX)).get_tensor("weight")[0])
+        for path in sorted((folder / "checkpoints").iterdir())
+    }
+
+
+def test_updates_go_on_while_a_checkpoint_is_written_and_do_not_change_it(tmp_path, count):
+    threads = []
+
+    def write(checkpoints, snapshot, counter):
+        threads.append(threading.current_thread().name)
+        if snapshot.update == 2:
+            counter.wait_for_update(4)  # two updates are made meanwhile, and no third before this is written
+            assert counter.updates_applied == 4
+        return CheckpointFolder.write(checkpoints, snapshot)
+
+    assert count(tmp_path, 5, write)
+    assert len(threads) == 3 and len(set(threads)) == 1 and threads[0].startswith("checkpoints")
+    assert stored(tmp_path) == {4: 4.0, 5: 5.0}, "the last one is waited for"
+    events = lines(tmp_path, "checkpoint")
+    assert [event["update"] for event in events] == [2, 4, 5]
+    assert events[2]["secs"] >= events[2]["write_secs"]
+
+
+def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path, count):
+    def write(checkpoints, snapshot, _):
+        if snapshot.update != 2:
+            raise SaveError(f"no room for {snapshot.update}")
+        return CheckpointFolder.write(checkpoints, snapshot)
+
+    with pytest.raises(SaveError, match="no room for 6"):
+        count(tmp_path, 6, write)
+    assert [event["message"] for event in lines(tmp_path, "warning")] == ["no room for 4"]
+    assert stored(tmp_path) == {2: 2.0}
+
+
+def test_a_bug_in_the_writer_is_not_swallowed(tmp_path, count):
+    def write(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        count(tmp_path, 99, write)
+
+
+def test_what_is_being_written_is_finished_when_an_update_fails(tmp_path, monkeypatch, count):
+    def fails(counter, *arguments, **options):
+        if counter.updates_applied == 3:
+            raise UserError("an update failed")
+        return call(counter, *arguments, **options)
+
+    call = Counter.__call__
+    monkeypatch.setattr(Counter, "__call__", fails)
+    with pytest.raises(UserError, match="an update failed"):
+        count(tmp_path, 99)
+    assert stored(tmp_path) == {2: 2.0}
+
+
+def test_the_time_limit_stops_after_an_update_and_saves(tmp_path, count):
+    assert not count(tmp_path, 99, max_hours=1e-9)
+    assert stored(tmp_path) == {1: 1.0} and lines(tmp_path, "end")[0]["reason"] == "max_hours"
+    assert count(tmp_path / "other", 3, max_hours=1000.0)
+
+
+# --- Out of memory in the first updates: half the micro-batch on all ranks, the same update --------
+
+
+def test_halves_divide_the_rows():
+    assert halve(BatchSplit(24, 2)) == BatchSplit(12, 4)
+    assert halve(BatchSplit(6, 1, num_ranks=2, rank=1)) == BatchSplit(3, 2, num_ranks=2, rank=1)
+    assert halve(BatchSplit(7, 1)) == BatchSplit(1, 7)
+
+
+def limit_memory(monkeypatch, step, largest):
+    """As on a device on which micro-batches of more than `largest` rows do not fit."""
+    accumulate = step._accumulate
+
+    def limited(features, *arguments):
+        if features["input_ids"].shape[1] > largest:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+        return accumulate(features, *arguments)
+
+    monkeypatch.setattr(step, "_accumulate", limited)
+
+
+def pretend(monkeypatch, step):
+    """Has the step's stages, but for the ranks' agreement, compute nothing."""
+    monkeypatch.setattr(step, "sum_gradients", lambda update: GradientSums([], tf.zeros([4]), 0.0, 0.0))
+    monkeypatch.setattr(step, "apply", lambda update, sums: update)
+
+
+def halving(monkeypatch, folder, step, split, workers=None):
+    """A trainer on trial, and the messages of its halvings."""
+    settings = dict(train_batch_size=split.micro_batch_size, num_accumulation_steps=split.num_accumulation_steps)
+    made = make_trainer(
+        monkeypatch,
+        folder,
+        state_and_step=(None, step),
+        workers=workers,
+        num_ranks=split.num_ranks,
+        may_split_more=True,
+        **settings,
+    )
+    said = []
+    monkeypatch.setattr(made._telemetry, "warning", said.append)
+    return made, said
+
+
+def test_the_update_is_what_it_would_have_been(monkeypatch, tmp_path):
+    _, expected = train(4, 2)
+    step, model, *_ = begin()
+    limit_memory(monkeypatch, step, 2)
+    made, said = halving(monkeypatch, tmp_path, step, BatchSplit(8))
+    for number in range(2):
+        assert bool(made._make_update(rows_of(global_batch(seed=number), 0, 1, 8), number).is_finite)
+    for variable, value in zip(model.variables, expected):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert ["4 micro-batches of 2 instead of 2 of 4" in line for line in said] == [False, True]
+
+
+def test_a_shortage_on_one_rank_halves_it_on_all(monkeypatch, tmp_path):
+    """The other rank's answers come from its mail: this one has room enough, and halves all the same."""
+
+    class Other(Workers):
+        size, num_asked = 2, 0
+
+        def gather(self, vector):
+            if len(vector) > 1:
+                return np.stack([vector, vector])
+            self.num_asked += 1
+            return np.array([vector, [self.num_asked == 1]])
+
+    workers = Other()
+    step, *_ = make_step(workers)
+    pretend(monkeypatch, step)
+    made, said = halving(monkeypatch, tmp_path, step, BatchSplit(4, num_ranks=2), workers)
+    for number in range(TRIAL_UPDATES):
+        assert made._make_update(rows_of(global_batch(), 0, 1, 4), number).shape == (2, 2)
+    assert len(said) == 1 and made._split == BatchSplit(2, 2, num_ranks=2)
+    assert workers.num_asked == 1 + TRIAL_UPDATES
+    made._make_update(rows_of(global_batch(), 0, 1, 4), TRIAL_UPDATES)
+    assert workers.num_asked == 1 + TRIAL_UPDATES, "ranks compare notes in the first updates only"
+
+
+def test_not_even_one_row_fits(monkeypatch, tmp_path):
+    step, *_ = make_step(Workers())
+    limit_memory(monkeypatch, step, 0)
+    made, _ = halving(monkeypatch, tmp_path, step, BatchSplit(2, 4))
+    with pytest.raises(UserError, match="out of memory with a micro-batch of 1 .*--recompute"):
+        made._make_update(rows_of(global_batch(), 0, 4, 2), 0)
+
+
+def test_after_the_first_updates_a_shortage_is_an_error(monkeypatch, tmp_path):
+    step, *_ = make_step(Workers())
+    made, _ = halving(monkeypatch, tmp_path, step, BatchSplit(8))
+    with monkeypatch.context() as patched:
+        pretend(patched, step)
+        for number in range(TRIAL_UPDATES):
+            made._make_update(rows_of(global_batch(), 0, 1, 8), number)
+    limit_memory(monkeypatch, step, 0)
+    with pytest.raises(UserError, match="out of memory with a micro-batch of 8"):
+        made._make_update(rows_of(global_batch(), 0, 1, 8), TRIAL_UPDATES)
