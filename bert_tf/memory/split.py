@@ -60,14 +60,12 @@ def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], wor
         flags[name] for name in ("train_batch_size", "num_accumulation_steps", "global_batch_size")
     )
     if size != AUTO:
-        if not size.isdecimal() or int(size) < 1:
-            raise UserError(f"--train_batch_size={size}: must be a whole number of at least 1, or {AUTO}")
         if global_size is not None:
             raise UserError(
                 f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
                 "train_batch_size x num_accumulation_steps x ranks"
             )
-        return BatchSplit(int(size), 1 if steps is None else steps, workers.size)
+        return BatchSplit(size, 1 if steps is None else steps, workers.size)
     if global_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if steps is not None:

@@ -95,20 +95,20 @@ class PreparationOptions(MaskingOptions):
         None,
         "create_vocab writes it, the others read it; a name in .model: SentencePiece, a tokenizer.json: Hugging "
         "Face's, else WordPiece.",
-        actions="create_vocab create_token_files create_tfrecord_files verify inspect",
+        actions="create_vocab create_token_files create_tfrecord_files verify",
     )
     vocab_size: int = setting(30_522, "Pieces.", at_least=1, actions="create_vocab", variable="VOCAB_SIZE")
     do_lower_case: int | None = setting(
         None,
         "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1.",
         choices=(0, 1),
-        actions=f"create_vocab create_token_files create_pairs {_RECORDS} inspect",
+        actions=f"create_vocab create_token_files create_pairs {_RECORDS}",
     )
     strip_accents: int | None = setting(
         None,
         "1: drop accents and other marks, 0: keep them; default: as --do_lower_case.",
         choices=(0, 1),
-        actions=f"create_vocab create_token_files create_pairs {_RECORDS} inspect",
+        actions=f"create_vocab create_token_files create_pairs {_RECORDS}",
     )
     max_seq_length: int = setting(512, "Tokens of an instance.", at_least=1, actions=f"create_pairs {_RECORDS}")
     max_predictions_per_seq: int = setting(

@@ -30,6 +30,7 @@ class ProgramOptions:
     global_batch_size: int | None = setting(
         None, "With --train_batch_size=auto: sequences of all ranks in an update.", at_least=1, at_most=MAX_GLOBAL_BATCH
     )
+    num_accumulation_steps: int | None = with_default(TrainingConfig, "num_accumulation_steps", None)
     device: str = setting(
         "auto",
         "auto: the GPUs of this machine where it has some, else the CPU.",

@@ -59,7 +59,11 @@ class TrainingConfig:
         at_most=MAX_GLOBAL_BATCH,
         word=AUTO,
     )
-    num_accumulation_steps: int = setting(1, "Micro-batches of one rank in an update.", at_least=1)
+    num_accumulation_steps: int = setting(
+        1,
+        "Micro-batches of one rank in an update; default: 1, or with --train_batch_size=auto what follows.",
+        at_least=1,
+    )
     num_ranks: int = setting(1, at_least=1, at_most=MAX_RANKS, is_flag=False)
     precision: str = setting("fp32", "Type of the matmuls.", choices=PRECISIONS, is_fixed=True)
     xla_scope: str = setting(

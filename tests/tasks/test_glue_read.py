@@ -10,7 +10,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import custom_task, find_task
-from tests.glue_data import write_lines
+from tests.glue_data import write_cola, write_lines
 
 MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
 MNLI_HEADER = (
@@ -92,7 +92,7 @@ WRONG = {
         [f"{MNLI_HEADER}gold_label", f"{MNLI_LINE}-", f"{MNLI_LINE}-"],
     ),
     "line 1: no column 'sentence2' or 'label' in the header": ("RTE", ["index | sentence1", "1 | a"]),
-    "line 1: no column 'label' .* is it one of them": ("CoLA", ["index | sentence", "1 | a"]),
+    "line 1: no column 'label' .* is it a file of that task": ("CoLA", ["index | sentence", "1 | a"]),
     "line 3: 3 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"]),
     "line 2: 5 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | c | entailment"]),
     "line 2: the label is 'yes': must be one of entailment, not_entailment": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),
@@ -117,6 +117,13 @@ def test_what_is_no_file_of_the_task(tmp_path, message):
         targets(examples, task)
 
 
+def test_bytes_that_are_not_utf8(tmp_path):
+    path = write_cola(tmp_path) / "dev.tsv"
+    path.write_bytes(path.read_bytes() + b"x\t1\t\tcaf\xe9\n")
+    with pytest.raises(UserError, match=r"dev.tsv, line 9: byte 8 is not UTF-8"):
+        read_examples(path, find_task("CoLA"), wants_labels=True)
+
+
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
     with pytest.raises(
@@ -125,7 +132,9 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
         read(tmp_path, "RTE", *lines, max_bad_records=1)
     _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
-    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns, left out"]
+    assert examples.notes == [
+        f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns or wrong quoting, left out"
+    ]
     with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
         read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
     # The published file of QQP has some.
@@ -150,6 +159,7 @@ def write(tmp_path, name, content):
     "name, content",
     [
         ("own.csv", 'kind,n,text\r\nbad,1,"so ""so"", he said"\r\ngood,2,"two\r\nlines"\r\n'),
+        ("own.tsv", '\ufeffn\tText\tKind\n1\t"so ""so"", he said"\tbad\n\n2\t"two\nlines"\tgood\n'),
         (
             "own.jsonl",
             '{"text": "so \\"so\\", he said", "kind": "bad"}\n\n{"kind": "good", "text": "two\\nlines", "x": []}\n',
@@ -161,6 +171,21 @@ def test_own_files(tmp_path, name, content):
     assert examples.labels == ["bad", "good"] and examples.indices == ["0", "1"]
     assert [text.replace("\r", "") for text in examples.texts[0]] == ['so "so", he said', "two\nlines"]
     assert find_labels(examples) == ("bad", "good")
+
+
+def test_numbers_of_any_length(tmp_path):
+    """As classes all are sorted; as targets those that no float holds are refused."""
+    long = "9" * 5000
+    content = f'{{"text": "a", "kind": "{long}"}}\n{{"text": "b", "kind": 7}}\n{{"text": "c", "kind": "1e39"}}'
+    examples = read_examples(write(tmp_path, "own.jsonl", content), OWN, wants_labels=True)
+    assert find_labels(examples) == ("7", "1e39", long)
+    for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
+        with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
+            targets(examples._replace(labels=labels), custom_task("text", "kind", True))
+    with pytest.raises(
+        UserError, match=r"line 3: the label is '1e39': must be a number from -3.40282e\+38 to 3.40282e\+38"
+    ):
+        targets(examples._replace(labels=["7", "7", "1e39"]), custom_task("text", "kind", True))
 
 
 def test_pairs_and_numbers_of_ones_own(tmp_path):
@@ -177,8 +202,16 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     "name, content, message",
     [
         ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
-        ("own.csv", "\ufefftext;kind\r\na, b;c\r\n", "in the header 'text;kind'; .*, or put ',' between the columns"),
-        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, write a header above"),
+        ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
+        (
+            "own.csv",
+            "\ufefftext;kind\r\na, b;c\r\n",
+            "line 1: .* separated by ';', but .csv .* ','; write it with commas",
+        ),
+        ("own.csv", '"text";"kind"\n"a";"c"\n', "line 1: .* separated by ';', but .csv"),
+        ("own.csv", "text\tkind\na\tc\n", r"line 1: .* separated by '\\t', but .*; let the name end in .tsv"),
+        ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
+        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
         ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
         ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
         (
@@ -187,14 +220,24 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
             "line 1: no column 'text' in the header 'texts | kind'; name .* --text_columns",
         ),
         ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
         ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
         ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
         ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
+        ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
+        ("own.jsonl", "[]\n", "line 1: no JSON object"),
         ("own.jsonl", "", "holds no record"),
+        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN; it must be"),
         ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity; it must be"),
         ("own.jsonl", '{"text": "a", "kind": "b", "kind": "c"}\n', "line 1: .*the field 'kind' occurs twice"),
+        (
+            "own.jsonl",
+            '{"text": "a", "kind": "\\ud83d"}\n',
+            r"line 1: the label is '\\ud83d', with half of a surrogate",
+        ),
         ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .*; --quoting=csv takes off the quotation marks"),
+        ("own.csv", 'te"xt,"kind\na,b\n', "line 1: .*; the header must be right"),
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
@@ -217,29 +260,73 @@ def test_labels_that_are_all_the_same_teach_nothing(tmp_path, is_regression, sam
 
 # --- Quoting -------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("style", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-@pytest.mark.parametrize("name, quoting", [("own.csv", None), ("own.tsv", "csv")])
-def test_what_the_csv_module_writes_is_read(tmp_path, name, quoting, style):
-    texts = ["a", 'he said "so"', "two\nlines", "a\ttab, a comma", '"', '""', "a\n\n"]
-    with open(tmp_path / name, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t" if quoting else ",", quoting=style, lineterminator="\n")
-        writer.writerows([("text", "kind"), *((text, number) for number, text in enumerate(texts))])
-    examples = read_examples(tmp_path / name, OWN, wants_labels=True, quoting=quoting)
-    assert (examples.texts[0], examples.lines) == (texts, [2, 3, 4, 6, 7, 8, 9])
+# What stands in the lines 3 and 5 of a file with six records -> the texts there without quoting.
+PLAIN = {
+    "inside": ('" Ronaz " is old .', "b"),
+    "open": ('" Ronaz is old', "b"),
+    "closed two lines below": ('" Ronaz is old', 'Ronaz is old "'),
+    "around the whole": ('" Ronaz is old ."', "b"),
+    "doubled, but not alone": ('"He said ""so"""', 'and "so"'),
+}
 
 
-def test_quotation_marks_of_a_tsv_are_text_and_told(tmp_path):
-    path = write(tmp_path, "own.tsv", 'text\tkind\n" Ronaz is old\t0\n"so"\t1\nhe said "so"\t1\n')
-    examples = read_examples(path, OWN, wants_labels=True)
-    assert examples.texts[0] == ['" Ronaz is old', '"so"', 'he said "so"']
+def table(texts, delimiter="\t", reverse=False):
+    columns = [("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))]
+    return "".join(delimiter.join(row[::-1] if reverse else row) + "\n" for row in columns)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("form", PLAIN)
+def test_plain_quotation_marks_swallow_no_record(tmp_path, form, reverse):
+    texts = ["a", PLAIN[form][0], "b", PLAIN[form][1], "c", "d"]
+    path = write(tmp_path, "own.tsv", table(texts, reverse=reverse))
+    for quoting in (None, "none"):
+        assert list(read_examples(path, OWN, wants_labels=True, quoting=quoting).texts[0]) == texts
+    doubtful = form in ("closed two lines below", "around the whole")
+    notes = read_examples(path, OWN, wants_labels=True).notes
+    assert notes == (
+        [f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"] * doubtful
+    )
+
+
+def test_one_column_of_plain_text(tmp_path):
+    task = custom_task("text", None, False)
+    path = write(tmp_path, "new.tsv", 'text\n" a\nb\nc "\n')
+    assert read_examples(path, task, wants_labels=False).texts == (['" a', "b", 'c "'],)
+    assert read_examples(path, task, wants_labels=False, quoting="csv").texts == ([" a\nb\nc "],)
+
+
+WRITTEN = (["a", 'he said "so"', "b"], ["a", "two\nlines", "b"], ["a", "a\ttab", "b"], ['"', '""', "a\n\n"])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("style", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("texts", WRITTEN)
+def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, texts, style, reverse):
+    with open(tmp_path / "own.tsv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", quoting=style, lineterminator="\n")
+        for row in (("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))):
+            writer.writerow(row[::-1] if reverse else row)
+    examples = read_examples(tmp_path / "own.tsv", OWN, wants_labels=True)
+    assert (examples.texts[0], examples.labels) == (texts, ["0", "1", "0"])
+    num_broken = sum("\n" in text for text in texts)
     assert examples.notes == [
-        f"{path}: 1 record(s) with a 'text' between quotation marks, which are taken as text; --quoting=csv takes them "
-        "off"
+        f"{tmp_path / 'own.tsv'}: its quotation marks follow CSV's rules; --quoting=none takes them as text",
+        *[f"{tmp_path / 'own.tsv'}: 1 record(s) with line breaks between quotation marks, kept"] * num_broken,
     ]
-    assert read_examples(path, OWN, wants_labels=True, quoting="none").notes == []
-    with pytest.raises(UserError, match="own.tsv, line 2: .*; --quoting=none takes them as text"):
-        read_examples(path, OWN, wants_labels=True, quoting="csv")
+
+
+@pytest.mark.parametrize("name, delimiter, quoting", [("own.csv", ",", None), ("own.tsv", "\t", "csv")])
+def test_a_wrong_quotation_mark_costs_one_record(tmp_path, name, delimiter, quoting):
+    for wrong, number in (('"open', "2"), ('"closed" and more', "2"), ('"closed in the other column', '2"')):
+        rows = ["text n kind", "a 0 x", f"{wrong.replace(' ', '_')} 1 x", f"b {number} y", "c 3 x", "d 4 y", "e 5 x"]
+        path = write(tmp_path, name, "".join(row.replace(" ", delimiter) + "\n" for row in rows))
+        examples = read_examples(path, OWN, wants_labels=True, max_bad_records=1, quoting=quoting)
+        assert examples.texts[0] == ["a", "b", "c", "d", "e"] and examples.lines == [2, 4, 5, 6, 7]
+        assert examples.notes == [f"{path}: 1 record(s) with a wrong number of columns or wrong quoting, left out"]
+        with pytest.raises(UserError, match=f"{name}, line 3: .*quotation mark.*--quoting=none"):
+            read_examples(path, OWN, wants_labels=True, quoting=quoting)
+        assert len(read_examples(path, OWN, wants_labels=True, quoting="none").lines) == 6
 
 
 def test_quoting_of_glues_files_and_of_json(tmp_path):
@@ -274,6 +361,23 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
         examples = read_examples(path, OWN, wants_labels=wants_labels)
         assert examples.texts == (["a", "", " "],)
         assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
+
+
+def test_labels_that_differ_in_spelling_only_are_told(tmp_path):
+    lines = "\n".join(f"a,{label}" for label in ("Good", "good ", "1", "1.0", "01", "2", "bad", "very bad"))
+    path = write(tmp_path, "own.csv", f"text,kind\n{lines}\n")
+    examples = read_examples(path, OWN, wants_labels=True)
+    assert examples.notes == [
+        f"{path}: the labels {alike} differ only in spelling, and are kept as they are"
+        for alike in ("'01', '1', '1.0'", "'Good', 'good'")
+    ]
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    task = custom_task("text", "kind", True)
+    examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
+    with pytest.raises(UserError, match="line 2: the label is '3,5': .* with a decimal point instead of the comma"):
+        targets(examples, task)
 
 
 def test_own_labels_that_training_did_not_have(tmp_path):

@@ -222,7 +222,7 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
 def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
     (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
     weights = Weights("", {"output_weights": [2, 8]}, None, tmp_path, None, tmp_path / "bert_config.json", None, None)
-    with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
+    with pytest.raises(UserError, match=r"task.json: labels=.*: must be a list of texts"):
         as_trained(find_task("CoLA"), weights)
 
 
@@ -291,7 +291,7 @@ MISTAKES = [
     (dict(label_column="x"), "--label_column belongs to --task_name=custom; the columns of CoLA are known"),
     (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
     (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one column"),
-    (dict(mode="predit"), "flag --mode=predit: value should be one of"),
+    (dict(mode="predit"), "--mode=predit: must be one of"),
 ]
 
 

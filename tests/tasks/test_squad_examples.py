@@ -151,6 +151,34 @@ def test_answers_are_found_as_googles_reader_finds_them(tmp_path, text, start, f
         assert answer_range(example) == found
 
 
+@pytest.mark.parametrize("unit, width", [("utf-32-le", 4), ("utf-16-le", 2), ("utf-8", 1)])
+def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
+    """Each text occurs more than once, so that the unit decides which occurrence is meant."""
+    context, places = (
+        "\U0001f600\U0001f600哈哈哈哈哈是大大大的笑声",
+        [("哈哈", 3), ("哈", 2), ("大", 9), ("\U0001f600", 1)],
+    )
+    answers = [(text, len(context[:place].encode(unit)) // width) for text, place in places]
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    questions += [question("wrong", answers=(("无", 3),)), question("negative", answers=(("大", -1),))]
+    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
+    assert [answer_range(example) for example in sound] == [(at, at + len(text)) for text, at in places]
+    counted, _, left_out = note.rpartition("\n")
+    assert left_out.startswith("left out of training: train.json: 2 of 6 questions")
+    names = {"utf-16-le": "UTF-16 code units", "utf-8": "bytes of UTF-8"}
+    assert counted.startswith(f"train.json: answer_start is taken to count {names[unit]}" if width < 4 else "")
+    assert bool(counted) == (width < 4)
+
+
+def test_one_answer_does_not_decide_about_the_unit(tmp_path):
+    """All are one character too far, of which one would be right in bytes."""
+    context = "The café by the old mill stands by the river."
+    answers = [("The", 1), ("café", 5), ("stands", 26)]
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
+    assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
+
+
 def test_answers_a_few_characters_off_are_kept(tmp_path):
     context = "The mill stands by the old river and the town lies in the north of the valley."
     answers = [("by the old river", 16), (" by the old river", 16), ("in the north ", 52)]
@@ -163,19 +191,23 @@ def test_answers_a_few_characters_off_are_kept(tmp_path):
     "text, message",
     [
         ('{"data": [', "is not valid JSON"),
+        ("[]", "holds no JSON object"),
         ("{}", "field 'data' is missing"),
+        ('{"data": 3}', "field 'data' must be list, not int"),
         ('{"data": []}', "holds no question"),
         ('{"data": [{"title": "t"}]}', r"data\[0\]: field 'paragraphs' is missing"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
         ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}',
             r"paragraphs\[0\].qas\[0\]: field 'question' is missing",
         ),
+        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "?"}]}]}]}', "field 'id' is missing"),
         (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: field 'answer_start' is missing"),
         (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
         (
             ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
-            'has "is_impossible": true and 1 answer',
+            "has is_impossible and yet an answer",
         ),
     ],
 )
@@ -185,6 +217,13 @@ def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message
     with pytest.raises(UserError, match=message) as error:
         read_examples(path)
     assert str(path) in str(error.value)
+
+
+def test_answers_that_are_not_in_their_context_are_counted_and_named(tmp_path):
+    questions = [question(f"q{number}", answers=(("Anna", 3),)) for number in range(8)]
+    examples = read_examples(squad_file(tmp_path, [question("right"), *questions]))
+    with pytest.raises(UserError, match=r"train.json: 8 of 9 questions .*'q0'.*; the others are 'q1', .*'q5', \.\.\."):
+        sound_answers(examples, "train.json")
 
 
 def test_no_answer_in_version_2(tmp_path):
@@ -197,7 +236,7 @@ def test_no_answer_in_version_2(tmp_path):
     ):
         read_examples(path)
     path = squad_file(tmp_path, [question(answers=(), is_impossible=False)])
-    with pytest.raises(UserError, match=r'qas\[0\]: has "is_impossible": false and 0 answer'):
+    with pytest.raises(UserError, match=r'qas\[0\]: has no answer and yet "is_impossible": false'):
         read_examples(path, version_2_with_negative=True)
 
 
@@ -206,7 +245,7 @@ def test_an_answer_without_text_is_none_where_the_file_says_that_there_is_none(t
     none = question(answers=(("", -1),), is_impossible=True)
     [example] = read_examples(squad_file(tmp_path, [none]), version_2_with_negative=True)
     assert example.is_impossible
-    with pytest.raises(UserError, match=r'qas\[0\]: has "is_impossible": true and 2 answer'):
+    with pytest.raises(UserError, match=r"qas\[0\]: has is_impossible and yet an answer"):
         both = question(answers=(("", -1), ("Rollo", 0)), is_impossible=True)
         read_examples(squad_file(tmp_path, [both]), version_2_with_negative=True)
 
@@ -223,3 +262,25 @@ def test_rows_of_hugging_faces_are_refused_by_name(tmp_path):
 def test_ids_must_differ(tmp_path):
     with pytest.raises(UserError, match=r"qas\[1\]: id 'q' is already used at .*qas\[0\]"):
         read_examples(squad_file(tmp_path, [question("q"), question("q")]))
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(UserError, match="absent.json does not exist; name a SQuAD file"):
+        read_examples(tmp_path / "absent.json")
+    with pytest.raises(UserError, match="is not a file; name a SQuAD file"):
+        read_examples(tmp_path)
+
+
+def test_byte_order_mark_is_accepted(tmp_path):
+    path = squad_file(tmp_path, [question()])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(read_examples(path)) == 1
+
+
+def test_numbers_and_flags_that_no_file_should_hold(tmp_path):
+    path = squad_file(tmp_path, [question(answers=(("Rollo", 10**50),))])
+    with pytest.raises(UserError, match="do not contain the answer 'Rollo'"):
+        sound_answers(read_examples(path), path)
+    path = squad_file(tmp_path, [question(answers=(), is_impossible="false")])
+    with pytest.raises(UserError, match="is_impossible is 'false': must be true or false"):
+        read_examples(path, version_2_with_negative=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,12 +26,16 @@ from bert_tf.tasks.glue.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
+    check_separator,
+    find_quoting,
     read_csv,
     read_json_lines,
     read_plain,
 )
 from bert_tf.tasks.glue.tasks import TextTask
 
+# Half of a pair that stands for one character in UTF-16; JSON can name it alone.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
@@ -63,17 +68,19 @@ def read_examples(
 
     Args:
       wants_labels: whether the label column must be there; else it is ignored.
-      max_bad_records: how many records with a wrong number of columns are skipped and counted; None: as many as the
-        published file is known to have. Without labels none is skipped, as each must get a prediction.
-      quoting: one of `QUOTINGS`; None: CSV's for .csv, none for others.
+      max_bad_records: how many records with a wrong number of columns or wrong quoting are skipped and counted; None:
+        as many as the published file is known to have. Without labels none is skipped, as each must get a prediction.
+      quoting: one of `QUOTINGS`; None: CSV's for .csv, none for GLUE's files, and for .tsv what the content shows.
 
     Raises:
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
-    records = _records(path, task, _column_names(task, wants_labels), quoting)
+    records, note = _records(path, task, _wanted(task, wants_labels), quoting)
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
+    if first.problem:
+        raise UserError(f"{path}, line {first.line}: {first.problem}; the header must be right")
     layout = _layout_by_header(path, first, task, wants_labels)
     if layout is None:
         records = itertools.chain([first], records)
@@ -82,7 +89,7 @@ def read_examples(
         records = itertools.chain(sample, records)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     examples = _collect(path, records, layout, task.no_label, allowed)
-    return examples._replace(notes=[*examples.notes, *_about_content(examples, task, quoting)])
+    return examples._replace(notes=[*filter(None, [note]), *examples.notes, *_about_content(examples, task)])
 
 
 def _collect(
@@ -92,17 +99,19 @@ def _collect(
     labels: list[str] = []
     lines: list[int] = []
     indices: list[str] = []
-    num_bad = num_unlabelled = 0
-    for line, fields in records:
-        if len(fields) != layout.num_columns:
+    num_bad = num_unlabelled = num_broken = 0
+    for line, fields, num_lines, problem in records:
+        if problem or len(fields) != layout.num_columns:
             num_bad += 1
             if num_bad > max_bad_records:
+                has_quotes = problem or '"' in "".join(fields)
                 after = f", after {max_bad_records} other such records" if max_bad_records else ""
                 quoting = "; --quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields"
+                problem = problem or f"{len(fields)} columns instead of {layout.num_columns}"
                 raise UserError(
-                    f"{path}, line {line}: {len(fields)} columns instead of {layout.num_columns}{after}; "
+                    f"{path}, line {line}: {problem}{after}; "
                     "correct the line, or leave such records out of training and evaluation with --max_bad_records"
-                    + (quoting if '"' in "".join(fields) else "")
+                    + (quoting if has_quotes else "")
                 )
             continue
         if layout.label is not None:
@@ -115,26 +124,42 @@ def _collect(
             sentences.append(fields[column])
         indices.append(str(len(lines)) if layout.number is None else fields[layout.number])
         lines.append(line)
-    counts = {"with a wrong number of columns": num_bad, f"labelled {no_label!r}": num_unlabelled}
-    left_out = [f"{count:,} record(s) {kind}, left out" for kind, count in counts.items() if count]
+        num_broken += num_lines > 1
+    left_out = [
+        f"{count:,} record(s) {what}, left out"
+        for count, what in (
+            (num_bad, "with a wrong number of columns or wrong quoting"),
+            (num_unlabelled, f"labelled {no_label!r}"),
+        )
+        if count
+    ]
     if not lines:
-        content = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
-        raise UserError(f"{path} holds {content}; it must hold at least one that can be used")
-    notes = [f"{path}: {note}" for note in left_out]
-    return Examples(path, texts, None if layout.label is None else labels, lines, indices, notes)
+        found = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
+        raise UserError(f"{path} holds {found}; it must hold at least one that can be used")
+    if num_broken:
+        left_out.append(f"{num_broken:,} record(s) with line breaks between quotation marks, kept")
+    return Examples(
+        path, texts, None if layout.label is None else labels, lines, indices, [f"{path}: {it}" for it in left_out]
+    )
 
 
-def _about_content(examples: Examples, task: TextTask, quoting: str | None) -> list[str]:
-    """Lines about what is allowed and yet often a mistake."""
+def _about_content(examples: Examples, task: TextTask) -> list[str]:
+    """Lines about what is allowed and yet often a mistake. Raises `UserError` for labels that cannot be written."""
     notes = []
-    for column, sentences in zip(task.text_columns, examples.texts):
-        is_plain = task.is_custom and quoting is None and examples.path.suffix.lower() == ".tsv"
-        num_quoted = sum(sentence[:1] == '"' == sentence[1:][-1:] for sentence in sentences) if is_plain else 0
-        if num_quoted:
-            notes.append(
-                f"{examples.path}: {num_quoted:,} record(s) with a {column!r} between quotation marks, which are taken "
-                "as text; --quoting=csv takes them off"
+    for row, label in enumerate(examples.labels or ()):
+        if _SURROGATE.search(label):
+            raise UserError(
+                f"{_place(examples, row)}: the label is {label!r:.80}, with half of a surrogate pair, which no file "
+                "can hold; write the whole character"
             )
+    by_meaning: dict[str, list[str]] = {}
+    for label in sorted({*(examples.labels or ())} if task.is_custom and not task.is_regression else ()):
+        by_meaning.setdefault(_meaning(label), []).append(label)
+    for alike in by_meaning.values():
+        if len(alike) > 1:
+            spellings = ", ".join(map(repr, alike))
+            notes.append(f"{examples.path}: the labels {spellings} differ only in spelling, and are kept as they are")
+    for column, sentences in zip(task.text_columns, examples.texts):
         empty = [row for row, sentence in enumerate(sentences) if not sentence.strip()]
         if empty:
             notes.append(
@@ -146,24 +171,37 @@ def _about_content(examples: Examples, task: TextTask, quoting: str | None) -> l
     return notes
 
 
+def _meaning(label: str) -> str:
+    """The same for labels that differ only in how they are spelled: in capitals, or as 1 and 1.0."""
+    try:
+        return str(parse_number(label))
+    except ValueError:
+        return label.casefold()
+
+
 # --- Formats -------------------------------------------------------------------------------------
 
 
-def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | None) -> Iterator[Record]:
-    """The records of a file, the header among them."""
+def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | None) -> tuple[Iterator[Record], str]:
+    """The records of a file, the header among them, and a note about its quoting."""
     suffix = path.suffix.lower()
     if task.is_custom and suffix in JSON_SUFFIXES:
         if quoting:
             raise UserError(f"--quoting={quoting}: {path} holds JSON, which has its own quoting; leave the flag out")
-        return read_json_lines(path, columns)
+        return read_json_lines(path, columns), ""
     if task.is_custom and suffix not in DELIMITERS:
         raise UserError(
             f"{path}: the name must say its format: .tsv (tabs between the columns), .csv (commas), or "
             f"{', '.join(JSON_SUFFIXES)} (a JSON object on each line); rename it, or unpack or convert it"
         )
-    delimiter = DELIMITERS[suffix] if task.is_custom else "\t"
-    quoting = quoting or (CSV_QUOTING if delimiter == "," else NO_QUOTING)
-    return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter)
+    delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
+    if task.is_custom:
+        check_separator(path, delimiter, columns)
+    if quoting is None:
+        quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
+        if task.is_custom and delimiter == "\t":
+            quoting, note = find_quoting(path, delimiter)
+    return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter), note
 
 
 # --- Columns -------------------------------------------------------------------------------------
@@ -172,32 +210,30 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
     """The columns by their names, ignoring case; None if a file of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
-    columns = [column.lower() for column in _column_names(task, wants_labels)]
-    missing = [name for name in columns if name not in names]
+    wanted = [column.lower() for column in _wanted(task, wants_labels)]
+    missing = [name for name in wanted if name not in names]
     may_have_none = not task.is_custom and len(task.text_columns) == 1
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
-        delimiter = DELIMITERS.get(path.suffix.lower(), "\t")
-        remedy = (
-            "name the file's columns with --text_columns and --label_column, write a header above its first line if it "
-            f"has none, or put {delimiter!r} between the columns"
-            + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
+        way_out = (
+            "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
+            "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
-            else f"{task.name}'s files have the columns {', '.join(_column_names(task, True))}: is it one of them?"
+            else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
         )
         raise UserError(
             f"{path}, line {max(first.line, 1)}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; {remedy}"
+            f"{' | '.join(names)[:200]!r}; {way_out}"
         )
-    if repeated := [name for name in columns if names.count(name) > 1]:
+    if repeated := [name for name in wanted if names.count(name) > 1]:
         raise UserError(f"{path}, line {first.line}: the column {repeated[0]!r} occurs twice; rename one of them")
-    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns), None)
-    texts = tuple(names.index(name) for name in columns[: len(task.text_columns)])
-    return Layout(len(names), texts, names.index(columns[-1]) if wants_labels else None, index)
+    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in wanted), None)
+    texts = tuple(names.index(name) for name in wanted[: len(task.text_columns)])
+    return Layout(len(names), texts, names.index(wanted[-1]) if wants_labels else None, index)
 
 
-def _column_names(task: TextTask, wants_labels: bool) -> list[str]:
+def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
     return [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
 
 
@@ -216,9 +252,9 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
     others = [number for number in range(num_columns) if number not in labels]
     if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
         numbers = ", ".join(str(number + 1) for number in labels)
-        content = f"column(s) {numbers} hold" if labels else "no column holds"
+        found = f"column(s) {numbers} hold" if labels else "no column holds"
         raise UserError(
-            f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines, so its label and "
+            f"{path} has no header, and {found} {' or '.join(task.labels)} in most lines, so its label and "
             f"sentence cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
         )
     longest = max(others, key=lambda number: sum(map(len, columns[number])))

@@ -26,6 +26,9 @@ _ROWS = (
 _NUM_NAMED = 6
 # If more of the questions than this have a wrong answer, the file is refused.
 _LARGEST_WRONG_SHARE = 0.5
+# How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
+# have.
+_UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -92,19 +95,19 @@ def answer_range(example: Example) -> tuple[int, int]:
     """
     assert example.answers
     answer, paragraph = example.answers[0], example.paragraph
-    match = _find_answer(answer, paragraph)
-    if match is None:
+    found = _find_answer(answer, paragraph)
+    if found is None:
         raise UserError(
             f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
             f"{answer.text!r} ({_describe_mismatch(paragraph.context, answer)}); answer_start counts characters (not "
             "bytes) from 0"
         )
-    if not tokenize_words(paragraph.context[slice(*match)], Casing.of(True)):
+    if not tokenize_words(paragraph.context[slice(*found)], Casing.of(True)):
         raise UserError(
             f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
             "needs visible characters"
         )
-    return match
+    return found
 
 
 def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None:
@@ -114,22 +117,59 @@ def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None
     if context.startswith(text, answer.start):
         return answer.start, answer.start + len(text)
     pattern = r"\s+".join(map(re.escape, text.split()))
-    match = re.compile(rf"\s*({pattern})").match(context, answer.start)
-    if not match:
+    found = re.compile(rf"\s*({pattern})").match(context, answer.start)
+    if not found:
         first, last = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
         begin, end = paragraph.word_starts[first], paragraph.word_starts[last] + len(paragraph.words[last])
         # Looking ahead, so that occurrences may overlap.
         occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
-        match = min(occurrences, key=lambda occurrence: abs(occurrence.start() - answer.start), default=None)
-    return match.span(1) if match else None
+        found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
+    return found.span(1) if found else None
+
+
+def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
+    """The examples with each first answer's start in characters, and a note if the file counts it otherwise.
+
+    It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
+    characters.
+    """
+    starts: dict[str, list[int]] = {}
+    fits: dict[str, int] = {}
+    for unit, encoding in _UNITS.items():
+        starts[unit] = [_place(example, encoding) for example in examples]
+        fits[unit] = sum(
+            example.paragraph.context.startswith(example.answers[0].text, max(start, 0))
+            for example, start in zip(examples, starts[unit])
+            if example.answers
+        )
+    best = max(fits, key=fits.__getitem__)
+    if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
+        return examples, ""
+    converted = [
+        dataclasses.replace(example, answers=(Answer(example.answers[0].text, start), *example.answers[1:]))
+        if example.answers
+        else example
+        for example, start in zip(examples, starts[best])
+    ]
+    others = f"{fits[best]:,} answers stand at their place so, and {fits['characters']:,} if it counts characters"
+    return converted, f"{path}: answer_start is taken to count {best}, not characters: {others}"
+
+
+def _place(example: Example, encoding: str) -> int:
+    """The first answer's start in characters, if the file counts code units of `encoding`; -1 if it has none."""
+    start, context = example.answers[0].start if example.answers else -1, example.paragraph.context
+    if start < 0 or context.isascii() or encoding == _UNITS["characters"]:
+        return start
+    before = context.encode(encoding, "replace")[: start * len("a".encode(encoding))]
+    return len(before.decode(encoding, "ignore"))
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
     """Says what the context has at an answer's position, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
-    start = context.find(answer.text)
-    elsewhere = f"its first occurrence is at {start}" if start >= 0 else "it is nowhere in the context"
+    found = context.find(answer.text)
+    elsewhere = f"its first occurrence is at {found}" if found >= 0 else "it is nowhere in the context"
     if not 0 <= answer.start < len(context):
         return f"the context has {len(context)} characters; {elsewhere}"
     return f"the context has {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
@@ -150,16 +190,16 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for location, example in _questions(content, str(path)):
+    for place, example in _questions(content, str(path)):
         if example.question_id in seen:
             raise UserError(
-                f"{location}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
+                f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
                 "answers are identified by it, so every question needs its own"
             )
-        seen[example.question_id] = location
+        seen[example.question_id] = place
         if example.is_impossible and not version_2_with_negative:
             raise UserError(
-                f"{location}: question {example.question_id!r} has no answer; pass "
+                f"{place}: question {example.question_id!r} has no answer; pass "
                 "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file; a file that is only "
                 "to be predicted has no field 'answers'"
             )
@@ -173,10 +213,11 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
     Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
-    questions with an answer, the file is in another format.
+    questions with an answer, the file is in another format. Of each answer used, the start is made to count characters.
 
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
+    examples, note = _in_characters(examples, path)
     sound: list[Example] = []
     wrong: list[tuple[str, UserError]] = []
     for example in examples:
@@ -194,7 +235,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         except UserError as error:
             wrong.append((example.question_id, error))
     if not wrong:
-        return sound, ""
+        return sound, note
     message = f"{path}: {wrong[0][1]}"
     if len(wrong) > 1:
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
@@ -205,7 +246,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
         raise UserError(message)
-    return sound, f"left out of training: {message}"
+    return sound, "\n".join(filter(None, [note, f"left out of training: {message}"]))
 
 
 def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
@@ -218,15 +259,15 @@ def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
     )
 
 
-def _field(item: Any, name: str, kind: type | tuple[type, ...], location: str) -> Any:
+def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
     if not isinstance(item, dict):
-        raise UserError(f"{location}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
+        raise UserError(f"{place}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
     if name not in item:
-        raise UserError(f"{location}: field {name!r} is missing; SQuAD's format requires it")
+        raise UserError(f"{place}: field {name!r} is missing; SQuAD's format requires it")
     value = item[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise UserError(f"{location}: field {name!r} must be {kinds}, not {type(value).__name__}")
+        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise UserError(f"{place}: field {name!r} must be {wanted}, not {type(value).__name__}")
     return value
 
 
@@ -236,36 +277,40 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
         if isinstance(article, dict) and {"context", "question"} <= article.keys():
             raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
         for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
-            location = f"{path}: data[{a}].paragraphs[{p}]"
-            paragraph = Paragraph(_field(item, "context", str, location))
+            place = f"{path}: data[{a}].paragraphs[{p}]"
+            paragraph = Paragraph(_field(item, "context", str, place))
             if not paragraph.words:
-                raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
-            for q, question in enumerate(_field(item, "qas", list, location)):
-                where = f"{location}.qas[{q}]"
+                raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
+            for q, question in enumerate(_field(item, "qas", list, place)):
+                where = f"{place}.qas[{q}]"
                 question_id = str(_field(question, "id", (str, int), where))
                 text = _field(question, "question", str, where)
                 yield where, Example(question_id, text, paragraph, _answers(question, where))
 
 
-def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
+def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     is_impossible = question.get("is_impossible")
     if not isinstance(is_impossible, (bool, type(None))):
-        raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}: must be true or false")
+        raise UserError(f"{place}: is_impossible is {is_impossible!r:.40}: must be true or false")
     if "answers" not in question:
         return () if is_impossible else None
     answers = tuple(
         Answer(
-            _field(answer, "text", str, f"{location}.answers[{i}]"),
-            _field(answer, "answer_start", int, f"{location}.answers[{i}]"),
+            _field(answer, "text", str, f"{place}.answers[{i}]"),
+            _field(answer, "answer_start", int, f"{place}.answers[{i}]"),
         )
-        for i, answer in enumerate(_field(question, "answers", list, location))
+        for i, answer in enumerate(_field(question, "answers", list, place))
     )
+    if is_impossible is False and not answers:
+        raise UserError(
+            f'{place}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to be '
+            "predicted has no field 'answers')"
+        )
     if is_impossible and not any(answer.text.strip() for answer in answers):
         return ()  # some tools write an answer without text
-    if is_impossible is (not answers) or is_impossible is None:
-        return answers
-    raise UserError(
-        f'{location}: has "is_impossible": {str(is_impossible).lower()} and {len(answers)} answer(s); one of them is '
-        "wrong (answers that only look right belong under 'plausible_answers', and a file that is only to be predicted "
-        "has no field 'answers')"
-    )
+    if is_impossible:
+        raise UserError(
+            f"{place}: has is_impossible and yet an answer; one of them is wrong "
+            "(answers that only look right belong under 'plausible_answers')"
+        )
+    return answers
