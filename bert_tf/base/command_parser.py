@@ -39,6 +39,7 @@ class CommandParser(argparse.ArgumentParser):
         self.register("type", Path, _path)
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument (--\w+): '(.*)' must be ", r"\1=\2: must be ", message, flags=re.DOTALL)
         raise UserError(f"{message}; see --help")
 
 

@@ -26,6 +26,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.records.assembly import assemble
 from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import NUM_MARKERS
+from bert_tf.settings.declaration import check, same
+from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.programs import MaskingOptions
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
@@ -46,17 +49,12 @@ class MaskingRules:
     Raises: UserError for a value out of range.
     """
 
-    masked_lm_prob: float = 0.15
-    max_predictions_per_seq: int = 20
-    whole_word_masking: bool = False
+    masked_lm_prob: float = same(MaskingOptions, "masked_lm_prob")
+    max_predictions_per_seq: int = same(PreparationOptions, "max_predictions_per_seq")
+    whole_word_masking: bool = same(MaskingOptions, "whole_word_masking")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.masked_lm_prob <= 1:
-            raise UserError(f"--masked_lm_prob={self.masked_lm_prob} is out of range; give a value from 0 to 1")
-        if self.max_predictions_per_seq < 1:
-            raise UserError(
-                f"--max_predictions_per_seq={self.max_predictions_per_seq} is out of range; give a value >= 1"
-            )
+        check(self)
 
     def to_json(self) -> dict[str, Any]:
         """With the size of n-grams, which earlier versions could mask, so that runs of theirs go on."""

@@ -25,6 +25,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.records.schema import LONGEST_SEQUENCE, NUM_MARKERS
 from bert_tf.records.token_file import TokenizedText
+from bert_tf.settings.training import SEED
 
 SHORTEST_TARGET = 2
 SHORTEST_SEQUENCE = NUM_MARKERS + SHORTEST_TARGET
@@ -37,7 +38,7 @@ class PairSettings(NamedTuple):
 
     max_seq_length: int
     dupe_factor: int = 5  # passes over the text, each with its own pairs
-    random_seed: int = 12345
+    random_seed: int = SEED
     short_seq_prob: float = 0.1
 
     def __str__(self) -> str:

@@ -115,6 +115,11 @@ def with_default(cls: type, name: str, default: Any) -> Any:
     return setting(default, **cls.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
 
 
+def same(cls: type, name: str) -> Any:
+    """A setting that `cls` declares, for another class."""
+    return with_default(cls, name, getattr(cls, name))
+
+
 def settings_of(*classes: type) -> Iterator[Setting]:
     """The settings that classes declare, in order; of two with the same name the later one."""
     declared = {field.name: field for cls in classes for field in dataclasses.fields(cls) if field.metadata}

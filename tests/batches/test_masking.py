@@ -207,7 +207,7 @@ def test_arguments_are_left_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "arguments, words", [((1.5, 20), "--masked_lm_prob=1.5"), ((0.15, 0), "--max_predictions_per_seq=0")]
+    "arguments, words", [((1.5, 20), "masked_lm_prob=1.5: must"), ((0.15, 0), "max_predictions_per_seq=0: must")]
 )
 def test_rules_that_make_no_sense_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):

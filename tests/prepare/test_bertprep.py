@@ -331,7 +331,7 @@ def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
 
 
 def test_errors_of_the_program_are_one_line(tmp_path):
-    assert "--n_processes: '0' must be" in refused(start(tmp_path, "sharding", "sample", "--n_processes", 0))
+    assert "--n_processes=0: must be" in refused(start(tmp_path, "sharding", "sample", "--n_processes", 0))
     (tmp_path / "empty.txt").write_text("\n")
     assert "no document" in refused(
         prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt")

@@ -148,18 +148,9 @@ def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 
-@pytest.mark.parametrize(
-    "change,message",
-    [
-        ({"num_training_shards": 0}, "n_training_shards=0"),
-        ({"num_test_shards": -1}, "n_test_shards"),
-        ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
-        ({"fraction_test_set": 0.0}, "both must be 0"),
-        ({"num_test_shards": 0}, "both must be 0"),
-    ],
-)
-def test_wrong_settings_are_refused(change, message):
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("change", [{"fraction_test_set": 0.0}, {"num_test_shards": 0}])
+def test_only_half_of_no_test_split_is_refused(change):
+    with pytest.raises(UserError, match="both must be 0"):
         SETTINGS._replace(**change).validated()
 
 

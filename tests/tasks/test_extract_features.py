@@ -110,7 +110,7 @@ def test_mistakes(tmp_path):
             ["--replace"],
             f"--output={tmp_path}/old.jsonl is a file that this program has not written",
         ),
-        (texts, "new.npz", ["--layers=one"], "argument --layers: 'one' must be a whole number"),
+        (texts, "new.npz", ["--layers=one"], "--layers=one: must be a whole number"),
         (texts, "new.npz", ["--batch_size=99999999999"], "--batch_size=99999999999: must be at least 1 and at most"),
         (texts, "new.npz", ["--batch_size=0"], "--batch_size=0: must be at least 1"),
         (latin1, "new.npz", [], "latin1, line 2: byte 3 is not UTF-8"),

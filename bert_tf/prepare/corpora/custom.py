@@ -27,7 +27,6 @@ from bert_tf.prepare.corpora.documents import (
     read_files,
 )
 
-INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
 TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)

@@ -21,6 +21,7 @@ from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
 from bert_tf.records.writer import RecordWriter
+from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.text.basic_tokenizer import Casing
 
 
@@ -33,12 +34,12 @@ class ExampleSettings:
 
     vocab_file: str
     max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
+    max_predictions_per_seq: int = PreparationOptions.max_predictions_per_seq
     do_lower_case: bool = True
     strip_accents: bool | None = None  # None: as do_lower_case
-    masked_lm_prob: float = 0.15
+    masked_lm_prob: float = PreparationOptions.masked_lm_prob
     dupe_factor: int = 5
-    random_seed: int = 12345
+    random_seed: int = PreparationOptions.random_seed
     whole_word_masking: bool = False
     short_seq_prob: float = 0.1
 

@@ -38,7 +38,6 @@ from bert_tf.text.vocabulary import (
     vocabulary_text,
 )
 
-DEFAULT_VOCAB_SIZE = 30522
 # The trainer allocates room for all pieces before it begins, and aborts where there is none.
 MAX_VOCAB_SIZE = 1 << 22
 # English needs about a hundred characters; the others are rare, from names in other scripts.

@@ -16,7 +16,6 @@ from bert_tf.base.errors import UserError
 
 Splitter = Callable[[str], list[str]]
 
-METHODS = ("rules", "nltk")
 PARAGRAPH_SEPARATOR = "  "
 # U+001E RECORD SEPARATOR: white space, which formatting makes a single space of everywhere else. The last sentence has
 # one too, so that a document of a single sentence is told from running text.

@@ -41,7 +41,7 @@ class ShardingSettings(NamedTuple):
     """The numbers of shards, and the fraction of the bytes that goes to the test split.
 
     Raises (in `validated`):
-      UserError: a number or the fraction is out of range, or only one of fraction and test shards is 0.
+      UserError: only one of fraction and test shards is 0.
     """
 
     num_training_shards: int
@@ -51,12 +51,6 @@ class ShardingSettings(NamedTuple):
     random_seed: int
 
     def validated(self) -> ShardingSettings:
-        if self.num_training_shards < 1:
-            raise UserError(f"n_training_shards={self.num_training_shards}: must be at least 1")
-        if self.num_test_shards < 0:
-            raise UserError(f"n_test_shards={self.num_test_shards}: must be 0 or more")
-        if not 0 <= self.fraction_test_set < 1:
-            raise UserError(f"fraction_test_set={self.fraction_test_set}: must be in [0, 1)")
         if (self.num_test_shards == 0) != (self.fraction_test_set == 0):
             raise UserError(
                 f"n_test_shards={self.num_test_shards} and fraction_test_set="
