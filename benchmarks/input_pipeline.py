@@ -1,13 +1,11 @@
-"""Input pipeline: records/s on one core, of this project and of tf.data in two forms.
+"""Input pipeline: records/s on one core, of this project and of tf.data.
 
 - This project: `training_batches` as in training, from blocks in the global order to the features of an update. It
   verifies every checksum, and checks ids against the vocabulary's size.
 - tf.data, batch then parse: TFRecordDataset, batch, one parse_example per batch, the same casts.
-- tf.data, parse then batch, as in NVIDIA's and tf-models-official's recipes: interleaved files, one parse_example per
-  record, casts, a shuffle buffer of 100, batch, prefetch.
 
 Each variant is a separate process that reads from the page cache. The first batches of a turn, which were prefetched,
-are not counted. "Of that" are parts of this project's pipeline, without its thread.
+are not counted.
 
 "Beside a GPU" is what a rank sees on eight H100s with eight cores: it has a core, on which its input is read ahead
 while its GPU computes, here a pause. An H100 takes at most some 3,000 instances a second of BERT-Large at length 128
@@ -21,7 +19,6 @@ an update's time.
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
 from collections.abc import Iterator
 from typing import Any, Callable
@@ -33,7 +30,6 @@ NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
 AHEAD = 4  # batches at the beginning of a turn, not counted
 INSTANCES_PER_SEC = 3_000
-NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
 
 Turn = Callable[[int], int]  # reads this many batches and returns their number of records
 
@@ -69,21 +65,6 @@ def tf_data_by_batch(records, batch_size: int, _: int) -> Turn:
     dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).repeat()
     dataset = dataset.batch(batch_size, drop_remainder=True)
     dataset = dataset.map(lambda serialized: in_32_bits(tf.io.parse_example(serialized, spec))).prefetch(2)
-    return turns_of(iter(dataset), batch_size)
-
-
-def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
-    import tensorflow as tf
-
-    spec, autotune = example_spec(records), tf.data.AUTOTUNE
-    files = tf.data.Dataset.from_tensor_slices([str(path) for path in records.files]).repeat()
-    dataset = files.interleave(
-        tf.data.TFRecordDataset, cycle_length=NVIDIA_INTERLEAVED_FILES, num_parallel_calls=autotune
-    )
-    dataset = dataset.map(
-        lambda serialized: in_32_bits(tf.io.parse_single_example(serialized, spec)), num_parallel_calls=autotune
-    )
-    dataset = dataset.shuffle(NVIDIA_SHUFFLE).batch(batch_size, drop_remainder=True).prefetch(2)
     return turns_of(iter(dataset), batch_size)
 
 
@@ -126,34 +107,6 @@ def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     return run
 
 
-def reading(records, batch_size: int, _: int) -> Turn:
-    from bert_tf.batches.data_order import GlobalOrder
-
-    order, numbers = GlobalOrder(records.copies, 1), itertools.count()
-
-    def turn(num_batches: int) -> int:
-        return sum(len(records.read(order.ranges(next(numbers) * batch_size, batch_size))) for _ in range(num_batches))
-
-    return turn
-
-
-def parsing(records, batch_size: int, _: int) -> Turn:
-    from bert_tf.batches.batches import parse_records
-    from bert_tf.batches.data_order import GlobalOrder
-
-    order = GlobalOrder(records.copies, 1)
-    runs = [order.ranges(number * batch_size, batch_size) for number in range(2 * AHEAD)]
-    made = itertools.cycle([(each, records.read(each)) for each in runs])
-
-    def turn(num_batches: int) -> int:
-        return sum(
-            len(parse_records(records, serialized, each)["input_ids"])
-            for each, serialized in itertools.islice(made, num_batches)
-        )
-
-    return turn
-
-
 def open_set(folder: str):
     """Opens records; or token files, whose folder is followed by @ and the length: .../training@128."""
     from bert_tf.batches.masking import MaskingRules
@@ -164,13 +117,7 @@ def open_set(folder: str):
     return open_instances(patterns, "input_files", int(length or 0), MaskingRules(0.15, num))
 
 
-VARIANTS: dict[str, Callable[..., Turn]] = {
-    "tf.data, parse then batch (as NVIDIA, tf-models)": tf_data_by_record,
-    "tf.data, batch then parse": tf_data_by_batch,
-    "this project": this_project,
-    "of that: reading, checksums verified": reading,
-    "of that: parsing, casts": parsing,
-}
+VARIANTS: dict[str, Callable[..., Turn]] = {"tf.data, batch then parse": tf_data_by_batch, "this project": this_project}
 
 
 def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
