@@ -208,8 +208,8 @@ finetune finetuned_from_random none
 step 7 "Report"
 runs=(pretraining/phase_1 pretraining/phase_2 finetuned/squad finetuned_from_random/squad)
 python -c 'import sys
-from bert_tf.report import write_report
-write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
+from bert_tf.report import write_page
+write_page(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
   "$results" "${runs[@]/#/$results/}"
 score() { awk -v name="$2" '$1 == name {printf "%.3f", $3}' "$results/$1/eval_results.txt"; } # <run> <name>
 for run in "${runs[@]}"; do

@@ -16,6 +16,7 @@ from pathlib import Path
 from absl import flags
 
 from bert_tf.programs import prepare
+from bert_tf.programs.flags import parse_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +29,7 @@ def run_absl(program: str, arguments: list[str]) -> None:
     """run_pretraining.py and the like, each with flags of its own."""
     before = set(flags.FLAGS)
     names = runpy.run_module("bert_tf.programs." + program[len("run_") : -len(".py")])
-    names["parse_flags"]([program, *arguments])
+    parse_flags([program, *arguments])
     if flags.FLAGS.plan:
         names["main"]([program])
     for name in set(flags.FLAGS) - before:

@@ -36,24 +36,24 @@ def do_nothing(*_, **__):
     return None
 
 
-def without_afterwards(carry_out):
-    """`TaskRun.carry_out` without what comes after the training."""
-    return lambda run, model, task, afterwards: carry_out(run, model, task, None)
+def without_last(method):
+    """The method with a last argument that does nothing: what comes after a training, or the prediction."""
+    return lambda self, *arguments: method(self, *arguments[:-1], do_nothing)
 
 
 def main():
     program = importlib.import_module(sys.argv[1].replace("run_", "bert_tf.programs."))
     if sys.argv[1] == "run_pretraining":
-        from bert_tf.training import pretraining, replay
+        from bert_tf.training import replay
 
-        pretraining.run_updates = do_nothing
-        pretraining._evaluate_phase = do_nothing
         replay.Replay._attempt = lambda _: SimpleNamespace(describe=tuple)
     else:
         from bert_tf.tasks import job
 
-        job.finetune = do_nothing
-        job.TaskRun.carry_out = without_afterwards(job.TaskRun.carry_out)
+        job.TaskRun.predict = without_last(job.TaskRun.predict)
+    from bert_tf.training.trainer import Trainer
+
+    Trainer._run_updates, Trainer.fit = do_nothing, without_last(Trainer.fit)
     shown = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
