@@ -12,8 +12,7 @@ import pytest
 
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.glue.settings import SETTINGS as GLUE
-from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
+from bert_tf.tasks.registry import task_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
@@ -54,7 +53,7 @@ MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()
 
-SETTINGS = {"classifier": GLUE, "pretraining": PRETRAINING, "squad": SQUAD}
+SETTINGS = {"classifier": task_settings()["glue"], "pretraining": PRETRAINING, "squad": task_settings()["squad"]}
 FLAGS = {
     "classifier": """
         adam_bias_correction allow_missing_weights

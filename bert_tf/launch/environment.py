@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shlex
 import time
@@ -21,13 +22,12 @@ from bert_tf.launch.rank import describe_signal
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.launching import LaunchVariables
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.glue.settings import SETTINGS as GLUE
-from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
+from bert_tf.tasks.registry import task_settings
 
 Made = TypeVar("Made")
 
 # All classes with settings that have a variable.
-SETTINGS = (*PRETRAINING, *SQUAD, *GLUE, LaunchVariables)
+SETTINGS = (*PRETRAINING, *itertools.chain(*task_settings().values()), LaunchVariables)
 
 
 class LaunchEnvironment:

@@ -8,13 +8,11 @@ from bert_tf.settings.declaration import Setting, settings_of
 from bert_tf.settings.launching import LaunchVariables
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.glue.settings import SETTINGS as GLUE
-from bert_tf.tasks.squad.settings import SETTINGS as SQUAD
+from bert_tf.tasks.registry import task_settings
 
 TABLES: dict[str, tuple[type, ...]] = {
     "Pre-training: `run_pretraining.py`": PRETRAINING,
-    "Questions: `run_squad.py`": SQUAD,
-    "Sentences: `run_classifier.py`": GLUE,
+    **{f"Fine-tuning: `tasks/{name}`": classes for name, classes in task_settings().items()},
     "Preparation: `data/bertPrep.py`": (PreparationOptions,),
     "Variables of the launchers": (LaunchVariables,),
 }

@@ -1,4 +1,4 @@
-"""The fine-tuning tasks: a line for each, with the class that its folder registers."""
+"""The fine-tuning tasks: a line for each, with its class by the name of its folder."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import importlib
 
 from bert_tf.tasks.task import Task
 
-TASKS = {"squad": "bert_tf.tasks.squad.task.SquadTask", "glue": "bert_tf.tasks.glue.task.GlueTask"}
+TASKS = {"squad": "task.SquadTask", "glue": "task.GlueTask"}
 
 
 def find_task_class(name: str) -> type[Task]:
     """Imports only this task's folder."""
     module, _, name_of_class = TASKS[name].rpartition(".")
-    return getattr(importlib.import_module(module), name_of_class)
+    return getattr(importlib.import_module(f"bert_tf.tasks.{name}.{module}"), name_of_class)
+
+
+def task_settings() -> dict[str, tuple[type, ...]]:
+    """The classes that declare each task's settings, from the ``settings.py`` of its folder."""
+    return {name: importlib.import_module(f"bert_tf.tasks.{name}.settings").SETTINGS for name in TASKS}

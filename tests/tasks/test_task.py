@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,12 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
+from bert_tf.launch import environment as launch_environment
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.ranks.workers import Workers
+from bert_tf.settings.declaration import setting
+from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import registry
 from bert_tf.tasks.job import export_task
@@ -129,8 +135,24 @@ def folder(tmp_path_factory):
     return folder
 
 
+@dataclasses.dataclass(frozen=True)
+class OddOptions(FinetuningOptions):
+    """Has a setting of its own."""
+
+    oddity: int = setting(1, "How odd.", at_least=1, variable="ODDITY")
+
+
+def register(monkeypatch):
+    """The task's folder, and the one line."""
+    for name, content in {"": {}, ".task": {"Odd": Odd}, ".settings": {"SETTINGS": (OddOptions,)}}.items():
+        module = types.ModuleType(f"bert_tf.tasks.odd{name}")
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(registry.TASKS, "odd", "task.Odd")
+
+
 def job(folder, model_dir, monkeypatch, **files):
-    monkeypatch.setitem(registry.TASKS, "odd", f"{__name__}.Odd")  # the one line
+    register(monkeypatch)
     training = FinetuningConfig(0.003, 4, 1, 1, num_train_epochs=20.0, display_loss_steps=40, save_checkpoint_steps=60)
     names = {
         name: str(folder / file)
@@ -153,6 +175,18 @@ def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypat
     assert exported.settings["outputs"] == ["logits"] and exported.settings["updates_applied"] == 120
     with pytest.raises(UserError, match="has no oddity head|holds no checkpoint to predict with"):
         job(folder, tmp_path / "none", monkeypatch, predict_file=folder / "test").run()
+
+
+def test_its_settings_are_known_to_the_launchers(monkeypatch):
+    register(monkeypatch)
+    environment = importlib.reload(launch_environment)
+    try:
+        assert environment.LaunchEnvironment({"ODDITY": "3"}).given("oddity") == 3
+        with pytest.raises(UserError, match="ODDITY=0: must be a whole number of at least 1"):
+            environment.LaunchEnvironment({"ODDITY": "0"})
+    finally:
+        monkeypatch.undo()
+        importlib.reload(launch_environment)
 
 
 def test_every_registered_task_can_be_found():
