@@ -144,7 +144,7 @@ def show(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
 
 
-def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
+def run_job(title: str, job: launchers.Job, signals: list[int]) -> int:
     """Runs a job, whose logs go to a new subfolder of its log folder; returns the ranks' exit code.
 
     Args:
@@ -152,8 +152,8 @@ def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
     """
     # To the microsecond, because another launcher may start in the same second on another host.
     log_folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-    show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
+    show([f"--- {title}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)
-    show([f"--- {what}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
+    show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code

@@ -141,7 +141,7 @@ class Call(NamedTuple):
             code = train(f"{title}, {flags['mode']}", job, environment)
             if code:
                 return code
-        show([f"{what}: {shown(runs[0]['model_dir'] / file)}" for what, file in results.items()])
+        show([f"{label}: {shown(runs[0]['model_dir'] / file)}" for label, file in results.items()])
         return 0
 
 

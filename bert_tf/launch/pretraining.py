@@ -108,18 +108,18 @@ class Recipe:
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
         folder = environment.path("RESULTS_DIR", self.default_folder)
-        wanted = [phase for phase in self.phases if only in (None, phase.name)]
-        self._show_plan(environment, folder, wanted[0])
-        for phase in wanted:
+        chosen = [phase for phase in self.phases if only in (None, phase.name)]
+        self._show_plan(environment, folder, chosen[0])
+        for phase in chosen:
             check_unpacked(phase.train_batch_size, environment.given("packing"))
         prepared = environment.prepare(
-            self.values["num_gpus"], folder, lambda: self._prepare(wanted, environment, folder)
+            self.values["num_gpus"], folder, lambda: self._prepare(chosen, environment, folder)
         )
         if prepared is None:
             return 0
         data, plan = prepared
         write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
-        for phase, records in zip(wanted, data):
+        for phase, records in zip(chosen, data):
             run_folder = folder / phase.name
             if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
@@ -131,9 +131,9 @@ class Recipe:
         return 0
 
     def _prepare(
-        self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
+        self, chosen: Sequence[Phase], environment: LaunchEnvironment, folder: Path
     ) -> tuple[list[PreparedData], dict[str, Any]]:
-        """The data of the `wanted` phases, and the plan, which must not change during the run.
+        """The data of the `chosen` phases, and the plan, which must not change during the run.
 
         Raises:
           UserError: something is missing, or the run in `folder` was started with other values.
@@ -151,7 +151,7 @@ class Recipe:
         data = choose_data(
             environment.data_dir,
             environment.values.dataset,
-            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
+            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
             environment.values.data_format,
         )
         data_format = data[0].data_format
@@ -168,7 +168,7 @@ class Recipe:
         }
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
-        self._check_start(wanted[0], folder)
+        self._check_start(chosen[0], folder)
         return data, plan
 
     def _show_plan(self, environment: LaunchEnvironment, folder: Path, first: Phase) -> None:
@@ -240,7 +240,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.name.replace("_", "") for phase in unbegun)
     fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
-    if differences := describe_differences(*({name: of.get(name) for name in fixed} for of in (earlier, plan))):
+    if differences := describe_differences(*({name: values.get(name) for name in fixed} for values in (earlier, plan))):
         raise UserError(
             f"{folder} holds a run with other arguments ({differences}); use the same again, "
             "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"
@@ -264,6 +264,6 @@ def is_evaluated(phase: Phase, run_folder: Path) -> bool:
 def write_joint_report(folder: Path, run_folders: Sequence[Path]) -> None:
     from bert_tf.report import write_page
 
-    there = [run for run in run_folders if (run / "metrics.jsonl").exists()]
-    write_page(there, folder / REPORT, title=f"Pre-training, {folder.name}")
-    show([f"curves: {shown(folder / 'report.html')}", *(f"checkpoints: {shown(run / 'checkpoints')}" for run in there)])
+    begun = [run for run in run_folders if (run / "metrics.jsonl").exists()]
+    write_page(begun, folder / REPORT, title=f"Pre-training, {folder.name}")
+    show([f"curves: {shown(folder / 'report.html')}", *(f"checkpoints: {shown(run / 'checkpoints')}" for run in begun)])

@@ -30,7 +30,7 @@ def newest_update(run_folder: Path) -> int:
     return max(find_checkpoints(run_folder / "checkpoints"), default=0)
 
 
-def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
+def train(title: str, job: Job, environment: LaunchEnvironment) -> int:
     """Runs a training to its end; returns the exit code of the last start.
 
     After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
@@ -49,16 +49,16 @@ def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
             flags = [f"--max_hours={left:.4f}"]
         reached = newest_update(run_folder)
         signals: list[int] = []
-        code = run_job(what, dataclasses.replace(job, command=[*job.command, *flags]), signals)
+        code = run_job(title, dataclasses.replace(job, command=[*job.command, *flags]), signals)
         if code in _FINAL_CODES or signals or not environment.values.restarts:
             return code
         update = newest_update(run_folder)
         num_fruitless = 0 if update > reached else num_fruitless + 1
-        ended = f"RESTARTS={environment.values.restarts}: {what} ended with code {code}{describe_signal(code)}"
+        ended = f"RESTARTS={environment.values.restarts}: {title} ended with code {code}{describe_signal(code)}"
         if num_fruitless > environment.values.restarts:
-            way_out = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
+            remedy = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
             fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
-            show([f"{ended}; {fruitless}: given up. {way_out}"])
+            show([f"{ended}; {fruitless}: given up. {remedy}"])
             return code
         pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
         tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""

@@ -61,8 +61,8 @@ def counts_in_words(counts: Mapping[str, float]) -> str:
     )
 
 
-def print_done(what: str, counts: Mapping[str, float], where: Path) -> None:
-    print(f"{what}: {counts_in_words(counts)}\n{where}", flush=True)
+def print_done(label: str, counts: Mapping[str, float], where: Path) -> None:
+    print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
 
 
 def already_done(stage: Stage) -> bool:

@@ -105,7 +105,9 @@ def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) ->
         "also has": [name for name in stored.shapes if name.startswith("bert/") and name not in names],
     }
     described = [
-        f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
+        f"{fault} {', '.join(concerned[:3])} ({len(concerned)} variables in all)"
+        for fault, concerned in faults.items()
+        if concerned
     ]
     if not theirs:
         described = [

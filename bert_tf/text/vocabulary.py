@@ -285,14 +285,14 @@ def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> Non
     """Raises `UserError` if text with this `casing` would never have some of the pieces, or if its capitals would all
     be unknown."""
     words = _words(pieces)
-    for part, flag, what in (
+    for part, flag, kind in (
         (Casing(casing.lower_case, False), "do_lower_case", "capital letters"),
         (Casing(False, casing.strip_accents), "strip_accents", "accents, vowel signs or Hangul syllables"),
     ):
         if _share_changed(words, part) > _MAX_UNREACHABLE:
             num = sum(part.apply(word) != word for word in words)
             raise UserError(
-                f"{path} has {num:,} pieces with {what}, which text never has with {casing}; pass --{flag}=0 with "
+                f"{path} has {num:,} pieces with {kind}, which text never has with {casing}; pass --{flag}=0 with "
                 "a model whose vocabulary has them"
             )
     has_case = [word for word in words if word.upper() != word.lower()]

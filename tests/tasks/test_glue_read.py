@@ -92,7 +92,7 @@ WRONG = {
         [f"{MNLI_HEADER}gold_label", f"{MNLI_LINE}-", f"{MNLI_LINE}-"],
     ),
     "line 1: no column 'sentence2' or 'label' in the header": ("RTE", ["index | sentence1", "1 | a"]),
-    "line 1: no column 'label' .* is it a file of that task": ("CoLA", ["index | sentence", "1 | a"]),
+    "line 1: no column 'label' .* is it one of them": ("CoLA", ["index | sentence", "1 | a"]),
     "line 3: 3 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"]),
     "line 2: 5 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | c | entailment"]),
     "line 2: the label is 'yes': must be one of entailment, not_entailment": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),

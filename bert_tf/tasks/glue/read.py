@@ -75,7 +75,7 @@ def read_examples(
     Raises:
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
-    records, note = _records(path, task, _wanted(task, wants_labels), quoting)
+    records, note = _records(path, task, _column_names(task, wants_labels), quoting)
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
@@ -126,16 +126,16 @@ def _collect(
         lines.append(line)
         num_broken += num_lines > 1
     left_out = [
-        f"{count:,} record(s) {what}, left out"
-        for count, what in (
+        f"{count:,} record(s) {fault}, left out"
+        for count, fault in (
             (num_bad, "with a wrong number of columns or wrong quoting"),
             (num_unlabelled, f"labelled {no_label!r}"),
         )
         if count
     ]
     if not lines:
-        found = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
-        raise UserError(f"{path} holds {found}; it must hold at least one that can be used")
+        content = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
+        raise UserError(f"{path} holds {content}; it must hold at least one that can be used")
     if num_broken:
         left_out.append(f"{num_broken:,} record(s) with line breaks between quotation marks, kept")
     return Examples(
@@ -210,30 +210,30 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
     """The columns by their names, ignoring case; None if a file of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
-    wanted = [column.lower() for column in _wanted(task, wants_labels)]
-    missing = [name for name in wanted if name not in names]
+    columns = [column.lower() for column in _column_names(task, wants_labels)]
+    missing = [name for name in columns if name not in names]
     may_have_none = not task.is_custom and len(task.text_columns) == 1
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
-        way_out = (
+        remedy = (
             "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
             "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
             if task.is_custom
-            else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
+            else f"{task.name}'s files have the columns {', '.join(_column_names(task, True))}: is it one of them?"
         )
         raise UserError(
             f"{path}, line {max(first.line, 1)}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; {way_out}"
+            f"{' | '.join(names)[:200]!r}; {remedy}"
         )
-    if repeated := [name for name in wanted if names.count(name) > 1]:
+    if repeated := [name for name in columns if names.count(name) > 1]:
         raise UserError(f"{path}, line {first.line}: the column {repeated[0]!r} occurs twice; rename one of them")
-    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in wanted), None)
-    texts = tuple(names.index(name) for name in wanted[: len(task.text_columns)])
-    return Layout(len(names), texts, names.index(wanted[-1]) if wants_labels else None, index)
+    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns), None)
+    texts = tuple(names.index(name) for name in columns[: len(task.text_columns)])
+    return Layout(len(names), texts, names.index(columns[-1]) if wants_labels else None, index)
 
 
-def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
+def _column_names(task: TextTask, wants_labels: bool) -> list[str]:
     return [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
 
 
@@ -252,9 +252,9 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
     others = [number for number in range(num_columns) if number not in labels]
     if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
         numbers = ", ".join(str(number + 1) for number in labels)
-        found = f"column(s) {numbers} hold" if labels else "no column holds"
+        content = f"column(s) {numbers} hold" if labels else "no column holds"
         raise UserError(
-            f"{path} has no header, and {found} {' or '.join(task.labels)} in most lines, so its label and "
+            f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines, so its label and "
             f"sentence cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
         )
     longest = max(others, key=lambda number: sum(map(len, columns[number])))

@@ -44,11 +44,11 @@ def check_separator(path: Path, delimiter: str, columns: Sequence[str]) -> None:
     names = {character: {name.strip('" \r\n').lower() for name in line.split(character)} for character in _SEPARATORS}
     fits = [character for character in _SEPARATORS if {column.lower() for column in columns} <= names[character]]
     if fits and delimiter not in fits:
-        suffix = next((suffix for suffix, own in DELIMITERS.items() if own == fits[0]), None)
-        way_out = f"let the name end in {suffix}" if suffix else "write it with commas as .csv, or with tabs as .tsv"
+        suffix = next((suffix for suffix, usual in DELIMITERS.items() if usual == fits[0]), None)
+        remedy = f"let the name end in {suffix}" if suffix else "write it with commas as .csv, or with tabs as .tsv"
         raise UserError(
             f"{path}, line 1: the columns are separated by {fits[0]!r}, but {path.suffix} stands for {delimiter!r}; "
-            f"{way_out}"
+            f"{remedy}"
         )
 
 

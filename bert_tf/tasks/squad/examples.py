@@ -95,19 +95,19 @@ def answer_range(example: Example) -> tuple[int, int]:
     """
     assert example.answers
     answer, paragraph = example.answers[0], example.paragraph
-    found = _find_answer(answer, paragraph)
-    if found is None:
+    match = _find_answer(answer, paragraph)
+    if match is None:
         raise UserError(
             f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
             f"{answer.text!r} ({_describe_mismatch(paragraph.context, answer)}); answer_start counts characters (not "
             "bytes) from 0"
         )
-    if not tokenize_words(paragraph.context[slice(*found)], Casing.of(True)):
+    if not tokenize_words(paragraph.context[slice(*match)], Casing.of(True)):
         raise UserError(
             f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
             "needs visible characters"
         )
-    return found
+    return match
 
 
 def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None:
@@ -117,14 +117,14 @@ def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None
     if context.startswith(text, answer.start):
         return answer.start, answer.start + len(text)
     pattern = r"\s+".join(map(re.escape, text.split()))
-    found = re.compile(rf"\s*({pattern})").match(context, answer.start)
-    if not found:
+    match = re.compile(rf"\s*({pattern})").match(context, answer.start)
+    if not match:
         first, last = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
         begin, end = paragraph.word_starts[first], paragraph.word_starts[last] + len(paragraph.words[last])
         # Looking ahead, so that occurrences may overlap.
         occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
-        found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
-    return found.span(1) if found else None
+        match = min(occurrences, key=lambda each: abs(each.start() - answer.start), default=None)
+    return match.span(1) if match else None
 
 
 def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
@@ -168,8 +168,8 @@ def _describe_mismatch(context: str, answer: Answer) -> str:
     """Says what the context has at an answer's position, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
-    found = context.find(answer.text)
-    elsewhere = f"its first occurrence is at {found}" if found >= 0 else "it is nowhere in the context"
+    first = context.find(answer.text)
+    elsewhere = f"its first occurrence is at {first}" if first >= 0 else "it is nowhere in the context"
     if not 0 <= answer.start < len(context):
         return f"the context has {len(context)} characters; {elsewhere}"
     return f"the context has {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
@@ -190,16 +190,16 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for place, example in _questions(content, str(path)):
+    for location, example in _questions(content, str(path)):
         if example.question_id in seen:
             raise UserError(
-                f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
+                f"{location}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
                 "answers are identified by it, so every question needs its own"
             )
-        seen[example.question_id] = place
+        seen[example.question_id] = location
         if example.is_impossible and not version_2_with_negative:
             raise UserError(
-                f"{place}: question {example.question_id!r} has no answer; pass "
+                f"{location}: question {example.question_id!r} has no answer; pass "
                 "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file; a file that is only "
                 "to be predicted has no field 'answers'"
             )
@@ -259,15 +259,15 @@ def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
     )
 
 
-def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
+def _field(item: Any, name: str, kind: type | tuple[type, ...], location: str) -> Any:
     if not isinstance(item, dict):
-        raise UserError(f"{place}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
+        raise UserError(f"{location}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
     if name not in item:
-        raise UserError(f"{place}: field {name!r} is missing; SQuAD's format requires it")
+        raise UserError(f"{location}: field {name!r} is missing; SQuAD's format requires it")
     value = item[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise UserError(f"{place}: field {name!r} must be {wanted}, not {type(value).__name__}")
+        kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise UserError(f"{location}: field {name!r} must be {kinds}, not {type(value).__name__}")
     return value
 
 
@@ -277,40 +277,40 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
         if isinstance(article, dict) and {"context", "question"} <= article.keys():
             raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
         for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
-            place = f"{path}: data[{a}].paragraphs[{p}]"
-            paragraph = Paragraph(_field(item, "context", str, place))
+            location = f"{path}: data[{a}].paragraphs[{p}]"
+            paragraph = Paragraph(_field(item, "context", str, location))
             if not paragraph.words:
-                raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
-            for q, question in enumerate(_field(item, "qas", list, place)):
-                where = f"{place}.qas[{q}]"
+                raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
+            for q, question in enumerate(_field(item, "qas", list, location)):
+                where = f"{location}.qas[{q}]"
                 question_id = str(_field(question, "id", (str, int), where))
                 text = _field(question, "question", str, where)
                 yield where, Example(question_id, text, paragraph, _answers(question, where))
 
 
-def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
+def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
     is_impossible = question.get("is_impossible")
     if not isinstance(is_impossible, (bool, type(None))):
-        raise UserError(f"{place}: is_impossible is {is_impossible!r:.40}: must be true or false")
+        raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}: must be true or false")
     if "answers" not in question:
         return () if is_impossible else None
     answers = tuple(
         Answer(
-            _field(answer, "text", str, f"{place}.answers[{i}]"),
-            _field(answer, "answer_start", int, f"{place}.answers[{i}]"),
+            _field(answer, "text", str, f"{location}.answers[{i}]"),
+            _field(answer, "answer_start", int, f"{location}.answers[{i}]"),
         )
-        for i, answer in enumerate(_field(question, "answers", list, place))
+        for i, answer in enumerate(_field(question, "answers", list, location))
     )
     if is_impossible is False and not answers:
         raise UserError(
-            f'{place}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to be '
-            "predicted has no field 'answers')"
+            f'{location}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to '
+            "be predicted has no field 'answers')"
         )
     if is_impossible and not any(answer.text.strip() for answer in answers):
         return ()  # some tools write an answer without text
     if is_impossible:
         raise UserError(
-            f"{place}: has is_impossible and yet an answer; one of them is wrong "
+            f"{location}: has is_impossible and yet an answer; one of them is wrong "
             "(answers that only look right belong under 'plausible_answers')"
         )
     return answers
