@@ -251,7 +251,7 @@ def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(ma
 
 def test_a_new_setting_is_in_the_documentation(made_up):
     page = "\n".join(render({"Title": (made_up,)}))
-    row = "| `--made_up` | 7 | a whole number of at least 1, and at most 9 | fixed | `MADE_UP` | How much of it. |"
+    row = "| `--made_up` | How much of it. | 7 | a whole number of at least 1, and at most 9 | fixed | `MADE_UP` |"
     assert row in page.splitlines()
 
 

@@ -24,27 +24,33 @@ the launchers by it: `PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
 """
 
 
-def _row(each: Setting) -> str:
-    name = f"`{each.variable}`" if each.is_flag is False else f"`--{each.name}`"
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', ' or ') for cell in cells)} |"
+
+
+def _cells(each: Setting) -> tuple[str, ...]:
     default = "" if each.default is None or each.is_required else f"{each.default}"
     rule = "" if each.kind in ("str", "bool") and not each.choices else each.rule
-    cells = (name, default, rule, "fixed" if each.is_fixed else "", each.variable and f"`{each.variable}`", each.help)
-    return f"| {' | '.join(cell.replace('|', ' or ') for cell in cells)} |"
+    return each.help, default, rule
 
 
 def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
     """The lines of the page."""
     yield _HEAD
     for title, classes in tables.items():
-        is_variables = classes == (LaunchVariables,)
         yield f"## {title}\n"
-        yield f"| {'variable' if is_variables else 'option'} | default | must be | | variable | what it does |"
-        yield "|---|---|---|---|---|---|"
-        for each in settings_of(*classes):
-            if is_variables:
-                yield _row(each).replace(f"`--{each.name}`", f"`{each.variable}`", 1)
-            elif each.is_flag:
-                yield _row(each)
+        if classes == (LaunchVariables,):
+            yield _row("variable", "what it does", "default", "must be")
+            yield "|---|---|---|---|"
+            for each in settings_of(*classes):
+                yield _row(f"`{each.variable}`", *_cells(each))
+        else:
+            yield _row("option", "what it does", "default", "must be", "", "variable")
+            yield "|---|---|---|---|---|---|"
+            for each in settings_of(*classes):
+                if each.is_flag:
+                    fixed = "fixed" if each.is_fixed else ""
+                    yield _row(f"`--{each.name}`", *_cells(each), fixed, each.variable and f"`{each.variable}`")
         yield ""
 
 
