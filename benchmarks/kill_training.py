@@ -44,6 +44,7 @@ from benchmarks import killing
 from benchmarks.frame import CHECKOUT, bert_prep
 from benchmarks.killing import Outcome, differences, flip_bit, numbers
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.launch.environment import program_command
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
@@ -106,11 +107,11 @@ class Run:
         return []
 
     def ranks(self) -> list[psutil.Process]:
-        program = [str(CHECKOUT / "run_pretraining.py")]
+        program = program_command("pretraining")
         ranks = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                ranks += [process] * (process.cmdline()[1:2] == program)
+                ranks += [process] * (process.cmdline()[1:3] == program)
         return ranks
 
     def checkpoints(self) -> list[Path]:
