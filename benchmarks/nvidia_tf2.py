@@ -153,7 +153,8 @@ def make_batches(bench: Bench) -> Arrays:
     make_shard(text, file, settings, Shard(0, 0))
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)
-    features = parse_records(records, records.read(ranges), ranges)
+    tensors = parse_records(records, records.read(ranges), ranges)
+    features = {name: tensor.numpy() for name, tensor in tensors.items()}
     counted = np.random.default_rng(0).integers(1, options.predictions + 1, [number, 1])
     weights = features["masked_lm_weights"] * (np.arange(options.predictions) < counted)
     return {**features, "masked_lm_weights": weights, "example_weights": np.ones(number, np.float32)}

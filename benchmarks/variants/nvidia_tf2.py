@@ -21,7 +21,7 @@ from typing import Any, Callable
 import numpy as np
 
 from benchmarks.variants.shared import LEARNING_RATE, google_instances, random_batch
-from bert_tf.interchange.google import to_our_name
+from bert_tf.interchange.keras_names import to_our_name
 
 Settings = dict[str, Any]
 BERT = "TensorFlow2/LanguageModeling/BERT"

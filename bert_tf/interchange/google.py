@@ -18,6 +18,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.variables import StoredWeights, open_checkpoint
@@ -40,23 +41,6 @@ def _is_weight(name: str, shapes: Mapping[str, Any]) -> bool:
     return not _NOT_WEIGHTS.fullmatch(name) and name.rpartition("/")[0] not in shapes
 
 
-# Keras' names -> ours. Keras' names may be preceded by those of outer layers.
-_LAYER, _OUR_LAYER = r"transformer/layer_(\d+)", r"bert/encoder/layer_\1"
-_KERAS_NAMES = {
-    r"word_embeddings/embeddings": "bert/embeddings/word_embeddings",
-    r"position_embedding(?:_\d+)?/embeddings": "bert/embeddings/position_embeddings",
-    r"type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
-    r"embeddings/layer_norm/(gamma|beta)": r"bert/embeddings/LayerNorm/\1",
-    rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": rf"{_OUR_LAYER}/attention/self/\2/\3",
-    rf"{_LAYER}/self_attention(?:_output|/attention_output)/(kernel|bias)": rf"{_OUR_LAYER}/attention/output/dense/\2",
-    rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/attention/output/LayerNorm/\2",
-    rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{_OUR_LAYER}/\2/dense/\3",
-    rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/output/LayerNorm/\2",
-    rf"{_LAYER}/(.+)": rf"{_OUR_LAYER}/\2",  # what our layers do not have keeps its name, but as one of the encoder's
-    r"pooler_transform/(kernel|bias)": r"bert/pooler/dense/\1",
-    r"cls/predictions/transform/(dense|LayerNorm)/(\w+)": r"cls/predictions/transform/\1/\2",
-    r"cls/predictions/output_bias/bias": "cls/predictions/output_bias",
-}
 _NSP_LOGITS = re.compile(r"(?:.*/)?predictions/transform/logits/(kernel|bias)")
 _NSP_HEAD = {"kernel": "cls/seq_relationship/output_weights", "bias": "cls/seq_relationship/output_bias"}
 _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
@@ -127,15 +111,6 @@ def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
         {name: shape(name) for name in sorted(keys)},
         lambda name: _to_our_layout(name, stored.read(keys[name])),
     )
-
-
-def to_our_name(keras_name: str) -> str:
-    """Our name of a variable of NVIDIA's TF2 code or tf-models-official; the name itself if there is none."""
-    for pattern, ours in _KERAS_NAMES.items():
-        match = re.fullmatch(rf"(?:.*/)?{pattern}", keras_name)
-        if match:
-            return match.expand(ours)
-    return keras_name
 
 
 def _to_our_layout(name: str, array: np.ndarray) -> np.ndarray:

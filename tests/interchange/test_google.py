@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.google import read_checkpoint, to_our_name
+from bert_tf.interchange.google import read_checkpoint
 from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.variables import load_weights
