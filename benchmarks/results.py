@@ -41,7 +41,7 @@ def number(value: Any) -> str:
     """A number as text, with at least three digits; words are left as they are."""
     if not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:.3g}"
 
 
 def ratios(part: Part, name: str) -> Spread:

@@ -98,6 +98,11 @@ def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
     assert results.ratios(part, "b").median == 3.0 and results.rates(part, "b").median == 150.0
 
 
+def test_numbers_have_three_digits_also_where_one_could_not_be_computed():
+    texts = [results.number(value) for value in (1234.5, 7, 7.0, 0.12345, float("nan"), float("inf"), "base")]
+    assert texts == ["1,234", "7", "7", "0.123", "nan", "inf", "base"]
+
+
 def test_variants_take_turns_in_processes_and_here(tmp_path):
     (tmp_path / "made.py").write_text(
         "def make(settings):\n"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -53,3 +59,29 @@ def test_their_names_are_ours():
         "predictions/transform/logits/bias:0": "cls/seq_relationship/output_bias",
     }
     assert {their_side.our_name(Variable(name)) for name in names} == set(names.values())
+
+
+def test_what_runs_among_their_packages_needs_none_that_they_lack():
+    block = "import sys; sys.modules.update(dict.fromkeys(['tokenizers', 'filelock', 'dask']))"
+    variants = "import benchmarks.variants.nvidia_tf2, benchmarks.variants.tf_models"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{block}; {variants}"],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_batches_are_arrays_with_varying_numbers_of_masked_tokens(tmp_path):
+    words = ["straße", "日", "alpha", "beta", "."]
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), "utf-8")
+    (tmp_path / "text.txt").write_text("Straße alpha beta. Beta 日 alpha straße. Alpha.\n" * 40, "utf-8")
+    options = argparse.Namespace(
+        text=[tmp_path / "text.txt"], vocab_file=tmp_path / "vocab.txt", seq_length=32, predictions=5
+    )
+    batches = nvidia_tf2.make_batches(SimpleNamespace(options=options, folder=tmp_path))
+    number = nvidia_tf2.NUM_UPDATES * nvidia_tf2.BATCH_SIZE
+    assert {type(values) for values in batches.values()} == {np.ndarray}
+    assert batches["input_ids"].shape == (number, 32)
+    assert len(set(batches["masked_lm_weights"].sum(axis=1))) > 2
