@@ -45,9 +45,10 @@ class LaunchEnvironment:
         self.environ = environ
         self._given = from_variables(environ, *SETTINGS)
         self.values = LaunchVariables(**from_variables(environ, LaunchVariables))
-        self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", work_folder() / "data"))
+        self.data_dir = self.path("data_dir", self.path("working_dir", work_folder() / "data"))
         self.is_dry_run = self.values.dry_run
-        self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
+        init_checkpoint = self.given("init_checkpoint")
+        self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.max_hours: float | None = self.given("max_hours")
         self._started_at = time.monotonic()
         self._uses_cpu = self.given("device") == "cpu"
@@ -69,7 +70,9 @@ class LaunchEnvironment:
         ]
 
     def path(self, name: str, default: Path) -> Path:
-        return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
+        """The path that one of the `LaunchVariables` gives."""
+        given = getattr(self.values, name)
+        return Path(os.path.abspath(given)) if given else default
 
     def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
         """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.

@@ -45,7 +45,7 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
 
 def _launch(mode: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
-    folder = environment.path("RESULTS_DIR", work_folder() / "results" / f"finetune_{mode}_benchmark")
+    folder = environment.path("results_dir", work_folder() / "results" / f"finetune_{mode}_benchmark")
     if typed:
         values = parse_arguments(known, typed)
         show(describe_arguments(known, typed))

@@ -64,7 +64,7 @@ class Call(NamedTuple):
         """The folder of the results."""
         size = f"{'gbs' if 'num_gpus' in self.values else 'bs'}{self.global_batch_size}"
         name = f"tf_bert_{self.kind}_{self.values['bert_model']}_{self.values['precision']}_{size}"
-        return self.environment.path("RESULTS_DIR", work_folder() / "results" / name)
+        return self.environment.path("results_dir", work_folder() / "results" / name)
 
     def describe(self) -> list[str]:
         """The arguments, and what follows from them."""
@@ -97,7 +97,7 @@ class Call(NamedTuple):
         environment = self.environment
         if not environment.values.vocab_file:
             raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
-        vocab_file = environment.path("VOCAB_FILE", Path())
+        vocab_file = environment.path("vocab_file", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
         config = BertConfig.preset(self.values["bert_model"], open_tokenizer(vocab_file).vocab_size)
         config_file = self.folder / "bert_config.json"

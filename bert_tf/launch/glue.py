@@ -75,7 +75,7 @@ def _make_call(
             f"--task_name={CUSTOM} in docs/fine_tuning.md"
         )
     task = find_task(values["task_name"])
-    data_dir = environment.path("GLUE_DIR", environment.data_dir / "download" / "glue") / task.name
+    data_dir = environment.path("glue_dir", environment.data_dir / "download" / "glue") / task.name
     name = f"{kind}_{task.name.lower()}"
     return Call(name, known, typed, values, ("data_dir", data_dir), environment), task
 

@@ -107,7 +107,7 @@ class Recipe:
 
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
-        folder = environment.path("RESULTS_DIR", self.default_folder)
+        folder = environment.path("results_dir", self.default_folder)
         chosen = [phase for phase in self.phases if only in (None, phase.name)]
         self._show_plan(environment, folder, chosen[0])
         for phase in chosen:

@@ -61,7 +61,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
         raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
     refuse_mistyped(environ, phase)
-    folder = environment.path("RESULTS_DIR", work_folder() / "results" / "slurm")
+    folder = environment.path("results_dir", work_folder() / "results" / "slurm")
     num_ranks = count_tasks(environment)
     texts = argument_texts(phase, environ, folder, num_ranks)
     script = f"pretraining_lamb_phase{phase}"

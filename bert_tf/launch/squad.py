@@ -57,7 +57,7 @@ def make_call(kind: str, known: Sequence[Argument], typed: Sequence[str], enviro
     values = parse_arguments(known, typed)
     FeatureSettings(values["seq_length"], values["doc_stride"])  # refuses what the program would refuse
     default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
-    data = ("squad_dir", environment.path("SQUAD_DIR", default))
+    data = ("squad_dir", environment.path("squad_dir", default))
     return Call(kind, known, typed, values, data, environment)
 
 

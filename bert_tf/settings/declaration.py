@@ -54,6 +54,10 @@ class Setting:
     bare: Any = None
 
     @property
+    def _highest(self) -> Number | None:
+        return LARGEST if self.kind == "int" and self.at_most is None else self.at_most
+
+    @property
     def rule(self) -> str:
         """What a value must be, as the end of the sentence "it must be ..."."""
         if self.kind == "bool":
@@ -65,7 +69,7 @@ class Setting:
         bounds = (
             ("of at least", self.at_least),
             ("above", self.above),
-            ("at most", LARGEST if self.kind == "int" and self.at_most is None else self.at_most),
+            ("at most", self._highest),
             ("below", self.below),
         )
         shown = ", and ".join(
@@ -96,7 +100,7 @@ class Setting:
         return (
             (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
-            and value <= (LARGEST if self.at_most is None and self.kind == "int" else self.at_most or math.inf)
+            and value <= (math.inf if self._highest is None else self._highest)  # not a number is refused, too
             and (self.below is None or value < self.below)
         )
 
