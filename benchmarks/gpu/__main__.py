@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.report import render
-from bert_tf.base.machine import ask_nvidia_smi
+from bert_tf.base.machine import GIB, ask_nvidia_smi
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory.device import GIB, find_device
+from bert_tf.memory.device import find_device
 from bert_tf.memory.plan import Workload, largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 

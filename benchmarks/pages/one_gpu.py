@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bert_tf.base.machine import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.memory.plan import GIB, Workload, fits, largest_micro_batch
+from bert_tf.memory.plan import Workload, fits, largest_micro_batch
 
 GPUS = (8, 11, 16, 24, 40, 80)  # GiB
 # What is trained, its length and predictions, and the sequences of an update, which the micro-batch must divide.

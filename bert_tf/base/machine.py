@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+GIB = 1 << 30
 # Where the kernel shows all cgroups, and those of this process.
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Variables in which launchers tell a process its rank.

@@ -8,10 +8,9 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit
 from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
-GIB = 1 << 30
 PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
 # ulimit's letter, the limit, the least that is enough, ulimit's unit, and what is limited.
 _UNLIMITED = resource.RLIM_INFINITY

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import ask_nvidia_smi, count_gpus, memory_limit
-
-GIB = 1 << 30
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, memory_limit
 
 
 class Device(NamedTuple):

@@ -16,8 +16,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bert_tf.base.machine import GIB
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory.device import GIB, Device
+from bert_tf.memory.device import Device
 from bert_tf.settings.training import compute_dtype
 
 FLOAT = 4

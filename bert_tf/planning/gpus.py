@@ -11,8 +11,9 @@ import dataclasses
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import GIB
 from bert_tf.base.values import parse_number
-from bert_tf.memory.plan import GIB, Workload
+from bert_tf.memory.plan import Workload
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.gpus import GPUS
 

@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import lamb
 from bert_tf.launch.pretraining import Phase
-from bert_tf.memory.plan import FLOAT, GIB, Workload, fits, largest_micro_batch
+from bert_tf.memory.plan import FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.update_time import START_SECS, Cluster, UpdateTime, update_time
 
 # Instances per row of length 512 with --packing, on Wikipedia (benchmarks/results/records/packing.md).

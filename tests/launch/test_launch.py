@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus
+from bert_tf.base.machine import GIB, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch import (
@@ -34,7 +34,7 @@ from bert_tf.launch import (
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
-from bert_tf.memory.device import GIB, Device
+from bert_tf.memory.device import Device
 from bert_tf.settings.declaration import with_variable
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.pretraining_data import write_manifest
