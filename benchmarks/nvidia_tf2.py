@@ -26,7 +26,6 @@ import tensorflow as tf
 from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
-from bert_tf.batches.batches import parse_records
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
@@ -153,8 +152,7 @@ def make_batches(bench: Bench) -> Arrays:
     make_shard(text, file, settings, Shard(0, 0))
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)
-    tensors = parse_records(records, records.read(ranges), ranges)
-    features = {name: tensor.numpy() for name, tensor in tensors.items()}
+    features = {name: np.asarray(values) for name, values in records.features(ranges).items()}
     counted = np.random.default_rng(0).integers(1, options.predictions + 1, [number, 1])
     weights = features["masked_lm_weights"] * (np.arange(options.predictions) < counted)
     return {**features, "masked_lm_weights": weights, "example_weights": np.ones(number, np.float32)}

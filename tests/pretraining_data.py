@@ -14,12 +14,12 @@ from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
+from bert_tf.records import writer
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import InstanceArrays, RecordSchema
 from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
-from bert_tf.records.writer import RecordWriter
 
 SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
 # Lengths from 10 on, so that up to three instances fit a row.
@@ -132,5 +132,4 @@ def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:
 
 def write_records(path: str | Path, rows: InstanceArrays) -> None:
     """Writes a shard and its index."""
-    with RecordWriter(path) as writer:
-        writer.write(rows)
+    writer.write_records(Path(path), [rows])

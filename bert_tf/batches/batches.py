@@ -1,8 +1,7 @@
 """Batches in the global order: reads, parses and masks a whole batch at a time, ahead of its use.
 
-A rank reads its own rows of each update, 64 consecutive instances at a time. Records are parsed with one
-`tf.io.parse_example`, which is far faster than parsing one by one; token files need no parsing. Packed updates
-(`packing`) are planned from the indexes or pairs, before any instance is read, identically on every rank.
+A rank reads its own rows of each update, 64 consecutive instances at a time. Packed updates (`packing`) are planned
+from the indexes or pairs, before any instance is read, identically on every rank.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
 """
@@ -11,10 +10,9 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,9 +21,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder, RecordRange, select
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.packing import Slots, best_fit, lay_out
-from bert_tf.batches.record_set import RecordSet
-from bert_tf.batches.token_set import TokenSet
-from bert_tf.records.schema import RecordSchema
 from bert_tf.settings.training import BatchSplit
 
 PREFETCHED_BATCHES = 2
@@ -43,26 +38,6 @@ class Batch(NamedTuple):
     num_rows: int = 0  # of all ranks, including empty ones that fill the last micro-batch
 
 
-@functools.cache
-def _parser(schema: RecordSchema) -> Callable[[tf.Tensor, tf.Tensor], Features]:
-    """A function that parses serialised records [n] of one schema into features of a given shape; traced once."""
-    spec = {
-        schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields
-    }
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)], autograph=False)
-    def parse(serialized: tf.Tensor, shape: tf.Tensor) -> Features:
-        with tf.device("/CPU:0"):
-            parsed = tf.io.parse_example(serialized, spec)
-            features = {}
-            for name, kind, size in schema.fields:
-                values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
-                features[name] = tf.cast(values, tf.int32 if kind == "int64" else tf.float32)
-            return features
-
-    return parse
-
-
 def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
     """The batches, read, parsed and masked ahead of the caller by a thread.
 
@@ -75,21 +50,6 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
             yield batch
 
 
-def parse_records(
-    records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], shape: Sequence[int] | None = None
-) -> Features:
-    """The serialised records [n] of `ranges` -> features [*shape, ...], int32 and float32; default: [n, ...]."""
-    schema = records.schema
-    try:
-        with tf.device("/CPU:0"):
-            return _parser(schema)(tf.constant(serialized), tf.constant(shape or [len(serialized)]))
-    except tf.errors.InvalidArgumentError as error:
-        raise UserError(
-            f"one of the records {', '.join(records.name(ranges))} does not hold {schema}, as the "
-            "first record of its file does; use records that were made with the same settings"
-        ) from error
-
-
 class _Reader(NamedTuple):
     """Reads instances of a set, masked, for a model with `vocab_size` rows in its word table."""
 
@@ -97,18 +57,12 @@ class _Reader(NamedTuple):
     mask_seed: int
     vocab_size: int
 
-    def features(self, ranges: Sequence[RecordRange], *shape: int) -> dict[str, Any]:
+    def features(self, ranges: Sequence[RecordRange], shape: Sequence[int]) -> dict[str, Any]:
         """The features [*shape, ...] of the instances: tensors on the host, or NumPy's arrays.
 
         Raises: UserError for an instance that is damaged or does not fit the vocabulary.
         """
-        features: dict[str, Any]
-        if isinstance(self.instances, TokenSet):
-            arrays = self.instances.features(ranges, self.mask_seed)
-            features = {name: values.reshape(*shape, values.shape[1]) for name, values in arrays.items()}
-        else:
-            assert isinstance(self.instances, RecordSet)
-            features = parse_records(self.instances, self.instances.read(ranges), ranges, shape)
+        features = self.instances.features(ranges, self.mask_seed, shape)
         # np.asarray does not copy a tensor on the host.
         largest_id = max(np.asarray(features[name]).max() for name in ("input_ids", "masked_lm_ids"))
         if largest_id >= self.vocab_size:
@@ -120,26 +74,44 @@ class _Reader(NamedTuple):
 
     def weighted(self, ranges: Sequence[RecordRange], example_weights: np.ndarray) -> Features:
         """The features of one instance per row, with each instance's weight, of the weights' shape."""
-        features = self.features(ranges, *example_weights.shape)
+        features = self.features(ranges, example_weights.shape)
         masked_lm_weights = np.asarray(features["masked_lm_weights"]) * example_weights[..., np.newaxis]
         return _to_tensors({**features, "masked_lm_weights": masked_lm_weights, "example_weights": example_weights})
 
-    def packed(self, ranges: Sequence[RecordRange], rows_RxK: np.ndarray, split: BatchSplit) -> Features:
+    def packed(
+        self, ranges: Sequence[RecordRange], lengths: np.ndarray, rows_RxK: np.ndarray, split: BatchSplit
+    ) -> Features:
         """The instances of `rows_RxK`, given as numbers within the ranges, laid out in all rows of a rank.
 
-        Rows beyond the R given ones stay empty.
+        Rows beyond the R given ones stay empty. `lengths`: those by which the rows of these ranges were planned.
         """
         slots = Slots.of(rows_RxK)
+        num = len(slots.row_N)
         # A rank without any row still reads one instance, to know the features' shapes.
-        numbers = rows_RxK[slots] if len(slots.row_N) else np.zeros([1], np.int64)
+        numbers = rows_RxK[slots] if num else np.zeros([1], np.int64)
         singles = select(ranges, numbers)
-        features = {name: np.asarray(values) for name, values in self.features(singles, len(singles)).items()}
-        if isinstance(self.instances, RecordSet):
-            self.instances.check_lengths(features["input_mask"], singles)
-        features = {name: values[: len(slots.row_N)] for name, values in features.items()}
-        rows = lay_out(features, slots, split.rows_per_rank, self.instances.predictions_per_packed_row)
+        features = {name: np.asarray(values) for name, values in self.features(singles, [len(singles)]).items()}
+        self._check_lengths(features["input_mask"], singles, lengths[numbers])
+        rows = lay_out(
+            {name: values[:num] for name, values in features.items()},
+            slots,
+            split.rows_per_rank,
+            self.instances.predictions_per_packed_row,
+        )
         shape = split.num_accumulation_steps, split.micro_batch_size
         return _to_tensors({name: values.reshape(*shape, values.shape[1]) for name, values in rows.items()})
+
+    def _check_lengths(self, input_mask: np.ndarray, singles: Sequence[RecordRange], lengths: np.ndarray) -> None:
+        """Raises `UserError` if an instance has other real tokens than its index says."""
+        expected = np.arange(input_mask.shape[1]) < lengths[:, np.newaxis]
+        wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
+        if wrong.size:
+            number = wrong[0]
+            path = self.instances.files[singles[number].file]
+            raise UserError(
+                f"{path}: record {singles[number].first} does not hold {lengths[number]} tokens followed by padding, "
+                f"as its index says; delete {path.name}.index, which is then made again, or train without --packing"
+            )
 
 
 def _to_tensors(features: dict[str, Any]) -> Features:
@@ -179,7 +151,7 @@ def training_batches(
         rows = best_fit(lengths, instances.schema.max_seq_length)
         num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
         num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
-        features = reader.packed(ranges, rows[rank * num_rows : (rank + 1) * num_rows], split)
+        features = reader.packed(ranges, lengths, rows[rank * num_rows : (rank + 1) * num_rows], split)
         return Batch(features, num_micro_batches, int(lengths.sum()), num_rows * num_ranks)
 
     return read_ahead(map(several_instances_a_row if packing else one_instance_a_row, itertools.count(first_batch)))

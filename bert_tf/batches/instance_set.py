@@ -200,7 +200,16 @@ class InstanceSet:
         raise NotImplementedError
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
-        """int64 [n]: number of real tokens of each instance of the ranges, without reading the instances."""
+        """int64 [N]: number of real tokens of each instance of the ranges, without reading the instances."""
+        raise NotImplementedError
+
+    def features(self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)) -> dict[str, Any]:
+        """The instances of the ranges, int32 and float32 [*shape, ...]: arrays, or tensors on the host.
+
+        `mask_seed` decides the masks of token files.
+
+        Raises: UserError if a file is damaged or cannot be read.
+        """
         raise NotImplementedError
 
     def _find_manifest(self) -> tuple[Path | None, Manifest | None]:

@@ -93,16 +93,16 @@ class TokenSet(InstanceSet):
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
         return self._pairs(ranges).lengths
 
-    def features(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
-        """The instances [N] of the ranges, with masks drawn from `mask_seed`: int32 and float32 [N, ...].
-
-        Raises: UserError if a file is damaged or cannot be read.
-        """
+    def features(
+        self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)
+    ) -> dict[str, np.ndarray]:
         blocks = [self._make(block, mask_seed) for block in self._in_blocks(ranges)]
         types = {"int64": np.int32, "float32": np.float32}
         return {
-            name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind")
-            for name, kind, _ in self.schema.fields
+            name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind").reshape(
+                *shape, size
+            )
+            for name, kind, size in self.schema.fields
         }
 
     def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:

@@ -9,7 +9,7 @@ decoded one at a time by the protobuf library, so messages of any writer can be 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -104,35 +104,15 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
       features: name -> [N, K] array (K >= 1) of integers or floats.
     Raises: ValueError for an integer that is negative or over `LARGEST_INTEGER`.
     """
-    # Each list in `pieces` contains one part of every message. Neighbouring entries whose size is the same in
-    # all messages (`same_size`) are joined into one matrix and form a single part.
-    pieces: list[Iterable[bytes]] = []
-    same_size: list[np.ndarray] = []
+    pieces: list[list[bytes]] = []  # each list holds one part of every message
     for name in sorted(features):
         values = features[name]
         kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
         packed, sizes = _pack(values)
-        different = np.flatnonzero(np.bincount(sizes)).tolist()
-        begin = {size: _begin_entry(name, kind, size) for size in different}
-        if len(different) == 1:
-            same_size += [
-                np.frombuffer(begin[different[0]] * len(sizes), np.uint8).reshape(len(sizes), -1),
-                packed.reshape(len(sizes), -1),
-            ]
-        else:
-            pieces += [_rows(same_size), map(begin.__getitem__, sizes.tolist()), _slices(packed.tobytes(), sizes)]
-            same_size = []
-    pieces.append(_rows(same_size))
-    contents = list(map(b"".join, zip(*filter(None, pieces))))
+        pieces.append([_begin_entry(name, kind, size) for size in sizes.tolist()])
+        pieces.append(_slices(packed.tobytes(), sizes))
+    contents = list(map(b"".join, zip(*pieces)))
     return [_begin_message(len(content)) + content for content in contents]
-
-
-def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
-    """The rows, as bytes, of byte matrices placed side by side."""
-    if not columns:
-        return []
-    matrix = np.concatenate(columns, axis=1)
-    return _slices(matrix.tobytes(), np.full(len(matrix), matrix.shape[1]))
 
 
 # tf.train.Example without bytes lists, which none of our features uses.

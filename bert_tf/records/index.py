@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import array
 import contextlib
-import functools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Callable
 
 import google_crc32c
 import numpy as np
@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.example_proto import ExampleReader
-from bert_tf.records.raw_file import RawBytes, RawFile
+from bert_tf.records.raw_file import RawFile
 from bert_tf.records.tfrecord import Record, TFRecordFile
 
 INDEX_SUFFIX = ".index"
@@ -37,36 +37,37 @@ _INDEX_MAGIC = b"BERTidx1"
 class RecordIndex:
     """The offsets and lengths of a shard's records, read piece by piece.
 
+    Args:
+      read: gives a number of the index's bytes, from an offset on.
+      num_bytes: the index's size.
+
     Attributes:
       num_records: number of records in the shard.
       data_bytes: size of the shard.
-      is_stored: whether it is stored beside its shard, or in memory only.
 
-    Raises: ValueError if the source is not a complete index.
+    Raises: ValueError if it is not a complete index.
     """
 
-    def __init__(self, source: RawFile | RawBytes):
-        self._source = source
-        self.is_stored = isinstance(source, RawFile)
-        header = source.read(0, _INDEX_HEADER.size)
-        magic, self.num_records = _INDEX_HEADER.unpack(header.ljust(_INDEX_HEADER.size))
+    def __init__(self, read: Callable[[int, int], bytes], num_bytes: int):
+        self._read, self._num_bytes = read, num_bytes
+        magic, self.num_records = _INDEX_HEADER.unpack(read(0, _INDEX_HEADER.size).ljust(_INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
-        if magic != _INDEX_MAGIC or source.size != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
+        if magic != _INDEX_MAGIC or num_bytes != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
             raise ValueError("not a complete index")
         self.data_bytes = int(self.offsets(self.num_records, 0)[0])
 
     def offsets(self, first: int = 0, count: int | None = None) -> np.ndarray:
         """uint64 [count + 1]: offsets of the records from `first` on, and the offset after the last one."""
         count = self.num_records - first if count is None else count
-        return np.frombuffer(self._source.read(_INDEX_HEADER.size + 8 * first, 8 * (count + 1)), "<u8")
+        return np.frombuffer(self._read(_INDEX_HEADER.size + 8 * first, 8 * (count + 1)), "<u8")
 
     def lengths(self, first: int = 0, count: int | None = None) -> np.ndarray:
         """uint16 [count]: number of real tokens of the records from `first` on."""
         count = self.num_records - first if count is None else count
-        return np.frombuffer(self._source.read(self._lengths_start + 2 * first, 2 * count), "<u2")
+        return np.frombuffer(self._read(self._lengths_start + 2 * first, 2 * count), "<u2")
 
     def has_right_checksum(self) -> bool:
-        content = self._source.read(0, self._source.size)
+        content = self._read(0, self._num_bytes)
         body, checksum = content[: -_INDEX_CHECKSUM.size], content[-_INDEX_CHECKSUM.size :]
         return google_crc32c.value(body) == _INDEX_CHECKSUM.unpack(checksum)[0]
 
@@ -75,27 +76,24 @@ def index_path(path: Path) -> Path:
     return path.with_name(path.name + INDEX_SUFFIX)
 
 
-def _encoded(offsets: np.ndarray, lengths: np.ndarray) -> Sequence[bytes]:
-    parts = (
-        _INDEX_HEADER.pack(_INDEX_MAGIC, len(lengths)),
-        offsets.astype("<u8", copy=False).tobytes(),
-        lengths.astype("<u2", copy=False).tobytes(),
-    )
-    return *parts, _INDEX_CHECKSUM.pack(functools.reduce(google_crc32c.extend, parts, 0))
+def _encoded(offsets: np.ndarray, lengths: np.ndarray) -> bytes:
+    header = _INDEX_HEADER.pack(_INDEX_MAGIC, len(lengths))
+    body = header + offsets.astype("<u8").tobytes() + lengths.astype("<u2").tobytes()
+    return body + _INDEX_CHECKSUM.pack(google_crc32c.value(body))
 
 
 def write_index(path: Path, offsets: np.ndarray, lengths: np.ndarray) -> None:
     """Writes the index of the shard `path`. Args: offsets uint64 [N + 1], lengths uint16 [N]. Raises: OSError."""
     with atomic_file(index_path(path)) as file:
-        file.writelines(_encoded(offsets, lengths))
+        file.write(_encoded(offsets, lengths))
 
 
 def open_index(path: Path) -> RecordIndex | None:
     """The stored index of the shard `path`; None if it is missing or incomplete."""
-    try:
-        return RecordIndex(RawFile(index_path(path)))
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError, ValueError):
+        file = RawFile(index_path(path))
+        return RecordIndex(file.read, file.size)
+    return None
 
 
 def load_index(path: str | Path) -> RecordIndex:
@@ -117,7 +115,8 @@ def load_index(path: str | Path) -> RecordIndex:
         write_index(path, offsets, lengths)
         if stored := open_index(path):
             return stored
-    return RecordIndex(RawBytes(b"".join(_encoded(offsets, lengths))))
+    content = _encoded(offsets, lengths)
+    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content))
 
 
 def read_features(file: TFRecordFile, record: Record, names: Iterable[str]) -> list[np.ndarray]:

@@ -81,14 +81,3 @@ def _read_whole(file: RawFile, offset: int, size: int) -> bytes:
             f"{file.path} ends before byte {offset + size}: it was changed while it was in use; start again"
         )
     return piece
-
-
-class RawBytes:
-    """The interface of `RawFile` for bytes in memory."""
-
-    def __init__(self, content: bytes):
-        self._content = content
-        self.size = len(content)
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._content[offset : offset + size]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.index import RecordIndex, index_path, load_index, read_features
+from bert_tf.records.index import RecordIndex, load_index, read_features
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.tfrecord import HOW_TO_MEND, DamagedRecord, TFRecordFile
+from bert_tf.records.tfrecord import HOW_TO_MEND, TFRecordFile
 
 
 class RecordFile(TFRecordFile):
@@ -18,10 +18,9 @@ class RecordFile(TFRecordFile):
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
         """`index`: this file's index, from `load_index`; None loads it here."""
-        self.index = load_index(path) if index is None else index
+        self.index = index or load_index(path)
         super().__init__(Path(path))
         if self.size != self.index.data_bytes:
-            self.close()
             raise UserError(
                 f"{path} has {self.size} bytes, but had {self.index.data_bytes} when it was indexed; "
                 "do not change record files while they are read: start again"
@@ -31,33 +30,12 @@ class RecordFile(TFRecordFile):
     def num_records(self) -> int:
         return self.index.num_records
 
-    def read(self, number: int) -> bytes:
-        """The serialised tf.train.Example of record `number`, counted from 0.
+    def read(self, first: int, count: int = 1) -> list[bytes]:
+        """The serialised tf.train.Examples [first, first + count), counted from 0.
 
-        Raises: UserError, which names file, record and byte, if it is damaged; IndexError.
+        Raises: UserError, which names file, record and byte, if one is damaged.
         """
-        if not 0 <= number < self.num_records:
-            raise IndexError(f"record {number} of {self.num_records}")
-        offset, end = self.index.offsets(number, 1).tolist()
-        index_file = index_path(self.path)
-        try:
-            record = self.read_at(offset, number)
-            if record.end != end:
-                fault = f"does not end where {index_file.name} says; if the file is sound, delete that"
-                raise self.fault(number, offset, fault)
-        except DamagedRecord:
-            if self.index.is_stored and not self.index.has_right_checksum():
-                raise UserError(f"{index_file} is damaged; delete it, and it is made again") from None
-            raise
-        return record.message
-
-    def read_block(self, first: int, count: int) -> list[bytes]:
-        """The records [first, first + count). Raises as `read` does."""
-        messages = None
-        if count and 0 <= first <= self.num_records - count:
-            messages = self.block(self.index.offsets(first, count))
-        # Reading one by one raises an error that names the damaged record.
-        return [self.read(number) for number in range(first, first + count)] if messages is None else messages
+        return self.messages(first, self.index.offsets(first, count))
 
 
 def describe(path: str | Path) -> RecordSchema:

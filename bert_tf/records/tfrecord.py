@@ -14,7 +14,6 @@ import gzip
 import itertools
 import shutil
 import struct
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,11 +32,9 @@ _CHECKSUM = struct.Struct("<I")
 FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
-# Bytes read at a time when walking through or unpacking a file.
-_WALK_BYTES = 1 << 18
 HOW_TO_MEND = (
-    "copy the file again from its source, or delete it with its .index and run "
-    "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
+    "delete its .index, which is made again; if that does not help, copy the file again from its source, or delete it "
+    "and run bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
 
 _File = TypeVar("_File", bound="TFRecordFile")
@@ -109,9 +106,6 @@ class TFRecordFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._file.close()
 
     def fault(self, number: int, offset: int, fault: str) -> DamagedRecord:
@@ -136,47 +130,28 @@ class TFRecordFile:
         """All records in order."""
         number = offset = 0
         while offset < self.size:
-            data = self._file.read(offset, _WALK_BYTES)
-            ends = _stated_ends(data, offset)
-            begins = [offset, *ends[:-1]]
-            messages = self.block(np.array([offset, *ends], np.uint64), data)
-            if messages:
-                records = list(map(Record, itertools.count(number), begins, messages, ends))
-            else:
-                # Reading one by one raises an error that names the damaged record, and also reads a record
-                # larger than `_WALK_BYTES`.
-                records = list(map(self.read_at, begins, itertools.count(number)))
-            yield from records
-            number, offset = number + len(records), records[-1].end
+            record = self.read_at(offset, number)
+            yield record
+            number, offset = number + 1, record.end
 
-    def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
-        """The messages of consecutive records, from their `offsets` [N + 1]; None if any is damaged.
+    def messages(self, first: int, offsets: np.ndarray) -> list[bytes]:
+        """The messages of consecutive records from number `first` on, by their `offsets` [N + 1] in the index.
 
         Verifies every checksum, but faster than `read_at`: frames all messages again and compares.
-
-        Args:
-          data: the bytes from the first offset on, if they have already been read.
         """
-        first, bounds = int(offsets[0]), (offsets - offsets[0]).tolist()
-        size = bounds[-1]
-        if not 0 < size <= self.size - first:
-            return None
-        data = self._file.read(first, size) if data is None else data[:size]
-        messages = [data[begin + _HEADER.size : end - _CHECKSUM.size] for begin, end in zip(bounds, bounds[1:])]
-        return messages if frame(messages) == data else None
-
-
-def _stated_ends(data: bytes, offset: int) -> list[int]:
-    """File offsets of the ends of the records in `data`, which begins at `offset`, by the lengths in their headers.
-
-    A record that continues past the end of `data` is omitted.
-    """
-    ends, end = [], 0
-    while end + _HEADER.size <= len(data):
-        end += _LENGTH.unpack_from(data, end)[0] + FRAMING_BYTES
-        if end <= len(data):
-            ends.append(offset + end)
-    return ends
+        begin, bounds = int(offsets[0]), (offsets - offsets[0]).tolist()
+        data = self._file.read(begin, bounds[-1]) if bounds[-1] <= self.size - begin else b""
+        messages = [data[start + _HEADER.size : end - _CHECKSUM.size] for start, end in zip(bounds, bounds[1:])]
+        if frame(messages) == data:
+            return messages
+        # One by one, to name the damaged record.
+        messages = []
+        for number, (offset, stated_end) in enumerate(zip(offsets.tolist(), offsets[1:].tolist()), first):
+            _, _, message, record_end = self.read_at(offset, number)
+            if record_end != stated_end:
+                raise self.fault(number, offset, "does not end where the .index beside it says")
+            messages.append(message)
+        return messages
 
 
 def _unpack(packed: RawFile) -> Path:
@@ -186,37 +161,17 @@ def _unpack(packed: RawFile) -> Path:
     """
     path = packed.path
     unpacked = path.with_name(path.name + UNPACKED_SUFFIX)
-    try:
-        if unpacked.stat().st_mtime_ns >= packed.modified_ns:
-            return unpacked
-    except FileNotFoundError:
-        pass
-    _say_that_shards_are_unpacked(path.parent)
+    if unpacked.exists() and unpacked.stat().st_mtime_ns >= packed.modified_ns:
+        return unpacked
     try:
         with gzip.open(path) as source, atomic_file(unpacked) as copy:
-            shutil.copyfileobj(source, copy, _WALK_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            shutil.copyfileobj(source, copy)
+    except (EOFError, zlib.error, OSError) as error:
         raise UserError(
-            f"record file {path} begins like a GZIP file, but cannot be unpacked ({error}); copy it again from its "
-            "source, and check that gunzip reads it"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"record file {path} is GZIP and cannot be unpacked to {unpacked} ({error.strerror}); unpack the shards "
-            "with gunzip into a folder with enough space, and name that folder"
+            f"record file {path} begins like a GZIP file, but cannot be unpacked to {unpacked} ({error}); unpack the "
+            "shards with gunzip into a folder with enough space, and name that folder"
         ) from error
     return unpacked
-
-
-@functools.cache
-def _say_that_shards_are_unpacked(folder: Path) -> None:
-    """Cached, so that it prints once per folder."""
-    print(
-        f"the GZIP shards in {folder} are unpacked once, to files beside them that end in {UNPACKED_SUFFIX}; "
-        "this takes some time, and about five times their disk space",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 def verify_records(path: str | Path) -> np.ndarray:

@@ -9,10 +9,9 @@ Shape letters: N instances, S sequence, P masked positions.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -31,57 +30,28 @@ def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
 
     Raises: ValueError for integers that are negative or over `example_proto.LARGEST_INTEGER`.
     """
-    schema, num = instances.schema, instances.num_instances
-    features = {}
-    for name, kind, size in schema.fields:
-        values = np.asarray(getattr(instances, name)).reshape(num, -1)
-        assert values.shape == (num, size) and (values.dtype.kind == "f") == (kind == "float32"), name
-        features[name] = values
-    messages = encode_examples(features)
+    num = instances.num_instances
+    messages = encode_examples({name: values.reshape(num, -1) for name, values in instances._asdict().items()})
     return frame(messages), np.fromiter(map(len, messages), np.int64, num) + FRAMING_BYTES
 
 
-class RecordWriter:
-    """Writes one shard and its index, block by block; a context manager.
+def write_records(path: Path, blocks: Iterable[InstanceArrays]) -> str:
+    """Writes a shard and its index, which appear when they are complete; returns the shard's sha256.
 
-    The files get their names only when the context is left without an exception; `sha256` is then that of the shard.
-
-    Raises: OSError, which names the shard, if the disk is full or the folder cannot be written.
+    Args:
+      blocks: instances, all of the same schema.
+    Raises: OSError, which names the shard, if it cannot be written; ValueError as `encode_records` does.
     """
-
-    def __init__(self, path: str | Path):
-        self._path = Path(path)
-        self._sizes: list[np.ndarray] = []
-        self._lengths: list[np.ndarray] = []
-        self._stack = contextlib.ExitStack()
-        self._digest = hashlib.sha256()
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-    def __enter__(self) -> RecordWriter:
-        self._file = self._stack.enter_context(atomic_file(self._path))
-        return self
-
-    def write(self, instances: InstanceArrays) -> None:
-        """Appends instances; all calls must use the same schema.
-
-        Raises: ValueError as `encode_records` does.
-        """
-        for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
-            block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
-            records, sizes = encode_records(block)
-            self._file.write(records)
-            self._digest.update(records)
-            self._sizes.append(sizes.astype(np.uint32))
-            self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, exception, traceback)
-        if exception is None:
-            ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
-            lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
-            write_index(self._path, ends, lengths)
+    digest = hashlib.sha256()
+    sizes, lengths = [np.zeros(1, np.uint32)], [np.zeros(0, np.uint16)]
+    with atomic_file(path) as file:
+        for block in blocks:
+            for first in range(0, block.num_instances, _BLOCK_INSTANCES):
+                part = block.rows(slice(first, first + _BLOCK_INSTANCES))
+                records, record_sizes = encode_records(part)
+                file.write(records)
+                digest.update(records)
+                sizes.append(record_sizes.astype(np.uint32))
+                lengths.append(part.input_mask.sum(axis=1, dtype=np.uint16))
+    write_index(path, np.cumsum(np.concatenate(sizes), dtype=np.uint64), np.concatenate(lengths))
+    return digest.hexdigest()

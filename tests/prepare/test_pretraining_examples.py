@@ -271,7 +271,7 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
     counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).details["counts"]
     index = load_index(output)
     with RecordFile(output, index) as file:
-        readers = [ExampleReader(message) for message in file.read_block(0, file.num_records)]
+        readers = [ExampleReader(message) for message in file.read(0, file.num_records)]
     text = shard_text.read_text(encoding="utf-8")
     assert counts == {
         "num_documents": 30,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import hashlib
 import os
 import struct
 import uuid
@@ -13,12 +14,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.records import example_proto, tfrecord
+from bert_tf.records import example_proto, tfrecord, writer
 from bert_tf.records.index import load_index, open_index, write_index
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import InstanceArrays, RecordSchema
 from bert_tf.records.tfrecord import verify_records
-from bert_tf.records.writer import RecordWriter, encode_records
+from bert_tf.records.writer import encode_records
 from tests.pretraining_data import write_records
 
 
@@ -110,29 +111,21 @@ def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
 
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     rows = instances(50)
-    with RecordWriter(tmp_path / "y.tfrecord") as writer:
-        for first in range(0, 50, 17):
-            writer.write(rows.rows(slice(first, first + 17)))
+    blocks = (rows.rows(slice(first, first + 17)) for first in range(0, 50, 17))
+    sha256 = writer.write_records(tmp_path / "y.tfrecord", blocks)
+    assert sha256 == hashlib.sha256(shard.read_bytes()).hexdigest()
     for suffix in ("", ".index"):
         assert (tmp_path / f"y.tfrecord{suffix}").read_bytes() == (tmp_path / f"x.tfrecord{suffix}").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "x.tfrecord",
-        "x.tfrecord.index",
-        "y.tfrecord",
-        "y.tfrecord.index",
-    ]
+    assert len(list(tmp_path.iterdir())) == 4, "no temporary files"
 
 
 def test_random_access_gives_the_messages(shard):
     rows = instances(50)
+    messages = [as_example(rows, number).SerializeToString(deterministic=True) for number in range(50)]
     with RecordFile(shard) as file:
         assert file.num_records == 50
-        for number in (49, 0, 17):
-            assert file.read(number) == as_example(rows, number).SerializeToString(deterministic=True)
-        assert file.read_block(3, 4) == [file.read(number) for number in (3, 4, 5, 6)]
-        for number in (-1, 50):
-            with pytest.raises(IndexError):
-                file.read(number)
+        for first, count in ((49, 1), (0, 1), (3, 4), (0, 50), (7, 0)):
+            assert file.read(first, count) == messages[first : first + count]
 
 
 def test_index_says_where_records_lie_and_how_long_they_are(shard):
@@ -149,7 +142,7 @@ def test_a_shard_without_records_has_an_index_but_no_schema(tmp_path):
     write_records(tmp_path / "x.tfrecord", instances(0))
     assert load_index(tmp_path / "x.tfrecord").num_records == 0
     with RecordFile(tmp_path / "x.tfrecord") as file:
-        assert file.read_block(0, 0) == []
+        assert file.read(0, 0) == []
     with pytest.raises(UserError, match="holds no record"):
         describe(tmp_path / "x.tfrecord")
 
@@ -199,23 +192,18 @@ def test_an_index_that_is_missing_stale_or_damaged_is_made_again(tmp_path, shard
     assert load_index(shard).num_records == size
 
 
-def test_a_wrong_byte_of_an_index_is_noticed_by_its_checksum(shard):
+def test_a_wrong_byte_of_an_index_is_noticed(shard):
     index_file = shard.with_name("x.tfrecord.index")
     assert open_index(shard).has_right_checksum()
     damaged = bytearray(index_file.read_bytes())
-    damaged[-5] ^= 1
-    index_file.write_bytes(damaged)
-    assert not open_index(shard).has_right_checksum()
     damaged[16 + 8 * 7] ^= 1  # where record 7 begins
     index_file.write_bytes(damaged)
-    with (
-        RecordFile(shard) as file,
-        pytest.raises(UserError, match=f"^{index_file} is damaged; delete it, and it is made"),
-    ):
-        file.read_block(5, 4)
+    assert not open_index(shard).has_right_checksum()
+    with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] at .*; delete its .index, which is"):
+        file.read(5, 4)
     index_file.unlink()
     with RecordFile(shard) as file:
-        assert len(file.read_block(5, 4)) == 4
+        assert len(file.read(5, 4)) == 4
 
 
 def test_offsets_that_lie_outside_the_shard_are_an_error_and_no_crash(shard):
@@ -225,7 +213,7 @@ def test_offsets_that_lie_outside_the_shard_are_an_error_and_no_crash(shard):
         offsets[place] = offset
         write_index(shard, offsets, index.lengths())
         with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] "):
-            file.read_block(6, 4)
+            file.read(6, 4)
 
 
 def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
@@ -252,7 +240,7 @@ def test_damage_is_noticed_wherever_it_is(shard):
             file.read(6)
             file.read(8)
             with pytest.raises(UserError) as error:
-                file.read_block(5, 4)
+                file.read(5, 4)
         assert f"{shard}: record 7 at byte {first} " in str(error.value)
 
 
@@ -265,20 +253,18 @@ def test_a_shard_that_changed_after_it_was_indexed_is_refused(shard):
     write_index(shard, np.delete(index.offsets(), 8), index.lengths()[1:])
     with (
         RecordFile(shard) as file,
-        pytest.raises(
-            UserError, match="record 7 .* does not end where x.tfrecord.index says; if the file is sound, delete"
-        ),
+        pytest.raises(UserError, match="record 7 .* does not end where the .index beside it says; delete its .index"),
     ):
-        file.read_block(5, 4)
+        file.read(5, 4)
 
 
-def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard, capfd):
+def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed = tmp_path / "y.tfrecord.gz"
     packed.write_bytes(gzip.compress(shard.read_bytes()))
     assert describe(packed) == RecordSchema(128, 20)
     np.testing.assert_array_equal(load_index(packed).lengths(), instances(50).input_mask.sum(axis=1))
     with RecordFile(packed) as file, RecordFile(shard) as plain:
-        assert file.read_block(3, 40) == plain.read_block(3, 40)
+        assert file.read(3, 40) == plain.read(3, 40)
     unpacked = tmp_path / "y.tfrecord.gz.unpacked"
     assert unpacked.read_bytes() == shard.read_bytes()
     written = unpacked.stat().st_mtime_ns
@@ -287,13 +273,12 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard, capfd):
     packed.write_bytes(gzip.compress(b""))
     os.utime(packed, ns=(written + 1, written + 1))
     assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
-    assert capfd.readouterr().err.count("are unpacked once") == 1
 
 
 def test_a_gzip_shard_that_is_cut_off_or_has_no_room_is_refused(tmp_path, shard, monkeypatch):
     packed = tmp_path / "y.tfrecord.gz"
     packed.write_bytes(gzip.compress(shard.read_bytes())[:-9])
-    with pytest.raises(UserError, match="y.tfrecord.gz .*cannot be unpacked .*copy it again"):
+    with pytest.raises(UserError, match="y.tfrecord.gz .*cannot be unpacked .*gunzip into"):
         load_index(packed)
     packed.write_bytes(gzip.compress(shard.read_bytes()))
 
@@ -307,12 +292,12 @@ def test_a_gzip_shard_that_is_cut_off_or_has_no_room_is_refused(tmp_path, shard,
 
 def test_short_reads_are_completed(shard, monkeypatch):
     with RecordFile(shard) as file:
-        expected = file.read_block(0, 50)
+        expected = file.read(0, 50)
     read = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 7), offset))
     with RecordFile(shard) as file:
-        assert file.read_block(0, 50) == expected
-        assert file.read(17) == expected[17]
+        assert file.read(0, 50) == expected
+        assert file.read(17) == expected[17:18]
     assert len(verify_records(shard)) == 51
 
 
@@ -328,7 +313,7 @@ def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
             return read(descriptor, size, offset)
 
         monkeypatch.setattr(os, "pread", dying)
-        for take in (lambda: file.read(7), lambda: file.read_block(7, 3)):
+        for take in (lambda: file.read(7), lambda: file.read(7, 3)):
             with pytest.raises(UserError, match=f"{shard.name} cannot be read at byte {begin} .Stale file handle"):
                 take()
 
@@ -362,7 +347,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     uneven.features.feature["segment_ids"].int64_list.value.append(1)
     write_with_tensorflow(tmp_path / "f", [uneven.SerializeToString()])
     for name, message in {
-        "a": "copy it again",
+        "a": "cannot be unpacked",
         "b": "no TFRecord",
         "c": "no tf.train.Example",
         "d": "no feature 'input_ids'",
@@ -375,7 +360,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
             describe(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
     for name, message in {
-        "a": "copy it again",
+        "a": "cannot be unpacked",
         "b": "no TFRecord",
         "d": "no feature 'input_mask'",
         "none": "cannot be",
@@ -395,13 +380,14 @@ def test_a_full_disk_names_the_shard_and_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_writer_that_fails_leaves_the_old_shard_alone(tmp_path, shard):
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(RuntimeError, match="from inside"), RecordWriter(shard) as writer:
-        writer.write(instances(3))
+    def failing():
+        yield instances(3)
         raise RuntimeError("from inside")
+
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RuntimeError, match="from inside"):
+        writer.write_records(shard, failing())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    with pytest.raises(FileExistsError, match=str(shard)):
-        write_records(shard / "x.tfrecord", instances(3))
 
 
 def test_integers_that_the_tables_do_not_hold_are_refused():

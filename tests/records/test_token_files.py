@@ -12,7 +12,6 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.locks import FileLock
-from bert_tf.batches.batches import parse_records
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
@@ -122,8 +121,8 @@ def test_the_first_copy_holds_the_instances_of_records_in_their_order(work):
         tokens = TokenSet(str(tokens_folder(work) / split), "input_files", 64, MaskingRules())
         assert tokens.copies[0] == records.copies[0] and len(tokens.copies) == (2 if split == "training" else 1)
         ranges = records.ranges_in_file_order(0, records.num_instances)
-        parsed, made = parse_records(records, records.read(ranges), ranges), tokens.features(ranges, 1)
-        stored = {name: value.numpy() for name, value in parsed.items()}
+        stored = {name: value.numpy() for name, value in records.features(ranges).items()}
+        made = tokens.features(ranges, 1)
         np.testing.assert_array_equal(unmasked_ids(made), unmasked_ids(stored))
         for name in ("input_mask", "segment_ids", "next_sentence_labels"):
             np.testing.assert_array_equal(made[name], stored[name])

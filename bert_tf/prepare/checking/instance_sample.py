@@ -67,7 +67,7 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
             continue
         with RecordFile(folder / entry.file) as file:
             for record in of_file.tolist():
-                features = ExampleReader(file.read(record))
+                features = ExampleReader(file.read(record)[0])
                 for name, column in columns.items():
                     column.append(features[name].astype(np.int32))
                 sources.append((entry.file, record))

@@ -20,7 +20,7 @@ from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_documents
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
-from bert_tf.records.writer import RecordWriter
+from bert_tf.records.writer import write_records
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.text.basic_tokenizer import Casing
 
@@ -104,9 +104,9 @@ def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard
         raise UserError(f"sharded text {source} {error}") from None
     counts = Counter(count_text(whole, ids.unknown))
     counts["num_documents_cut_in_two"] = text.num_documents - whole.num_documents
-    with RecordWriter(output_path) as writer:
+
+    def counted_blocks() -> Iterator[InstanceArrays]:
         for block in create_instances(text, settings, ids, (settings.random_seed, *shard)):
-            writer.write(block)
             num_real = int(np.count_nonzero(block.input_mask))
             counts.update(
                 num_instances=block.num_instances,
@@ -115,7 +115,10 @@ def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard
                 num_instance_tokens=num_real,
                 num_padding_tokens=block.input_mask.size - num_real,
             )
-    return entry_of(output_path, writer.sha256, dict(counts), num_instances=counts["num_instances"])
+            yield block
+
+    sha256 = write_records(output_path, counted_blocks())
+    return entry_of(output_path, sha256, dict(counts), num_instances=counts["num_instances"])
 
 
 def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
