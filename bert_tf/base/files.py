@@ -12,7 +12,6 @@ import json
 import os
 import shlex
 import shutil
-import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +61,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     # A unique name: processes on several machines, perhaps with equal process ids, may write the same file.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -108,18 +107,6 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
-def _look_up(path: Path, title: str) -> os.stat_result | None:
-    """What is at `path`, through links; None if nothing is. Raises `UserError` if that cannot be seen."""
-    try:
-        return path.stat()
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not path.is_symlink():
-            return None  # or the fault is at one of its parents
-        raise UserError(
-            f"{title}: {path} cannot be looked at, also not through links ({error.strerror}); name another"
-        ) from None
-
-
 def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
     """Raises `UserError` if `path` is no folder that can be written to and none can be made there; makes nothing.
 
@@ -127,14 +114,12 @@ def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
       title: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
       writes: False if the folder will only be read.
     """
-    for folder in (path.absolute(), *path.absolute().parents):
-        if (status := _look_up(folder, title)) is None:
-            continue
-        if not stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{title}: {folder} is a file, and must be a folder; name another")
-        if writes and not os.access(folder, os.W_OK | os.X_OK):
-            raise UserError(f"{title}: {folder} cannot be written to; change its permissions, or name another")
-        return
+    folder = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
+    if not folder.is_dir():
+        fault = "is a link that leads nowhere" if folder.is_symlink() else "is a file"
+        raise UserError(f"{title}: {folder} {fault}, and must be a folder; name another")
+    if writes and not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{title}: {folder} cannot be written to; change its permissions, or name another")
 
 
 def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> None:
@@ -146,17 +131,18 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
       title: as for `check_folder`.
       is_ours: whether a file that begins with these bytes is one of the kind that will be written.
     """
-    if (status := _look_up(path, title)) is not None:
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{title} is no file, but a folder or a device; name a file")
-        with naming_unreadable(path), open(path, "rb") as file:
-            beginning = file.read(_BEGINNING_BYTES)
-        if beginning and not is_ours(beginning):
-            raise UserError(
-                f"{title} is a file that this program has not written, so it is not overwritten; name another, or "
-                "remove that one"
-            )
     check_folder(path.parent, title)
+    if not os.path.lexists(path):
+        return
+    if not path.is_file():
+        raise UserError(f"{title} is no file, but a folder or a device; name a file")
+    with naming_unreadable(path), open(path, "rb") as file:
+        beginning = file.read(_BEGINNING_BYTES)
+    if beginning and not is_ours(beginning):
+        raise UserError(
+            f"{title} is a file that this program has not written, so it is not overwritten; name another, or "
+            "remove that one"
+        )
 
 
 def split_paths(text: str) -> list[str]:
@@ -177,54 +163,38 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
         ) from None
 
 
-_ICONV = "iconv -f {} -t UTF-8 {{}} > OUT"
-# What is no text -> how it begins, and the command that makes text of it, where {} stands for its name.
+# How a file begins that is no text -> what it is, and the command that makes text of it, where {} is its name.
 _BEGINNINGS = {
-    "compressed with gzip": ((b"\x1f\x8b",), "gzip -dc {} > OUT"),
-    "compressed with bzip2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "bzip2 -dc {} > OUT"),
-    "compressed with xz": ((b"\xfd7zXZ",), "xz -dc {} > OUT"),
-    "compressed with zstd": ((b"\x28\xb5\x2f\xfd",), "zstd -dc {} > OUT"),
-    "a ZIP archive or a spreadsheet": ((b"PK\x03\x04",), "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
-    "a file of old Office programs": ((b"\xd0\xcf\x11\xe0",), "save {} as CSV or text in UTF-8"),
-    "a document in Rich Text Format": ((b"{\\rtf",), "save {} as text in UTF-8"),
-    "a PDF document": ((b"%PDF-",), "pdftotext {} OUT"),
+    b"\x1f\x8b": ("compressed with gzip", "gzip -dc {} > OUT"),
+    b"BZh91AY&SY": ("compressed with bzip2", "bzip2 -dc {} > OUT"),
+    b"\xfd7zXZ": ("compressed with xz", "xz -dc {} > OUT"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -dc {} > OUT"),
+    b"PK\x03\x04": ("a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
+    b"\xd0\xcf\x11\xe0": ("a file of old Office programs", "save {} as CSV or text in UTF-8"),
+    b"{\\rtf": ("a document in Rich Text Format", "save {} as text in UTF-8"),
+    b"%PDF-": ("a PDF document", "pdftotext {} OUT"),
     # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-    "UTF-32": ((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), _ICONV.format("UTF-32")),
-    "UTF-16": ((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), _ICONV.format("UTF-16")),
+    codecs.BOM_UTF32_LE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
+    codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
+    codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
+    codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
 }
-# Begins East Asian text among ASCII characters, which all are valid UTF-8.
-_ISO_2022 = b"\x1b$"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
+_MOST_ZEROS = 1 / 8  # share of zero bytes in a text; UTF-16 without its mark has half of them in Latin letters
 
 
 def what_is_not_text(head: bytes, name: str) -> str | None:
     """What a file is whose first bytes are `head`, and the command that makes UTF-8 text of it; None if it may be that.
 
-    UTF-16 without a byte-order mark is known by the zero bytes of its line ends, spaces and Latin letters, all of them
-    at odd places or all at even ones. A few zero bytes in what is valid UTF-8 are characters.
+    A few zero bytes are characters of UTF-8.
     """
-    kind, command = next(
-        ((kind, command) for kind, (beginnings, command) in _BEGINNINGS.items() if head.startswith(beginnings)),
-        ("", ""),
-    )
-    if _ISO_2022 in head:
-        kind, command = "ISO-2022, an encoding of e-mails", _ICONV.format("ISO-2022-JP")
-    num_zeros, num_odd = head.count(0), head[1::2].count(0)
-    if not kind and num_zeros and (8 * num_zeros > len(head) or not _may_be_utf8(head)):
-        if 0 < num_odd < num_zeros or num_zeros == len(head):
-            return "a binary file, not text"
-        kind = "UTF-16LE" if num_odd else "UTF-16BE"
-        command = _ICONV.format(kind)
-    return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}" if kind else None
-
-
-def _may_be_utf8(head: bytes) -> bool:
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # whose last character may be cut
-    except UnicodeDecodeError:
-        return False
-    return True
+    for beginning, (kind, command) in _BEGINNINGS.items():
+        if head.startswith(beginning):
+            return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}"
+    if head.count(0) > _MOST_ZEROS * len(head):
+        return f"a binary file or UTF-16, not UTF-8 text; if it is text: iconv -f UTF-16LE -t UTF-8 {shlex.quote(name)}"
+    return None
 
 
 def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
@@ -270,25 +240,6 @@ def check_file(path: Path, remedy: str) -> None:
             )
 
 
-def parse_json(text: str) -> Any:
-    """The content of a JSON text. Raises `ValueError`, also where an object gives one key two different values."""
-    try:
-        return json.loads(text, object_pairs_hook=_without_contradictions)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
-
-
-def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in content and content[key] != value:
-            raise ValueError(
-                f"the field {key!r} occurs twice in one object, as {content[key]!r:.40} and as {value!r:.40}"
-            )
-        content[key] = value
-    return content
-
-
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """The object in a JSON file.
 
@@ -303,8 +254,8 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
         raise UserError(f"{path} is {kind}")
     text = decode_utf8(encoded, str(path), "utf-8-sig")
     try:
-        content = parse_json(text)
-    except ValueError as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); {remedy}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {remedy}")

@@ -63,7 +63,7 @@ class TokenSet(InstanceSet):
         self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
-        self._verified: dict[int, tuple[Any, ...]] = {}
+        self._verified: set[int] = set()
         sizes, self._checksums = [], []
         for number in range(len(self.files)):  # one shard at a time: all together may be too many open files
             pairs = self._open_unverified(number).pairs
@@ -163,11 +163,10 @@ class TokenSet(InstanceSet):
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> _Shard:
         shard = self._open_unverified(number)
-        state = (shard.tokens.raw.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
-        if self._verified.get(number) != state:
+        if number not in self._verified:
             shard.tokens.verify()
             shard.pairs.verify()
-            self._verified[number] = state
+            self._verified.add(number)
         return shard
 
     def _open_unverified(self, number: int) -> _Shard:

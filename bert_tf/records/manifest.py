@@ -10,40 +10,33 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import parse_json
 
 MANIFEST_NAME = "manifest.json"
 _SAMPLE_BYTES = 1 << 16
+_HASHES = ("sha256", "modified_ns", "sample_sha256")  # of an input, as far as they are known
 _LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
 
 
-class _Required(NamedTuple):
-    """The names of a stage's numbers that others read, and the splits that it has files of."""
-
-    arguments: str = ""
-    counts: str = ""
-    counts_of_a_file: str = ""
-    splits: str = ""
-
-
+# What others read of a stage's manifest: names of numbers among its arguments and counts, and among those of each file;
+# and its splits.
 _REQUIRED = {
-    "text_formatting": _Required("", "num_documents", "num_documents"),
-    "sharding": _Required(
-        "num_training_shards fraction_test_set",
-        "num_documents num_documents_test",
+    "text_formatting": ("num_documents", "num_documents", ""),
+    "sharding": (
+        "num_training_shards fraction_test_set num_documents num_documents_test",
         "num_documents num_sentences",
         "training test",
     ),
-    "create_vocab": _Required("do_lower_case", "num_pieces", "", "vocabulary"),
-    "create_token_files": _Required(
-        "do_lower_case num_training_shards fraction_test_set", "num_tokens", "num_tokens", "training test"
+    "create_vocab": ("do_lower_case num_pieces", "", "vocabulary"),
+    "create_token_files": (
+        "do_lower_case num_training_shards fraction_test_set num_tokens",
+        "num_tokens",
+        "training test",
     ),
-    "create_tfrecord_files": _Required(
-        "do_lower_case max_seq_length max_predictions_per_seq masked_lm_prob random_seed",
-        "num_instances",
+    "create_tfrecord_files": (
+        "do_lower_case max_seq_length max_predictions_per_seq masked_lm_prob random_seed num_instances",
         "num_instances num_instance_tokens",
         "training test",
     ),
@@ -96,23 +89,21 @@ class InputFile:
     sample_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        content = dataclasses.asdict(self)
-        content = {"file": content.pop("file"), "bytes": content.pop("num_bytes"), **content}
-        return {name: value for name, value in content.items() if value is not None}
+        hashes = {name: getattr(self, name) for name in _HASHES}
+        known = {name: value for name, value in hashes.items() if value is not None}
+        return {"file": self.file, "bytes": self.num_bytes, **known}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> InputFile:
         fields = _typed(content, {"file": str, "bytes": int})
-        hashes = {name: content.get(name) for name in ("sha256", "modified_ns", "sample_sha256")}
+        hashes = {name: content.get(name) for name in _HASHES}
         return cls(fields["file"], fields["bytes"], **hashes)
 
-    def has_same_content(self, other: InputFile) -> bool:
-        """Compares size and hashes; a hash that either of the two lacks is not compared."""
-        pairs = ((self.sha256, other.sha256), (self.sample_sha256, other.sample_sha256))
-        return self.num_bytes == other.num_bytes and all(None in pair or pair[0] == pair[1] for pair in pairs)
-
-    def has_same_time(self, other: InputFile) -> bool:
-        return None in (self.modified_ns, other.modified_ns) or self.modified_ns == other.modified_ns
+    def is_same(self, other: InputFile, *, with_time: bool) -> bool:
+        """Compares size and hashes, and the times `with_time`; what either of the two lacks is not compared."""
+        names = ("num_bytes", "sha256", "sample_sha256", *(["modified_ns"] if with_time else []))
+        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
+        return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFile:
@@ -188,12 +179,8 @@ class Header:
 
 def _input_differences(stored: tuple[InputFile, ...], now: tuple[InputFile, ...], is_finished: bool) -> list[str]:
     before, after = ({entry.file: entry for entry in entries} for entries in (stored, now))
-    changed = [
-        name
-        for name in before.keys() & after.keys()
-        if not before[name].has_same_content(after[name])
-        or not (is_finished or before[name].has_same_time(after[name]))
-    ]
+    common = before.keys() & after.keys()
+    changed = [name for name in common if not before[name].is_same(after[name], with_time=not is_finished)]
     differences = [
         f"{min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
         for names, difference in (
@@ -247,16 +234,15 @@ class Manifest(Header):
         """Raises: ValueError if it is another stage's, lacks a number that others read, or a split has no file."""
         if self.stage != stage:
             raise ValueError(f"is that of {self.stage}, not of {stage}")
-        required = _REQUIRED.get(stage, _Required())
-        _require_numbers(self.arguments, required.arguments.split())
-        _require_numbers(self.counts, {*required.counts.split(), *self.counts})
-        for split in required.splits.split():
+        of_all, of_a_file, splits = (names.split() for names in _REQUIRED.get(stage, ("", "", "")))
+        _require_numbers({**self.arguments, **self.counts}, {*of_all, *self.counts})
+        for split in splits:
             if split not in self.shards or not (self.shards[split] or split == "test"):
                 raise ValueError(f"names no files for {split}")
         for entry in self.entries:
             _typed({"counts": {}, **entry.details}, {"counts": dict})
             counts = {name for name in entry.counts if name.startswith("num_")}
-            _require_numbers(entry.counts, {*required.counts_of_a_file.split(), *counts})
+            _require_numbers(entry.counts, {*of_a_file, *counts})
 
 
 def _typed(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -264,8 +250,6 @@ def _typed(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     for name, kind in kinds.items():
         if not isinstance(content, dict) or not isinstance(content.get(name), kind):
             raise ValueError(f"names no {name}")
-        if kind is str and "\0" in content[name]:
-            raise ValueError(f"has a NUL in its {name}")
     return {name: content[name] for name in kinds}
 
 
@@ -283,7 +267,7 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
     Raises: UserError where the file is not JSON, or not a manifest of the stage.
     """
     try:
-        manifest = Manifest.from_json(parse_json(path.read_bytes().decode()))
+        manifest = Manifest.from_json(json.loads(path.read_bytes()))
         if stage:
             manifest.check(stage)
         return manifest
@@ -291,8 +275,9 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
         return None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        fault = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is not a manifest"
+    except (ValueError, RecursionError) as error:
+        is_json = not isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError))
+        fault = "is not a manifest" if is_json else "is damaged"
         # In other places there are files of other corpora beside it.
         files = f"the folder {path.parent}" if path.name == MANIFEST_NAME else "it and the file that it describes"
         raise UserError(

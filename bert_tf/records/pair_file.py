@@ -12,7 +12,7 @@ import contextlib
 import functools
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -20,8 +20,7 @@ import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
-from bert_tf.base.locks import FileLock, LockedError
+from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
 from bert_tf.records.pairs import Draws, Pairs, PairSettings, shuffled_pairs, with_two_documents
 from bert_tf.records.raw_file import RawFile
@@ -156,9 +155,14 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
                 num_instance_tokens=int(pairs.lengths.sum()),
             )
         copies.append(np.concatenate(blocks))
-    with _user_errors(Path(path).parent, settings.max_seq_length):
+    try:
         write_pairs(tokens, settings, copies)
-    tokens.close()
+    except OSError as error:
+        length = settings.max_seq_length
+        raise UserError(
+            f"the pairs of length {length} cannot be written in {Path(path).parent} ({error.strerror}); make them "
+            f"where it can be written to, by data/bertPrep.py --action create_pairs --max_seq_length {length}"
+        ) from error
     return dict(counts)
 
 
@@ -167,31 +171,29 @@ def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[Pair
 
     Raises: UserError if the pairs of two files were drawn differently, or the files are of both splits.
     """
-    common: tuple[PairSettings, Path] | None = None
+    found: dict[PairSettings, Path] = {}
     missing, splits = [], set()
     for path in paths:
         tokens = TokenFile(path)
         splits.add(tokens.shard.split)
         if len(splits) > 1:
             raise UserError(f"{paths[0]} is of another split than {path}; name the token files of one split")
-        pairs = open_pairs(tokens, max_seq_length)
-        if pairs is None:
+        if pairs := open_pairs(tokens, max_seq_length):
+            found.setdefault(pairs.settings, pairs.path)
+        else:
             missing.append(path)
-        elif common is None:
-            common = pairs.settings, pairs.path
-        elif pairs.settings != common[0]:
-            raise UserError(
-                f"{pairs.path} was made with {pairs.settings}, but {common[1]} with {common[0]}; delete those that are "
-                "not wanted"
-            )
-        tokens.close()
-    return (common[0] if common else None), missing
+    if len(found) > 1:
+        (one, path), (other, other_path) = list(found.items())[:2]
+        raise UserError(f"{other_path} was made with {other}, but {path} with {one}; delete those that are not wanted")
+    return next(iter(found), None), missing
 
 
 def ensure_pairs(
     files: Sequence[Path], default: PairSettings, map_in_order: Callable[..., Iterable[Any]] = map
 ) -> tuple[PairSettings, Counter[str]]:
     """Draws the missing pairs of token files of one split, with the settings of those that exist.
+
+    Processes that do so at the same time write the same bytes, each file as a whole.
 
     Args:
       default: the length, and the other settings if no file has pairs yet.
@@ -203,40 +205,8 @@ def ensure_pairs(
     length = default.max_seq_length
     settings, missing = find_pair_settings(files, length)
     counts: Counter[str] = Counter()
-    if missing:
-        with _lock(files[0].parent, length):
-            # Another process may have made some before it released the lock.
-            settings, missing = find_pair_settings(files, length)
-            for left in files[0].parent.glob(f"*.{length}{PAIRS_SUFFIX}.*{TEMPORARY_SUFFIX}"):
-                left.unlink()  # left by a killed process
-            make = functools.partial(make_pairs, settings=settings or default)
-            shown = Progress(total=len(missing), unit="shards", description=f"drawing pairs of length {length}")
-            with shown as bar:
-                for of_file in map_in_order(make, missing):
-                    counts.update(of_file)
-                    bar.update(1)
+    make = functools.partial(make_pairs, settings=settings or default)
+    shown = Progress(missing, unit="shards", description=f"drawing pairs of length {length}", disable=not missing)
+    for _, of_file in zip(shown, map_in_order(make, missing)):
+        counts.update(of_file)
     return settings or default, counts
-
-
-@contextlib.contextmanager
-def _lock(folder: Path, max_seq_length: int) -> Iterator[None]:
-    try:
-        with _user_errors(folder, max_seq_length):
-            lock = FileLock(folder / f".pairs_{max_seq_length}.lock")
-    except LockedError as error:
-        raise UserError(
-            f"another process draws the pairs of length {max_seq_length} in {folder} ({error}): wait for its end"
-        ) from None
-    with lock:
-        yield
-
-
-@contextlib.contextmanager
-def _user_errors(folder: Path, max_seq_length: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"the pairs of length {max_seq_length} cannot be written in {folder} ({error.strerror}); make them where "
-            f"it can be written to, by data/bertPrep.py --action create_pairs --max_seq_length {max_seq_length}"
-        ) from error

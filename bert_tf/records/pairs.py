@@ -50,17 +50,11 @@ class PairSettings(NamedTuple):
         return self.max_seq_length - NUM_MARKERS
 
     def check(self) -> None:
-        """Raises: UserError for a value out of range."""
-        for name, low, high in (
-            ("max_seq_length", SHORTEST_SEQUENCE, LONGEST_SEQUENCE),
-            ("dupe_factor", 1, None),
-            ("random_seed", 0, None),
-            ("short_seq_prob", 0, 1),
-        ):
-            value = getattr(self, name)
-            if value < low or (high is not None and value > high):
-                limit = f">= {low}" if high is None else f"from {low} to {high}"
-                raise UserError(f"--{name}={value} is out of range; give a value {limit}")
+        """Raises: UserError for a length out of range; the other settings are checked as options of bertPrep."""
+        if not SHORTEST_SEQUENCE <= self.max_seq_length <= LONGEST_SEQUENCE:
+            raise UserError(
+                f"--max_seq_length={self.max_seq_length}: must be from {SHORTEST_SEQUENCE} to {LONGEST_SEQUENCE}"
+            )
 
 
 class Pairs(NamedTuple):

@@ -33,7 +33,6 @@ _HEADER = struct.Struct("<8s4I3Q")
 _BLOCK_BYTES = 1 << 16
 _CHECKSUM_BYTES = 4
 _LARGEST_UINT16_VOCABULARY = 1 << 16
-_MOST_TOKENS = (1 << 31) - 1  # the highest bit of a start in a pair file is the label
 
 
 class TokenizedText(NamedTuple):
@@ -64,43 +63,28 @@ def choose_id_type(vocab_size: int) -> np.dtype:
 
 
 def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int) -> str:
-    """Writes a token file and returns its sha256.
-
-    Raises: UserError if there are too many tokens for one file; OSError.
-    """
-    if len(text.token_ids) > _MOST_TOKENS:
-        raise UserError(f"{path} would hold {len(text.token_ids):,} tokens, at most {_MOST_TOKENS:,}: make more shards")
+    """Writes a token file and returns its sha256. Raises: OSError."""
     kind = choose_id_type(vocab_size)
     sizes = (len(text.token_ids), text.num_sentences, text.num_documents)
-    parts = (
-        _HEADER.pack(_MAGIC, kind.itemsize, *shard, vocab_size, *sizes),
-        np.ascontiguousarray(text.token_ids, kind).data.cast("B"),
-        np.ascontiguousarray(text.sentence_starts, "<u4").data.cast("B"),
-        np.ascontiguousarray(text.document_starts, "<u4").data.cast("B"),
-    )
     digest = hashlib.sha256()
     with atomic_file(path) as file:
-        for part in (*parts, _checksums(parts)):
-            file.write(part)
-            digest.update(part)
+        file.write(_HEADER.pack(_MAGIC, kind.itemsize, *shard, vocab_size, *sizes))
+        file.write(np.ascontiguousarray(text.token_ids, kind).data)
+        file.write(np.ascontiguousarray(text.sentence_starts, "<u4").data)
+        file.write(np.ascontiguousarray(text.document_starts, "<u4").data)
+        file.seek(0)
+        checksums = bytearray()
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            checksums += _checksum(block)
+        checksums += _checksum(checksums)
+        file.write(checksums)
+        digest.update(checksums)
     return digest.hexdigest()
 
 
-def _checksums(parts: Sequence[bytes | memoryview]) -> bytes:
-    """The checksums of all blocks of the concatenated parts, and one of these checksums."""
-    checksums, crc, room = bytearray(), 0, _BLOCK_BYTES
-    for part in parts:
-        begin = 0
-        while begin < len(part):
-            piece = part[begin : begin + room]
-            crc = google_crc32c.extend(crc, bytes(piece))
-            begin, room = begin + len(piece), room - len(piece)
-            if not room:
-                checksums += struct.pack("<I", crc)
-                crc, room = 0, _BLOCK_BYTES
-    if room < _BLOCK_BYTES:
-        checksums += struct.pack("<I", crc)
-    return bytes(checksums) + struct.pack("<I", google_crc32c.value(bytes(checksums)))
+def _checksum(content: bytes | bytearray) -> bytes:
+    return google_crc32c.value(bytes(content)).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 class TokenFile:
@@ -123,8 +107,6 @@ class TokenFile:
             raise UserError(f"token file {path} cannot be read ({error.strerror}); {HOW_TO_MEND}") from error
         header = self.raw.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
         magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
-        if magic != _MAGIC:
-            raise UserError(f"{path} is not a token file of data/bertPrep.py --action create_token_files")
         self.shard = Shard(split, number)
         self.num_tokens, self.num_sentences, self.num_documents = sizes
         self.id_type = np.dtype("<u2" if id_bytes == 2 else "<i4")
@@ -132,30 +114,20 @@ class TokenFile:
         self._documents_at = self._sentences_at + 4 * (self.num_sentences + 1)
         self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
         num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
-        expected = self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1)
-        if self.raw.size != expected:
-            raise UserError(
-                f"token file {path} has {self.raw.size:,} bytes where its header wants {expected:,}: it was cut short "
-                f"or damaged; {HOW_TO_MEND}"
-            )
-        self.checksum = int.from_bytes(self.raw.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
-
-    def close(self) -> None:
-        self.raw.close()
+        if magic != _MAGIC or self.raw.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
+            raise UserError(f"{path} is no token file of data/bertPrep.py, or was cut short; {HOW_TO_MEND}")
+        self.checksum = int.from_bytes(self.raw.read(self.raw.size - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
 
     def verify(self) -> None:
         """Compares every block with its checksum. Raises: UserError, which names the first damaged block."""
-        checksums = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes - _CHECKSUM_BYTES)
-        if google_crc32c.value(checksums) != self.checksum:
-            raise UserError(f"token file {self.path}: its checksums are damaged; {HOW_TO_MEND}")
-        for number, expected in enumerate(np.frombuffer(checksums, "<u4").tolist()):
-            first = number * _BLOCK_BYTES
-            block = self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first))
-            if google_crc32c.value(block) != expected:
-                raise UserError(
-                    f"token file {self.path}: block {number} (bytes {first:,} to {first + len(block) - 1:,}) is "
-                    f"damaged; {HOW_TO_MEND}"
-                )
+        stored = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes)
+        checksums = bytearray()
+        for first in range(0, self._body_bytes, _BLOCK_BYTES):
+            checksums += _checksum(self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
+        checksums += _checksum(checksums)
+        if checksums != stored:
+            number = next(at for at, pair in enumerate(zip(checksums, stored)) if pair[0] != pair[1]) // _CHECKSUM_BYTES
+            raise UserError(f"token file {self.path}: block {number} of 64 KiB is damaged; {HOW_TO_MEND}")
 
     def text(self) -> TokenizedText:
         """The whole text, verified."""

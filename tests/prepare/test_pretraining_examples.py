@@ -381,11 +381,8 @@ def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
         {"max_seq_length": 4},
         {"max_seq_length": 70000},
         {"max_predictions_per_seq": 0},
-        {"dupe_factor": 0},
         {"max_predictions_per_seq": 30},
         {"masked_lm_prob": 1.5},
-        {"short_seq_prob": -0.1},
-        {"random_seed": -1},
     ],
 )
 def test_settings_out_of_range_are_refused(changes):

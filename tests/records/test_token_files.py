@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.locks import FileLock
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
@@ -75,14 +74,14 @@ def test_a_flipped_byte_is_found_in_its_block(tmp_path, place):
     content = bytearray(path.read_bytes())
     content[place] ^= 4
     path.write_bytes(content)
-    block = "its checksums are" if place < 0 else f"block {place // 65_536} .* is"
-    with pytest.raises(UserError, match=f"x.tokens.*{block} damaged; .*--action verify --repair"):
+    block = place // 65_536 if place > 0 else "[0-9]"
+    with pytest.raises(UserError, match=f"x.tokens: block {block} .* is damaged; .*--action verify --repair"):
         TokenFile(path).verify()
 
 
 def test_files_that_are_no_token_files_are_refused(tmp_path):
     (tmp_path / "x.tokens").write_bytes(b"something else" * 10)
-    with pytest.raises(UserError, match="x.tokens is not a token file"):
+    with pytest.raises(UserError, match="x.tokens is no token file"):
         TokenFile(tmp_path / "x.tokens")
     with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):
         TokenFile(tmp_path / "none.tokens")
@@ -194,7 +193,7 @@ def test_pairs_of_other_tokens_are_drawn_again(work):
 
 def test_lengths_and_predictions_out_of_range_are_refused(work):
     folder = str(tokens_folder(work) / "training")
-    with pytest.raises(UserError, match="--max_seq_length=70000 is out of range; give a value from 5 to 65535"):
+    with pytest.raises(UserError, match="--max_seq_length=70000: must be from 5 to 65535"):
         TokenSet(folder, "input_files", 70_000, MaskingRules())
     with pytest.raises(UserError, match="--max_predictions_per_seq=20 with --max_seq_length=16: at most 13"):
         TokenSet(folder, "input_files", 16, MaskingRules())
@@ -207,10 +206,8 @@ def test_a_set_does_not_keep_its_shards_open(work):
     assert len(data.files) == 3 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
 
 
-def test_a_folder_that_cannot_be_written_or_is_in_use(work, monkeypatch):
+def test_a_folder_that_cannot_be_written(work, monkeypatch):
     folder = tokens_folder(work) / "training"
-    with FileLock(folder / ".pairs_32.lock"), pytest.raises(UserError, match="another process draws the pairs"):
-        ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
 
     def refuse(*_):
         raise OSError(30, "Read-only file system")
@@ -253,7 +250,7 @@ def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, caps
     with pytest.raises(UserError, match="broken: "):
         preparation.run(work, "verify")
     said = capsys.readouterr().out
-    assert "training/custom_training_1.tokens: token file" in said and "block 0 (bytes 0 to" in said
+    assert "training/custom_training_1.tokens: token file" in said and "block 0 of 64 KiB" in said
     assert "training/custom_training_2.tokens.64.pairs: are damaged" in said and "custom_test_0.tokens: is gone" in said
     preparation.run(work, "verify", "--repair")
     assert "drawn again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import decoded_lines, parse_json
+from bert_tf.base.files import decoded_lines
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -142,8 +142,8 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         if not line.strip():
             continue
         try:
-            content = parse_json(line)
-        except ValueError as error:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, line {number}: not valid JSON ({error}); {_ONE_A_LINE}") from None
         if not isinstance(content, dict):
             raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}; {_ONE_A_LINE}")
