@@ -42,29 +42,23 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
         names the flag, `argument`.
     """
     shards: list[Path] = []
-    for pattern in split_paths(patterns):
+    for pattern in split_paths(patterns) or [patterns]:
         if Path(pattern).is_dir():
             files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
         else:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            hint = (
-                "give a folder of .tfrecord or .tokens files or a glob (data/bertPrep.py --action create_token_files "
-                "or create_tfrecord_files makes them); a path that holds a comma stands alone"
-            )
+            hint = "give a folder of .tfrecord or .tokens files or a glob; a path that holds a comma stands alone"
             if (Path(pattern) / "training").is_dir():
                 hint = "name the folder training in it, or for --eval_files the folder test"
             raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
         shards += files
-    if not shards:
-        raise UserError(f"--{argument} is empty; name a folder of .tfrecord or .tokens files")
     if len(set(shards)) != len(shards):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
-    tokens = [path for path in shards if path.suffix == TOKENS_SUFFIX]
-    if tokens and len(tokens) < len(shards):
-        record = next(path for path in shards if path.suffix != TOKENS_SUFFIX)
-        raise UserError(f"--{argument} names records ({record}) and token files ({tokens[0]}); name one kind")
+    kinds = {path.suffix == TOKENS_SUFFIX: path for path in shards}
+    if len(kinds) > 1:
+        raise UserError(f"--{argument} names records ({kinds[False]}) and token files ({kinds[True]}); name one kind")
     return shards
 
 

@@ -39,7 +39,6 @@ _STREAM = 1
 _PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
 # The low bits of a sort key hold its place in the row.
 _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
-_NO_NGRAMS = {"max_ngram_size": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +57,11 @@ class MaskingRules:
 
     def to_json(self) -> dict[str, Any]:
         """With the size of n-grams, which earlier versions could mask, so that runs of theirs go on."""
-        return {**dataclasses.asdict(self), **_NO_NGRAMS}
+        return {**dataclasses.asdict(self), "max_ngram_size": 1}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> MaskingRules:
-        """Raises: UserError for rules of an earlier version that masked several words together."""
-        rules = dict(content)
-        if rules.pop("max_ngram_size", 1) != 1:
-            raise UserError(f"max_ngram_size={content['max_ngram_size']}: only an earlier version masks n-grams")
-        return cls(**rules)
+        return cls(**{field.name: content[field.name] for field in dataclasses.fields(cls)})
 
 
 class VocabularyIds(NamedTuple):
@@ -174,7 +169,9 @@ class Masker:
         """
         rules, ids = self.rules, self.ids
         num_predictions = rules.max_predictions_per_seq
-        bits = _random_bits(seed, ranges, self._num_order_bits(input_ids.shape[1]) + 2 * num_predictions)
+        # For whole words one number per place where a word may begin.
+        num_orders = input_ids.shape[1] if rules.whole_word_masking else num_predictions
+        bits = _random_bits(seed, ranges, num_orders + 2 * num_predictions)
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
         num_candidates = lengths - NUM_MARKERS
@@ -198,11 +195,6 @@ class Masker:
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
-
-    def _num_order_bits(self, length: int) -> int:
-        """How many random numbers per instance decide which tokens are predicted."""
-        # For whole words one per place where a word may begin.
-        return length if self.rules.whole_word_masking else self.rules.max_predictions_per_seq
 
     def _choose_words(
         self,

@@ -50,7 +50,7 @@ class RecordIndex:
 
     def __init__(self, read: Callable[[int, int], bytes], num_bytes: int):
         self._read, self._num_bytes = read, num_bytes
-        magic, self.num_records = _INDEX_HEADER.unpack(read(0, _INDEX_HEADER.size).ljust(_INDEX_HEADER.size))
+        magic, self.num_records = _INDEX_HEADER.unpack(read(0, _INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
         if magic != _INDEX_MAGIC or num_bytes != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
             raise ValueError("not a complete index")

@@ -181,19 +181,18 @@ def _input_differences(stored: tuple[InputFile, ...], now: tuple[InputFile, ...]
     before, after = ({entry.file: entry for entry in entries} for entries in (stored, now))
     common = before.keys() & after.keys()
     changed = [name for name in common if not before[name].is_same(after[name], with_time=not is_finished)]
-    differences = [
-        f"{min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
-        for names, difference in (
-            (before.keys() - after.keys(), "was an input there"),
-            (after.keys() - before.keys(), "is an input only here"),
-            (changed, "has changed since"),
-        )
+    differences = {
+        "was an input there": before.keys() - common,
+        "is an input only here": after.keys() - common,
+        "has changed since": changed,
+    }
+    if not any(differences.values()) and list(before) != list(after):
+        differences["comes at another place"] = [next(name for name, other in zip(before, after) if name != other)]
+    return [
+        f"input {min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
+        for difference, names in differences.items()
         if names
     ]
-    if not differences and list(before) != list(after):
-        one, other = next(pair for pair in zip(before, after) if pair[0] != pair[1])
-        differences.append(f"the input files come in another order, {one} there where {other} is here")
-    return differences
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,8 +62,8 @@ class PairFile:
     def __init__(self, path: Path):
         self.path = path
         self._file = RawFile(path)
-        header = self._file.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
-        magic, length, num_copies, seed, short_seq_prob, self.token_checksum = _HEADER.unpack(header)
+        header = _HEADER.unpack(self._file.read(0, _HEADER.size))
+        magic, length, num_copies, seed, short_seq_prob, self.token_checksum = header
         if magic != _MAGIC or not num_copies or _HEADER.size + _COUNT_BYTES * num_copies > self._file.size:
             raise ValueError("not a complete pair file")
         counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies)

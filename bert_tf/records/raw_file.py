@@ -33,12 +33,9 @@ class RawFile:
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
 
     def read(self, offset: int, size: int) -> bytes:
-        """The `size` bytes from `offset` on; fewer only if the file ends before that.
-
-        Raises: UserError if the file cannot be read.
-        """
+        """The `size` bytes from `offset` on. Raises: UserError if the file cannot be read or ends before that."""
+        data = b""
         try:
-            data = os.pread(self.descriptor, size, offset)
             # A network file system may return fewer bytes than requested.
             while len(data) < size and (more := os.pread(self.descriptor, size - len(data), offset + len(data))):
                 data += more
@@ -47,6 +44,10 @@ class RawFile:
                 f"{self.path} cannot be read at byte {offset} ({error.strerror}); look at the disk or the network "
                 "file system that it lies on, and start again"
             ) from error
+        if len(data) < size:
+            raise UserError(
+                f"{self.path} ends before byte {offset + size}: it was cut short, or changed while it was in use"
+            )
         return data
 
 
@@ -59,7 +60,7 @@ def read_pieces(
 
     Args:
       file_numbers, offsets, sizes: integers [pieces].
-    Raises: UserError as `RawFile.read` does, and if a file ends before a piece does.
+    Raises: UserError as `RawFile.read` does.
     """
     descriptors = np.array([file.descriptor for file in files])[file_numbers]
     pieces = zip(descriptors.tolist(), sizes.tolist(), offsets.tolist())
@@ -68,16 +69,6 @@ def read_pieces(
         content = b"".join(itertools.starmap(os.pread, pieces))
     if len(content) < sizes.sum():
         # A network file system has returned less than requested, or there is an error to be named.
-        content = b"".join(
-            map(_read_whole, (files[number] for number in file_numbers), offsets.tolist(), sizes.tolist())
-        )
+        pieces = zip(file_numbers.tolist(), offsets.tolist(), sizes.tolist())
+        content = b"".join(files[number].read(offset, size) for number, offset, size in pieces)
     return np.frombuffer(content, np.uint8)
-
-
-def _read_whole(file: RawFile, offset: int, size: int) -> bytes:
-    piece = file.read(offset, size)
-    if len(piece) < size:
-        raise UserError(
-            f"{file.path} ends before byte {offset + size}: it was changed while it was in use; start again"
-        )
-    return piece

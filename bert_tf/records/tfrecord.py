@@ -93,7 +93,7 @@ class TFRecordFile:
         self.path = path
         try:
             self._file = RawFile(path)
-            if self._file.read(0, len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+            if self._file.read(0, min(self._file.size, len(_GZIP_MAGIC))) == _GZIP_MAGIC:
                 self._file = RawFile(_unpack(self._file))
         except OSError as error:
             raise UserError(
@@ -113,11 +113,13 @@ class TFRecordFile:
 
     def read_at(self, offset: int, number: int) -> Record:
         """The record that starts at `offset`, both checksums verified; it is record `number` of the file."""
-        header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
-        length, _ = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
+        length = 0
+        if offset + FRAMING_BYTES <= self.size:
+            header = self._file.read(offset, _HEADER.size)
+            (length,) = _LENGTH.unpack_from(header)
+            if header != _header(length):
+                raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         end = offset + FRAMING_BYTES + length
-        if len(header) == _HEADER.size and header != _header(length):
-            raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         if end > self.size:
             raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
         data = self._file.read(offset + _HEADER.size, length + _CHECKSUM.size)

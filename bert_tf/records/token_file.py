@@ -105,8 +105,8 @@ class TokenFile:
             self.raw = RawFile(self.path)
         except OSError as error:
             raise UserError(f"token file {path} cannot be read ({error.strerror}); {HOW_TO_MEND}") from error
-        header = self.raw.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
-        magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
+        header = _HEADER.unpack(self.raw.read(0, _HEADER.size))
+        magic, id_bytes, split, number, self.vocab_size, *sizes = header
         self.shard = Shard(split, number)
         self.num_tokens, self.num_sentences, self.num_documents = sizes
         self.id_type = np.dtype("<u2" if id_bytes == 2 else "<i4")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import errno
 import gzip
-import hashlib
 import lzma
 import os
 from pathlib import Path
@@ -22,7 +21,6 @@ from bert_tf.base.files import (
     check_output,
     decoded_lines,
     read_json_object,
-    sha256_of_file,
     split_paths,
     what_is_not_text,
     write_text,
@@ -86,24 +84,6 @@ def test_only_files_are_replaced(tmp_path):
     with pytest.raises(OSError) as raised:
         write_text(Path("/proc/file"), "new")
     assert str(as_user_error(raised.value)).startswith("/proc/file: its folder takes no files; name another path")
-
-
-def test_two_may_write_the_same_file_and_the_last_one_wins(tmp_path):
-    path = tmp_path / "file"
-    with atomic_file(path) as first:
-        first.write(b"first")
-        with atomic_file(path) as second:
-            second.write(b"second")
-        assert path.read_bytes() == b"second"
-    assert path.read_bytes() == b"first"
-
-
-def test_text_is_utf_8_and_hashes_are_sha256(tmp_path):
-    path = tmp_path / "file"
-    write_text(path, "größer\n" * 300_000)  # more than is read at once
-    content = ("größer\n" * 300_000).encode("utf-8")
-    assert path.read_bytes() == content
-    assert sha256_of_file(path) == hashlib.sha256(content).hexdigest()
 
 
 def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):

@@ -279,7 +279,7 @@ def test_the_order_of_the_inputs_counts(tmp_path):
             if not is_finished:
                 raise KeyboardInterrupt
             finish(run, tmp_path)
-        refused("input files come in another order, a there where b is here", tmp_path, inputs=inputs[::-1])
+        refused("input a comes at another place", tmp_path, inputs=inputs[::-1])
 
 
 def test_a_change_at_the_same_size_is_noticed(tmp_path):
