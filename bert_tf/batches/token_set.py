@@ -31,8 +31,6 @@ from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import ids_of, load_pieces
 
-# Up to this many tokens between A and B are read with them, because a second read would take longer.
-_LONGEST_GAP = 256
 # Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
 # Limits the shards in use at once: a large batch has ranges of more shards than may be open.
@@ -136,29 +134,15 @@ class TokenSet(InstanceSet):
 
     def _read_tokens(self, ranges: Sequence[RecordRange], pairs: Pairs) -> tuple[np.ndarray, Pairs]:
         """The tokens of the pairs, concatenated, and the pairs as ranges of these."""
-        gap = pairs.b_start - pairs.a_end
-        apart = np.flatnonzero((gap < 0) | (gap > _LONGEST_GAP))
-        begins, ends = pairs.a_start, pairs.b_end.copy()
-        ends[apart] = pairs.a_end[apart]
         numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
         file_of_pair = np.repeat(number_of, [part.num_records for part in ranges])
-        # First one piece of each instance, A or A with B; then the B of those that are read in two pieces.
-        starts = np.concatenate([begins, pairs.b_start[apart]])
-        sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
+        starts = np.concatenate([pairs.a_start, pairs.b_start])
+        sizes = np.concatenate([pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start])
         files = [self._open(number).tokens for number in numbers.tolist()]
-        tokens = read_tokens(files, np.concatenate([file_of_pair, file_of_pair[apart]]), starts, sizes)
-        begins_read = np.cumsum(sizes) - sizes
-        num = len(begins)
-        moved_a = begins_read[:num] - begins
-        moved_b = moved_a.copy()
-        moved_b[apart] = begins_read[num:] - pairs.b_start[apart]
-        return tokens, Pairs(
-            pairs.a_start + moved_a,
-            pairs.a_end + moved_a,
-            pairs.b_start + moved_b,
-            pairs.b_end + moved_b,
-            pairs.is_random_next,
-        )
+        tokens = read_tokens(files, np.tile(file_of_pair, 2), starts, sizes)
+        ends = np.cumsum(sizes)
+        (a_start, b_start), (a_end, b_end) = np.split(ends - sizes, 2), np.split(ends, 2)
+        return tokens, Pairs(a_start, a_end, b_start, b_end, pairs.is_random_next)
 
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> _Shard:

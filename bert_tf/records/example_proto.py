@@ -159,20 +159,14 @@ def _example_class() -> type[Message]:
 class ExampleReader:
     """The features of one serialised message, converted on access: ``reader[name]``.
 
-    Raises: DecodeError if it is malformed; KeyError for a feature that the message lacks.
+    Raises: DecodeError if it is malformed.
     """
 
     def __init__(self, data: bytes):
         self._features = _example_class().FromString(data).features.feature
 
-    @property
-    def names(self) -> list[str]:
-        return list(self._features)
-
     def __getitem__(self, name: str) -> np.ndarray:
-        """The values, int64 or float32, [K]; empty for a list of bytes."""
-        if name not in self._features:
-            raise KeyError(name)  # a protobuf map would add a missing key on access
+        """The values, int64 or float32, [K]; empty for a list of bytes, and if the message lacks the feature."""
         feature = self._features[name]
         if feature.WhichOneof("kind") == "float_list":
             return np.fromiter(feature.float_list.value, np.float32)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import array
 import contextlib
 import struct
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
@@ -21,7 +20,6 @@ import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.raw_file import RawFile
@@ -119,26 +117,18 @@ def load_index(path: str | Path) -> RecordIndex:
     return RecordIndex(lambda offset, size: content[offset : offset + size], len(content))
 
 
-def read_features(file: TFRecordFile, record: Record, names: Iterable[str]) -> list[np.ndarray]:
-    """These features of a record. Raises: UserError if it is no tf.train.Example or lacks one of them."""
-    try:
-        example = ExampleReader(record.message)
-    except DecodeError as error:
-        raise file.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error
-    try:
-        return [example[name] for name in names]
-    except KeyError as error:
-        raise UserError(
-            f"{file.path}: record {record.number} at byte {record.offset} has no feature {error.args[0]!r}, but "
-            f"{', '.join(example.names)}; the file was made for something else than pre-training"
-        ) from None
-
-
 def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
     offsets, lengths = array.array("Q", [0]), array.array("H")
     for record in file.walk():
-        (input_mask,) = read_features(file, record, ["input_mask"])
-        lengths.append(int(input_mask.sum()))
+        lengths.append(int(read_example(file, record)["input_mask"].sum()))
         offsets.append(record.end)
     return np.asarray(offsets), np.asarray(lengths)
+
+
+def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
+    """Raises: DamagedRecord if the record is no tf.train.Example."""
+    try:
+        return ExampleReader(record.message)
+    except DecodeError as error:
+        raise file.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.index import RecordIndex, load_index, read_features
+from bert_tf.records.index import RecordIndex, load_index, read_example
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import HOW_TO_MEND, TFRecordFile
 
@@ -41,20 +41,20 @@ class RecordFile(TFRecordFile):
 def describe(path: str | Path) -> RecordSchema:
     """The schema of a shard, from its first record.
 
-    Raises: UserError if the shard cannot be read, is empty, or lacks a feature.
+    Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
     """
     with TFRecordFile(Path(path)) as file:
         if not file.size:
             raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
         record = file.read_at(0, 0)
-        schema = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
-        features = read_features(file, record, (schema.stored_name(name) for name, _, _ in schema.fields))
-    sizes = {name: len(values) for (name, _, _), values in zip(schema.fields, features)}
-    schema = schema._replace(max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"])
+        example = read_example(file, record)
+    names = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
+    sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
+    schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
     for name, _, needed in schema.fields:
-        if sizes[name] != needed:
+        if not sizes[name] or sizes[name] != needed:
             raise UserError(
-                f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
-                "the file was made for something else than pre-training"
+                f"record file {path}: its first record has {sizes[name]} values of {names.stored_name(name)}, which "
+                f"does not fit {schema}; the file was made for something else than pre-training"
             )
     return schema

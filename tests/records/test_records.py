@@ -329,12 +329,10 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     for name, message in {
         "text": "no TFRecord",
         "junk": "no tf.train.Example",
-        "other": "no feature 'input_ids', but label; the file was made for something else",
-        "uneven": "segment_ids has 129 values",
+        "other": "has 0 values of input_ids, .*; the file was made for something else",
+        "uneven": "has 129 values of segment_ids",
         "none": "cannot be read",
     }.items():
         with pytest.raises(UserError, match=message) as error:
             describe(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
-    with pytest.raises(UserError, match="no feature 'input_mask'"):
-        load_index(tmp_path / "other")
