@@ -69,8 +69,6 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, FileNotFoundError) and str(error.filename) == str(temporary):  # such as /proc
-            raise NotADirectoryError(errno.ENOTDIR, "its folder takes no files", str(path)) from None
         if isinstance(error, OSError) and (error.errno in NO_SPACE or str(error.filename) == str(temporary)):
             error.filename = str(path)
         raise

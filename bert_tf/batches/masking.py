@@ -121,14 +121,6 @@ class _Choice(NamedTuple):
     units: np.ndarray | None
 
 
-class _Words(NamedTuple):
-    """The words of each row as ranges of tokens. Past a row's last word the columns are 0."""
-
-    num_words: np.ndarray  # int64 [N]
-    begin: np.ndarray  # int64 [N, W] position of the first token
-    size: np.ndarray  # int64 [N, W] number of tokens
-
-
 class Masker:
     """Masks instances ``[CLS] A [SEP] B [SEP]`` by `rules`, with the ids of a vocabulary."""
 
@@ -204,24 +196,48 @@ class Masker:
         num_masked: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
-        """Chooses words until `wanted` tokens are chosen or no other word fits."""
+        """Chooses words until `num_masked` tokens are chosen or no other word fits."""
         positions = np.arange(input_ids.shape[1])
         is_candidate = (positions > 0) & (positions < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
+        # After [CLS] or [SEP] any token begins a word.
+        is_after_candidate = np.zeros_like(is_candidate)
+        is_after_candidate[:, 1:] = is_candidate[:, :-1]
         assert self.ids.continues is not None
-        words = _find_words(is_candidate, self.ids.continues.take(input_ids))
+        is_first = is_candidate & ~(self.ids.continues.take(input_ids) & is_after_candidate)
+        num_words = is_first.sum(axis=1)
+        # Of all rows, in order: the candidates, and the words with their sizes and numbers in the row.
+        row, position = np.nonzero(is_candidate)
+        begins = np.flatnonzero(is_first[is_candidate])
+        size_of_word = np.diff(begins, append=len(row))
+        words = row[begins], _count_from_0(num_words)
+        sizes = np.zeros([len(a_size), int(num_words.max(initial=0))], np.int64)
+        sizes[words] = size_of_word
+
         left = num_masked.copy()
-        is_chosen = np.zeros(words.begin.shape, bool)
+        is_chosen = np.zeros(sizes.shape, bool)
         rows = np.arange(len(left))
-        for step, tried in enumerate(_random_order(words.num_words, words.begin.shape[1], orders)):
-            rows = rows[(left[rows] > 0) & (words.num_words[rows] > step)]
+        for step, tried in enumerate(_random_order(num_words, sizes.shape[1], orders)):
+            rows = rows[(left[rows] > 0) & (num_words[rows] > step)]
             if not len(rows):
                 break
-            word = tried[rows]
-            size = words.size[rows, word]
-            is_chosen[rows, word] = fits = size <= left[rows]
+            size = sizes[rows, tried[rows]]
+            is_chosen[rows, tried[rows]] = fits = size <= left[rows]
             left[rows] -= size * fits
-        return _words_as_choice(words, is_chosen, self.rules.max_predictions_per_seq)
+
+        of_chosen = np.repeat(is_chosen[words], size_of_word)
+        count = np.bincount(row[of_chosen], minlength=len(a_size))
+        slots = row[of_chosen], _count_from_0(count)
+        positions_NxP, units_NxP = np.zeros([2, len(a_size), self.rules.max_predictions_per_seq], np.int64)
+        positions_NxP[slots] = position[of_chosen]
+        units_NxP[slots] = np.repeat(_count_from_0(is_chosen.sum(axis=1)), size_of_word[is_chosen[words]])
+        is_used = np.arange(positions_NxP.shape[1]) < count[:, np.newaxis]
+        return _Choice(positions_NxP.astype(np.int32), is_used, units_NxP)
+
+
+def _count_from_0(counts: np.ndarray) -> np.ndarray:
+    """0, 1, ... up to `counts[0]` numbers, then 0, 1, ... up to `counts[1]` numbers, and so on."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
@@ -267,21 +283,6 @@ def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, num_masked: n
     return _Choice(np.where(is_chosen, chosen, 0), is_chosen, units=None)
 
 
-def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
-    """The words formed by the candidate tokens; after [CLS] or [SEP] any token begins a word."""
-    before, after = np.zeros_like(is_candidate), np.zeros_like(is_candidate)
-    before[:, 1:] = is_candidate[:, :-1]
-    is_first = is_candidate & ~(continues & before)
-    after[:, :-1] = (is_candidate & ~is_first)[:, 1:]
-    rows, begin = np.nonzero(is_first)
-    end = np.nonzero(is_candidate & ~after)[1] + 1
-    count = is_first.sum(axis=1)
-    number = _count_on(np.zeros_like(count), count)
-    begin_NxW, size_NxW = np.zeros([2, len(count), int(count.max(initial=0))], np.int64)
-    begin_NxW[rows, number], size_NxW[rows, number] = begin, end - begin
-    return _Words(count, begin_NxW, size_NxW)
-
-
 def _random_order(num_words: np.ndarray, most: int, orders: np.ndarray) -> np.ndarray:
     """int64 [W, N]: each row's words (a column) in the order in which they are tried, as W = `most` word numbers."""
     numbers = np.arange(most, dtype=np.uint64)
@@ -290,21 +291,3 @@ def _random_order(num_words: np.ndarray, most: int, orders: np.ndarray) -> np.nd
     keys |= numbers  # like argsort, but faster
     keys.sort(axis=1)
     return np.ascontiguousarray((keys & _PLACE).astype(np.int64).T)
-
-
-def _words_as_choice(words: _Words, is_chosen: np.ndarray, num_predictions: int) -> _Choice:
-    """The choice of all tokens of the chosen words, `is_chosen` [N, W]."""
-    rows, word = np.nonzero(is_chosen)
-    size, num_chosen = words.size[rows, word], is_chosen.sum(axis=1)
-    count = (words.size * is_chosen).sum(axis=1)
-    slots = np.repeat(rows, size), _count_on(np.zeros_like(count), count)
-    positions, units = np.zeros([2, len(count), num_predictions], np.int64)
-    positions[slots] = _count_on(words.begin[rows, word], size)
-    units[slots] = np.repeat(_count_on(np.zeros_like(num_chosen), num_chosen), size)
-    return _Choice(positions.astype(np.int32), np.arange(num_predictions) < count[:, np.newaxis], units)
-
-
-def _count_on(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """`count[0]` consecutive numbers from `first[0]` on, then `count[1]` from `first[1]` on, and so on."""
-    ends = np.cumsum(count)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + count, count)

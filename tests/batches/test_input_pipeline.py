@@ -48,16 +48,22 @@ def token_dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("tokens"), data_format="tokens")
 
 
-def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0, ranks=1):
-    data = open_dataset(dataset)
+def updates(dataset, count, packing=False, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1, schema=ROOMY):
+    data = open_dataset(dataset, schema=schema)
     iterator = training_batches(
         data,
         GlobalOrder(data.copies, seed=1),
         BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
         vocab_size=VOCAB_SIZE,
+        packing=packing,
     )
-    return [next(iterator).features for _ in range(count)]
+    return [next(iterator) for _ in range(count)]
+
+
+def batches(dataset, count, accumulation=2, micro_batch=4, **split):
+    given = updates(dataset, count, accumulation=accumulation, micro_batch=micro_batch, schema=SCHEMA, **split)
+    return [batch.features for batch in given]
 
 
 def ids(batch):
@@ -256,19 +262,6 @@ def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
 @pytest.fixture(scope="module", params=["records", "tokens"])
 def roomy_dataset(request, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("roomy"), data_format=request.param, schema=ROOMY)
-
-
-def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1):
-    data = open_dataset(dataset, schema=ROOMY)
-    iterator = training_batches(
-        data,
-        GlobalOrder(data.copies, seed=1),
-        BatchSplit(micro_batch, accumulation, ranks, rank),
-        first_batch=first_batch,
-        vocab_size=VOCAB_SIZE,
-        packing=packing,
-    )
-    return [next(iterator) for _ in range(count)]
 
 
 def flat(batch):

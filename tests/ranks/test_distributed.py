@@ -172,13 +172,6 @@ def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(tmp_pa
     assert done.returncode == (2 if event else 1) and message in done.stderr, done.stderr
 
 
-def test_a_bug_in_the_exchange_is_raised(monkeypatch):
-    workers, _ = workers_beside([])
-    monkeypatch.setattr(workers, "gather", lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError), workers.keep_alive():
-        pass
-
-
 def test_the_other_ranks_begin_when_the_chief_is_done(monkeypatch):
     for rank in range(2):
         workers, order = Workers(), []
