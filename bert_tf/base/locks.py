@@ -25,7 +25,8 @@ class FileLock:
     """Holds a lock on `path`, a file created for this purpose, until it is released or the process ends.
 
     Uses flock, which the kernel releases by itself. On a file system without flock the existence of a second file,
-    ``<path>.held``, is the lock; nobody can know whether the process that is named there was killed.
+    ``<path>.held``, is the lock. It is taken over from a process of this machine that was killed; whether a process of
+    another machine has ended is unknown.
 
     Raises:
       LockedError: the lock is already held.
@@ -41,11 +42,13 @@ class FileLock:
             raise LockedError(file.read().strip() or "another process")
         if fault:
             held = _held_path(path)
+            if _is_left_over(held):
+                held.unlink()
             try:
                 with open(held, "x", encoding="utf-8") as mark:
                     mark.write(holder)
             except FileExistsError:
-                owner = held.read_text(encoding="utf-8", errors="replace").strip() or "another process"
+                owner = held.read_text(encoding="utf-8").strip() or "another process"
                 raise LockedError(f"{owner} (if that has ended, delete {held})") from None
             print(
                 f"warning: the file system of {path.parent} has no locks ({fault.strerror}); the file {held.name} "
@@ -73,6 +76,12 @@ def _release(file: IO[str], held: Path | None) -> None:
 
 def _held_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.held")
+
+
+def _is_left_over(held: Path) -> bool:
+    """Whether this file names a process of this machine that has ended."""
+    words = held.read_text(encoding="utf-8").split() if held.exists() else []
+    return words[2:] == ["on", platform.node()] and not Path("/proc", words[1]).exists()
 
 
 def _flock_fault(file: IO, kind: int) -> OSError | None:

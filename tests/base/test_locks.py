@@ -58,13 +58,15 @@ def test_it_is_said_and_the_file_goes(without_flock, capfd):
     assert "warning: the file system of" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("holder", ["1\nelsewhere\n", "", f"1\n{platform.node()}\n"])
+@pytest.mark.parametrize("holder", ["process 1 on elsewhere", "", f"process 1 on {platform.node()}"])
 def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(without_flock, holder):
     held = without_flock.parent / "lock.held"
     held.write_text(holder)
     with pytest.raises(LockedError, match=f"if that has ended, delete {held}"):
         FileLock(without_flock)
     assert held.read_text() == holder
+    held.write_text(f"process 4194305 on {platform.node()}")  # more than any process's number
+    FileLock(without_flock).release()
 
 
 HOLDER = """
