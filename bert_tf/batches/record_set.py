@@ -29,12 +29,13 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor, tf.Tensor], dict[str, 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)], autograph=False)
     def parse(serialized: tf.Tensor, shape: tf.Tensor) -> dict[str, tf.Tensor]:
-        parsed = tf.io.parse_example(serialized, spec)
-        features = {}
-        for name, kind, size in schema.fields:
-            values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
-            features[name] = tf.cast(values, tf.int32 if kind == "int64" else tf.float32)
-        return features
+        with tf.device("/CPU:0"):
+            parsed = tf.io.parse_example(serialized, spec)
+            features = {}
+            for name, kind, size in schema.fields:
+                values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
+                features[name] = tf.cast(values, tf.int32 if kind == "int64" else tf.float32)
+            return features
 
     return parse
 
@@ -51,9 +52,7 @@ class RecordSet(InstanceSet):
         indexes = [load_index(path) for path in shown]
         self.copies = [[index.num_records for index in indexes]]
         # Those that could not be stored beside their shards. The others are opened when needed.
-        self._unstored = {
-            path: index for path, index in zip(self.files, indexes) if not has_all and not index_path(path).exists()
-        }
+        self._unstored = {path: index for path, index in zip(self.files, indexes) if not index.is_stored}
         filled = [path for path, index in zip(self.files, indexes) if index.num_records]
         if not filled:
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")

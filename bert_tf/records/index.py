@@ -38,6 +38,7 @@ class RecordIndex:
     Args:
       read: gives a number of the index's bytes, from an offset on.
       num_bytes: the index's size.
+      is_stored: whether it is stored beside its shard, or in memory only.
 
     Attributes:
       num_records: number of records in the shard.
@@ -46,8 +47,8 @@ class RecordIndex:
     Raises: ValueError if it is not a complete index.
     """
 
-    def __init__(self, read: Callable[[int, int], bytes], num_bytes: int):
-        self._read, self._num_bytes = read, num_bytes
+    def __init__(self, read: Callable[[int, int], bytes], num_bytes: int, is_stored: bool = True):
+        self._read, self._num_bytes, self.is_stored = read, num_bytes, is_stored
         magic, self.num_records = _INDEX_HEADER.unpack(read(0, _INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
         if magic != _INDEX_MAGIC or num_bytes != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
@@ -114,7 +115,7 @@ def load_index(path: str | Path) -> RecordIndex:
         if stored := open_index(path):
             return stored
     content = _encoded(offsets, lengths)
-    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content))
+    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored=False)
 
 
 def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
