@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib.util
 import io
+import os
 import re
 import select
 import sys
@@ -85,6 +86,14 @@ def _is_output_closed() -> bool:
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
+def _is_current_folder_deleted() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (such as a wrong path), else None."""
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
@@ -93,8 +102,10 @@ def as_user_error(error: Exception) -> UserError | None:
         return UserError(f"{name!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return UserError("what this program prints is read no longer, so it stops")
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd or tempfile
-        return UserError(f"the current folder or that for temporary files: {error.strerror}; change it (cd, TMPDIR)")
+    if isinstance(error, FileNotFoundError) and _is_current_folder_deleted():
+        return UserError("the current folder has been deleted; change into another one (cd), and start again")
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):  # of `tempfile`
+        return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         name = error.filename or "what this program prints, or one of its files,"
         return UserError(f"{name} cannot be written ({error.strerror}); make room on that disk, and start again")

@@ -61,7 +61,7 @@ class MaskingRules:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> MaskingRules:
-        return cls(**{field.name: content[field.name] for field in dataclasses.fields(cls)})
+        return cls(**{name: content[name] for name in cls.__dataclass_fields__ if name in content})
 
 
 class VocabularyIds(NamedTuple):
