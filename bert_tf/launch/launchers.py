@@ -50,7 +50,7 @@ from bert_tf.launch.rank import (
 _LAUNCHER_LOG = "launcher.log"
 _TRACEBACK = "Traceback (most recent call last):"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
 
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.run.events import Event, is_number, json_object, read_lines
-from bert_tf.run.goodput import Goodput, measure_goodput
 
 Point = tuple[int, float]  # update, value
 
@@ -35,7 +34,6 @@ class RunRecord:
     config: dict[str, Any]
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
-    goodput: Goodput | None  # None if nothing has been trained
     num_unreadable: int  # lines of metrics.jsonl that are no events
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
@@ -73,6 +71,12 @@ class RunRecord:
     def last_update(self) -> int:
         kinds = ("start", "train", "evaluation", "end")
         return max((event["update"] for kind in kinds for event in self.events[kind][-1:]), default=0)
+
+    @property
+    def wall_secs(self) -> float:
+        """From the first start to the last event, in seconds; 0 if there is no start."""
+        starts = self.events["start"]
+        return self.last_time_unix - starts[0]["time_unix"] if starts and self.last_time_unix else 0.0
 
     @property
     def restarts(self) -> list[int]:
@@ -140,6 +144,5 @@ def read_run(folder: str | Path) -> RunRecord:
         config,
         kept,
         last_time_unix=events[-1]["time_unix"] if events else None,
-        goodput=measure_goodput(events),
         num_unreadable=lines.count(None),
     )

@@ -25,7 +25,7 @@ _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 # Files that the programs write.
 _WRITTEN = (
     *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
-    *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
+    *(METRICS, "training_summary.txt", REPORT, "summaries", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )
 

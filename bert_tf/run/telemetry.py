@@ -1,4 +1,4 @@
-"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger, MLflow.
+"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
 rank writes. A sink that cannot be written, for instance on a full disk, is reported once and does not
@@ -22,9 +22,8 @@ import tensorflow as tf
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import memory_peak_mib
-from bert_tf.run.events import METRICS, read_events
-from bert_tf.run.goodput import Goodput, measure_goodput
-from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
+from bert_tf.run.events import METRICS
+from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
 
@@ -72,7 +71,6 @@ class Telemetry:
         self._metrics = LineFile(self.run_folder / METRICS)
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
-        self._mlflow, self._mlflow_status = MLflow(self.run_folder), "FAILED"  # until `end` says otherwise
         self._failed: list[str] = []
         self._started_at = time.monotonic()
         self._first_update = self._last_update = 0
@@ -143,7 +141,6 @@ class Telemetry:
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
-        self._write("MLflow", self._mlflow.write, update, metrics)
         data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
         if "total_loss" in metrics:
             data["avg_loss_step"] = metrics["total_loss"]
@@ -170,7 +167,6 @@ class Telemetry:
         self._last_evaluation = metrics
         self._record("evaluation", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
-        self._write("MLflow", self._mlflow.write, update, metrics)
         self._log([update], metrics)
         # The program has already printed how fast it was, under NVIDIA's names.
         left_out = ("global_step", "latency_", "throughput_")
@@ -215,27 +211,14 @@ class Telemetry:
             num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
         )
-        goodput = self._goodput()
-        if goodput:
-            record["goodput"] = round(goodput.useful_share, 4)
         self._console.close()
-        self._mlflow_status = "FINISHED" if reason == DONE else "KILLED"
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
-        if goodput:
-            self.note(f"Useful share of the training time = {goodput.describe()}")
         for line in _closing_lines(record):
             self.note(line)
         self.close()
-
-    def _goodput(self) -> Goodput | None:
-        """The goodput over all starts in metrics.jsonl; None if that cannot be read."""
-        try:
-            return measure_goodput(read_events(self.run_folder))
-        except OSError:
-            return None
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
@@ -253,10 +236,9 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar, TensorBoard's files and MLflow's run. Called by `end` and at the end of a ``with`` block."""
+        """Closes the bar and TensorBoard's files. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
         self._write("TensorBoard", self._tensorboard.close)
-        self._write("MLflow", self._mlflow.close, self._mlflow_status)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}

@@ -226,13 +226,6 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
             ],
         ),
         (
-            # Killed after update 20 and gone on from 10: ten updates of 0.5 s are made twice.
-            [start(), *(train(x, update_secs=0.5) for x in (10, 20)), start(10), train(20, update_secs=0.5)]
-            + [train(40, update_secs=0.5)],
-            {},
-            ["Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%"],
-        ),
-        (
             [start(), train(10), *(train(x, **RANKS) for x in (20, 30, 40)), train(50, **{**RANKS, "slowest_rank": 0})],
             {"device": "CPU", "planned": {"num_parameters": 4_416_000, "memory_mib": 2304}},
             [

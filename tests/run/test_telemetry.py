@@ -11,7 +11,6 @@ import pty
 import struct
 import sys
 import termios
-import types
 from pathlib import Path
 
 import pytest
@@ -320,67 +319,3 @@ def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(tmp_pat
     assert warnings.count("cannot write TensorBoard") == 1
     assert warnings.count("cannot write training_summary.txt") == 1
     assert read_events(tmp_path)[-1]["event"] == "end"
-
-
-class FakeMLflow(types.ModuleType):
-    """The part of the package mlflow that is used; it keeps what it is told."""
-
-    def __init__(self):
-        super().__init__("mlflow")
-        self.exceptions = types.SimpleNamespace(MlflowException=type("MlflowException", (Exception,), {}))
-        self.told, self.is_answering = [], True
-
-    def __getattr__(self, name):
-        def tell(*arguments, **named):
-            self.told.append((name, *arguments, named))
-            if not self.is_answering:
-                raise self.exceptions.MlflowException("no answer\nfrom a server")
-            return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r1"))
-
-        return tell
-
-    def named(self, name):
-        return [told[1:] for told in self.told if told[0] == name]
-
-
-@pytest.fixture
-def mlflow(monkeypatch):
-    fake = FakeMLflow()
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
-    monkeypatch.delenv("MLFLOW_RUN_NAME", raising=False)
-    return fake
-
-
-def test_mlflow_is_off_unless_its_variable_is_set(tmp_path, mlflow, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    run(tmp_path)
-    assert mlflow.told == [] and not (tmp_path / "mlflow_run_id").exists()
-
-
-def test_mlflow_gets_settings_and_numbers_and_goes_on_in_the_same_run(tmp_path, mlflow):
-    (tmp_path / "config.json").write_text('{"identity": {}, "settings": {"seed": 7}}')
-    run(tmp_path)
-    run(tmp_path, is_chief=False)
-    assert mlflow.named("log_params") == [({"seed": 7}, {})]
-    first, second, evaluation = mlflow.named("log_metrics")
-    assert second[0]["total_loss"] == 9.5 and second[1] == {"step": 20, "synchronous": False}
-    assert evaluation[0]["masked_lm_loss"] == 5.5
-    assert mlflow.named("end_run") == [("FINISHED", {})]
-    with Telemetry(tmp_path, is_chief=True, total_updates=30) as logs:
-        logs.start(update=20)
-        logs.train(30, **TRAIN)  # and no `end`: the block was left by an exception
-    assert [told[0].get("run_id") for told in mlflow.named("start_run")] == [None, "r1"]
-    assert len(mlflow.named("log_params")) == 1  # they cannot be changed there
-    assert mlflow.named("end_run")[1:] == [("FAILED", {})]
-
-
-def test_a_training_goes_on_without_an_mlflow_that_fails(tmp_path, mlflow, capsys, monkeypatch):
-    mlflow.is_answering = False
-    run(tmp_path / "a")
-    assert capsys.readouterr().err.count("cannot write MLflow (no answer)") == 1
-    assert len(mlflow.told) == 1  # it is not asked again
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    run(tmp_path / "b")
-    assert "pip install mlflow-skinny" in capsys.readouterr().err
-    assert read_events(tmp_path / "a")[-1]["reason"] == read_events(tmp_path / "b")[-1]["reason"] == "done"

@@ -101,7 +101,7 @@ def test_killed_with_9_it_ends_by_itself_with_the_same_bits(whole, dataset, tmp_
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0 and output.count("ended with code 137 (SIGKILL); in 2 s it goes on") == 1, output
     assert weights(tmp_path, 40) == weights(whole, 40)
-    assert "in 2 starts" in output and len(lines(tmp_path, "start")) == 2
+    assert len(lines(tmp_path, "start")) == 2
 
 
 def wait_for_program(process):
