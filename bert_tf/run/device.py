@@ -9,9 +9,6 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.model.backends import make_backend
-from bert_tf.model.backends.plain import Plain
-from bert_tf.settings.training import TrainingConfig, compute_dtype
 
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
@@ -38,7 +35,3 @@ def prepare_device(precision: str) -> None:
             "is slower than float32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-
-
-def make_model_backend(config: TrainingConfig) -> Plain:
-    return make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)

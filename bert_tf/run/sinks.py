@@ -129,7 +129,7 @@ class DLLogger:
 
 
 class TensorBoard:
-    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train, eval and variables."""
+    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train and eval."""
 
     def __init__(self, folder: Path):
         self._folder = folder

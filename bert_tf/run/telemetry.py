@@ -53,7 +53,7 @@ class Telemetry:
     """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
-      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval,variables}`` and
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
         ``training_summary.txt``.
       is_chief: all other ranks stay silent and write nothing.
       total_updates: the update at which the run ends.
@@ -155,11 +155,6 @@ class Telemetry:
             if peak := self._static.get("peak_tflops"):
                 metrics["mfu"] = metrics["model_tflops"] / peak
         metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
-
-    @_on_chief
-    def by_variable(self, update: int, values: dict[str, float]) -> None:
-        """Records figures of single variables (``figure/variable``), in TensorBoard only, as there are hundreds."""
-        self._write("TensorBoard", self._tensorboard.write, "variables", update, values)
 
     @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:

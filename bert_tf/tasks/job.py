@@ -24,11 +24,12 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.memory.device import find_device
 from bert_tf.memory.plan import Workload, plan
 from bert_tf.memory.split import choose_split, with_scope
+from bert_tf.model.backends import make_backend
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.device import make_model_backend, prepare_device
+from bert_tf.run.device import prepare_device
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.settings.training import BatchSplit, FinetuningConfig
+from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtype
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
@@ -173,7 +174,8 @@ class TaskRun:
                 f"max_position_embeddings={self.bert_config.max_position_embeddings}"
             )
         prepare_device(job.training.precision)
-        self.backend = make_model_backend(job.training)
+        config = job.training
+        self.backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
 
     def _find_weights(self) -> Weights | None:
         if not self._task.training_files:

@@ -28,7 +28,7 @@ from bert_tf.run.device import device_name
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import REPORT, RunFolder
-from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks, variable_figures
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.diverged import DivergedError, describe_divergence, max_skips
@@ -146,7 +146,6 @@ class Trainer:
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
         self._applied = self._num_skipped = 0
         self._stopped_by: str | None = None
-        self._changes_Vx3: np.ndarray | None = None  # of the last update that was both logged and applied
 
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
         """Runs updates until their number has been applied; saves at intervals and at the end.
@@ -205,13 +204,7 @@ class Trainer:
     def _resume_or_initialise(self) -> Path | None:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
-        try:
-            checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
-        except OSError as error:
-            telemetry.warning(
-                f"{error.filename}, left by a save that was killed, could not be removed "
-                f"({error.strerror}); it does no harm but takes room"
-            )
+        checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
             telemetry.warning(complaint)
@@ -325,7 +318,7 @@ class Trainer:
         state, watch = self.state, self._training.watch
         figures = self._statistics.read(self._config.global_batch_size)
         self._num_skipped += figures.pop("skipped")
-        norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
+        norms_V = figures.pop("norm_by_variable")
         metrics = name_metrics(self._training.objective, figures.pop("means"))
         self._applied = state.updates_applied  # fewer than were attempted if some were skipped
         ranks = compare_ranks(figures.pop("own_secs"), self._workers)
@@ -341,9 +334,8 @@ class Trainer:
     def _save(self) -> None:
         keep_autotune_results(self._folder.path)
         if self._workers.is_chief:
-            changes_Vx3, is_last = self._changes_Vx3, bool(self._stopped_by) or self._is_at_end
-            figures = {} if changes_Vx3 is None else variable_figures(self._step.variables, changes_Vx3)
-            self._writer.save(self.state, self._training.identity, is_last=is_last, figures=figures)
+            is_last = bool(self._stopped_by) or self._is_at_end
+            self._writer.save(self.state, self._training.identity, is_last=is_last)
 
 
 def _renew_report(telemetry: Telemetry) -> None:

@@ -154,15 +154,6 @@ def quietly(write, calls):
     return call
 
 
-def test_a_checkpoint_of_weights_that_are_not_finite_is_passed_over(tmp_path):
-    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
-    assert checkpoints.newest_finite() is None
-    finite = checkpoints.save(1, model.variables, {})
-    model.variables[-1].assign(np.full(model.variables[-1].shape, np.inf))
-    checkpoints.save(2, model.variables, {})
-    assert checkpoints.newest_finite() == finite
-
-
 def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
     good = checkpoints.save(1, model.variables, {})
