@@ -98,7 +98,7 @@ def main(argv: list[str]) -> None:
         logger = DLLogger(args.dllog_path)
         name = "throughput_train" if args.mode == "train" else "throughput_val"
         settings = {name: value for name, value in vars(args).items() if name != "dllog_path"}
-        logger.parameters({**settings, "num_ranks": workers.size})
+        logger.log("PARAMETER", {**settings, "num_ranks": workers.size})
         figures = speed.speed()
         logger.log([], {name: figures.pop("throughput_val"), **figures})
 

@@ -19,17 +19,6 @@ from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
 
-# Units for the readers of DLLogger's file.
-_DLLOGGER_UNITS = {
-    "throughput_train": {"unit": "sequences/s", "format": ":.3f"},
-    "throughput_val": {"unit": "sequences/s", "format": ":.3f"},
-    "total_loss": {"unit": None, "format": ":.4f"},
-    "mlm_loss": {"unit": None, "format": ":.4f"},
-    "nsp_loss": {"unit": None, "format": ":.4f"},
-    "exact_match": {"unit": None, "format": ":.3f"},
-    "f1": {"unit": None, "format": ":.3f"},
-}
-
 
 class Console(Progress):
     """The training's bar or lines. Without a phase it shows neither: before the training only `say` prints."""
@@ -109,23 +98,19 @@ class DLLogger:
         self._file = LineFile(Path(path))
         self._started_at = time.monotonic()
 
-    def parameters(self, data: dict[str, Any]) -> None:
-        for name, metadata in _DLLOGGER_UNITS.items():
-            self._write(type="METADATA", metric=name, metadata=metadata)
-        self.log("PARAMETER", data)
-
     def log(self, step: str | list[int], data: dict[str, Any]) -> None:
-        self._write(type="LOG", step=step, data=data)
-
-    def _write(self, **fields: Any) -> None:
+        """`step` is [update], [] for the final results, or "PARAMETER"."""
         now = datetime.datetime.now()
-        header = {
+        line = {
             "timestamp": str(now.timestamp()),
             "datetime": str(now),
             "elapsedtime": str(time.monotonic() - self._started_at),
+            "type": "LOG",
+            "step": step,
+            "data": data,
         }
         # NaN is written as a number, as DLLogger does, because its readers compute with it.
-        self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
+        self._file.write(f"DLLL {json.dumps(line)}\n")
 
 
 class TensorBoard:

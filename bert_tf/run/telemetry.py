@@ -72,7 +72,6 @@ class Telemetry:
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
         self._failed: list[str] = []
-        self._started_at = time.monotonic()
         self._first_update = self._last_update = 0
         self._static: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
@@ -97,35 +96,22 @@ class Telemetry:
         """
         self._first_update = self._last_update = update
         self._static = fields
-        self._started_at = time.monotonic()
-        record = dict(
-            phase=phase,
-            update=update,
-            total_updates=self._total_updates,
-            resumed_from=str(resumed_from) if resumed_from else None,
-            **fields,
-        )
+        total, source = self._total_updates, str(resumed_from) if resumed_from else None
+        record = dict(phase=phase, update=update, total_updates=total, resumed_from=source, **fields)
         self._record("start", record)
-        if self._dllogger:
-            self._write("DLLogger", self._dllogger.parameters, record)
-        self._console = Console(self._total_updates, phase, update)
-        self.note(self._opening_line(phase, update, resumed_from))
-
-    def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
-        remaining = max(self._total_updates - update, 0)
-        ranks = self._static.get("num_ranks", 1)
-        where = f" on {ranks:,} rank{'' if ranks == 1 else 's'}"
-        if "device" in self._static:
-            where += f" ({self._static['device']})"
-        if resumed_from:
-            return (
-                f"{phase}: going on from {resumed_from}: {update:,} of {self._total_updates:,} "
-                f"updates done, {remaining:,} to go{where}"
+        self._log("PARAMETER", record)
+        self._console = Console(total, phase, update)
+        ranks, remaining = fields.get("num_ranks", 1), max(total - update, 0)
+        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields.get('device')})"
+        if source:
+            self.note(
+                f"{phase}: going on from {source}: {update:,} of {total:,} updates done, {remaining:,} to go {where}"
             )
-        line = f"{phase}: {remaining:,} updates"
-        if "global_batch_size" in self._static:
-            line += f" of {self._static['global_batch_size']:,} sequences"
-        return f"{line}{where}; everything goes to {self.run_folder}"
+        else:
+            size = fields.get("global_batch_size", 0)
+            self.note(
+                f"{phase}: {remaining:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
+            )
 
     @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
@@ -134,7 +120,7 @@ class Telemetry:
         ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
         ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
         """
-        self._complete(metrics)
+        self._add_flops_and_memory(metrics)
         rate = metrics.get("throughput_train", math.nan)
         if update > self._last_update and 0 < rate < math.inf:
             self._rates.append((update - self._last_update, rate))
@@ -147,7 +133,7 @@ class Telemetry:
         self._log([update], data)
         self._console.train(update, metrics)
 
-    def _complete(self, metrics: dict[str, Any]) -> None:
+    def _add_flops_and_memory(self, metrics: dict[str, Any]) -> None:
         rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
         if rate is not None and flops:
             # Instances that share a row share its work.
@@ -190,11 +176,11 @@ class Telemetry:
         self._console.say(message, sys.stdout)
 
     @_on_chief
-    def end(self, reason: str = DONE, *, total_secs: float | None = None) -> None:
+    def end(self, reason: str = DONE, *, total_secs: float = 0.0) -> None:
         """Closes the run: the last console lines, ``training_summary.txt``, the final record.
 
-        `reason` is "done" or says why the run stopped early. `total_secs` defaults to the time since
-        `start`; time and sequences are those of this start of the program, not of earlier ones.
+        `reason` is "done" or says why the run stopped early. `total_secs` is what the updates of this start of the
+        program took; the sequences are of this start, too.
         """
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
@@ -202,7 +188,7 @@ class Telemetry:
         record = dict(
             reason=reason,
             update=self._last_update,
-            total_secs=round(time.monotonic() - self._started_at if total_secs is None else total_secs, 3),
+            total_secs=round(total_secs, 3),
             num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
         )
@@ -239,7 +225,7 @@ class Telemetry:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
         self._write(METRICS, self._metrics.write, json.dumps(_strict(record)) + "\n")
 
-    def _log(self, step: list[int], data: dict[str, Any]) -> None:
+    def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:
             self._write("DLLogger", self._dllogger.log, step, data)
 
