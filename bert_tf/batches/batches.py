@@ -138,8 +138,7 @@ class _Reader(NamedTuple):
             self.instances.check_lengths(features["input_mask"], singles)
         features = {name: values[: len(slots.row_N)] for name, values in features.items()}
         rows = lay_out(features, slots, split.rows_per_rank, self.instances.predictions_per_packed_row)
-        shape = split.num_accumulation_steps, split.micro_batch_size
-        return _to_tensors({name: values.reshape(*shape, values.shape[1]) for name, values in rows.items()})
+        return _to_tensors({name: values.reshape(*split.shape, values.shape[1]) for name, values in rows.items()})
 
 
 def _to_tensors(features: dict[str, Any]) -> Features:
@@ -163,9 +162,9 @@ def training_batches(
     consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
     same number on every rank; the rest of [A, B, ...] is 0.
     """
-    micro_batch_size, num_accumulation_steps, num_ranks, rank = split
+    micro_batch_size, _, num_ranks, rank = split
     reader = _Reader(instances, order.seed, vocab_size)
-    weights = np.ones([num_accumulation_steps, micro_batch_size], np.float32)
+    weights = np.ones(split.shape, np.float32)
 
     def one_instance_a_row(update: int) -> Batch:
         ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)

@@ -16,10 +16,9 @@ from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.launch.supervisor import newest_update, train
-from bert_tf.memory.split import check_unpacked
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import AUTO
+from bert_tf.settings.training import AUTO, check_unpacked
 
 # The largest ever published is 90,112; a number beyond this is a typing error.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000

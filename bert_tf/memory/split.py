@@ -85,15 +85,6 @@ def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], wor
     return split
 
 
-def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
-    """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
-    if packing and train_batch_size == AUTO:
-        raise UserError(
-            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
-            "know packed rows: give the size as a number, or turn packing off"
-        )
-
-
 def halve(split: BatchSplit) -> BatchSplit:
     """The same rows in micro-batches of the largest size that divides them and is at most half the present one."""
     sizes = range(split.micro_batch_size // 2, 0, -1)

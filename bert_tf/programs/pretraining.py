@@ -14,7 +14,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.base.tensorflow import choose_device
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import PretrainingConfig
+from bert_tf.settings.training import PretrainingConfig, check_unpacked
 
 FLAGS = flags.FLAGS
 # Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
@@ -121,7 +121,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.memory.plan import Workload
-    from bert_tf.memory.split import check_unpacked, choose_split, with_scope
+    from bert_tf.memory.split import choose_split, with_scope
     from bert_tf.ranks.connect import connect
     from bert_tf.run.run_folder import check_run_folder
     from bert_tf.training.pretraining import pretrain

@@ -298,10 +298,9 @@ class Trainer:
 
     def _split_again(self, features: Features) -> Features:
         """The same rows [A, B, ...] in the present micro-batches."""
-        shape = [self._split.num_accumulation_steps, self._split.micro_batch_size]
-        if features["input_ids"].shape[:2] == shape:
+        if tuple(features["input_ids"].shape[:2]) == self._split.shape:
             return features
-        return {name: tf.reshape(values, [*shape, *values.shape[2:]]) for name, values in features.items()}
+        return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
 
     def _try_to_sum(self, update: AgreedUpdate) -> GradientSums | None:
         """This rank's sums; None if the memory is too small."""

@@ -22,7 +22,7 @@ from bert_tf.model.backends.plain import Plain, PlainInStep
 from bert_tf.settings.training import XLA_SCOPES
 
 
-def choose_scope(enable_xla: bool, xla_scope: str, recompute: bool, for_gpu: bool = False) -> str:
+def choose_scope(enable_xla: bool, scope: str, recompute: bool, for_gpu: bool = False) -> str:
     """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
 
     `for_gpu`: choose for a GPU even if this machine has none.
@@ -31,20 +31,18 @@ def choose_scope(enable_xla: bool, xla_scope: str, recompute: bool, for_gpu: boo
       UserError: a scope without XLA; or `recompute` with scope "step", where measurements show that it saves no memory.
     """
     if not enable_xla:
-        if xla_scope != "auto":
-            raise UserError(
-                f"--xla_scope={xla_scope} has no effect without --enable_xla: give that too, or leave it out"
-            )
+        if scope != "auto":
+            raise UserError(f"--xla_scope={scope} has no effect without --enable_xla: give that too, or leave it out")
         return "off"
     if recompute:
-        if xla_scope == "step":
+        if scope == "step":
             raise UserError(
                 "--recompute saves no memory where XLA compiles the whole step: leave out "
                 "--xla_scope=step, or give --xla_scope=blocks"
             )
         return "blocks"
-    if xla_scope != "auto":
-        return xla_scope
+    if scope != "auto":
+        return scope
     return "step" if for_gpu or tf.config.list_physical_devices("GPU") else "blocks"
 
 
