@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import re
@@ -201,17 +202,10 @@ def _commit() -> str | None:
     folder = checkout()
     if folder is None:
         return None
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
+    return None
 
 
 def _processor() -> str:

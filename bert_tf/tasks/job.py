@@ -258,7 +258,6 @@ class TaskRun:
                 "settings": {**job.settings(), **task.settings()},
                 "data": {"files": len(files), "first_file": str(files[0]), "instances": num_rows},
             },
-            log_facts={"num_rows": num_rows},
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +79,6 @@ class Training:
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
-    log_facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for the log's first line
     warnings: Sequence[str] = ()  # about the settings
     watch: LossWatch | None = None  # None: no warnings about the loss
 
@@ -138,7 +136,6 @@ class Trainer:
             total_updates=training.schedule.num_updates,
             dllog_path=folder.dllog_path,
         )
-        self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
         self._statistics = UpdateStatistics()
         self._split = config.split(workers.rank)
@@ -196,7 +193,6 @@ class Trainer:
             **({"peak_tflops": peak * config.num_ranks} if peak else {}),
             warmup_steps=training.schedule.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
-            **training.log_facts,
         )
         for warning in training.warnings:
             self._telemetry.warning(warning)
@@ -336,12 +332,11 @@ class Trainer:
             is_last = bool(self._stopped_by) or self._is_at_end
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
-
-def _renew_report(telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
-    folder = telemetry.run_folder
-    try:
-        if telemetry.is_chief:
-            report.write_page([folder], folder / REPORT, title=folder.name)
-    except OSError as error:
-        telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+    def _renew_report(self) -> None:
+        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+        folder = self._folder.path
+        try:
+            if self._workers.is_chief:
+                report.write_page([folder], folder / REPORT, title=folder.name)
+        except OSError as error:
+            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
