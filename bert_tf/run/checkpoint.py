@@ -101,11 +101,7 @@ class CheckpointFolder:
         return final
 
     def finished(self) -> list[Path]:
-        """The checkpoints, oldest first. Raises `UserError` if something else is in the folder's place."""
-        if not self.folder.is_dir():
-            if os.path.lexists(self.folder):
-                raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
-            return []
+        """The checkpoints, oldest first."""
         return list(find_checkpoints(self.folder).values())
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.run import flops as model_flops
 from bert_tf.run.gpus import peak_tflops
@@ -222,22 +221,6 @@ def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path
     assert "learning rate 6.000e-03" in err[0] and "100.0 sequences/s" in err[0]
     assert "33:00 left" in err[0]  # 990 updates of 2 s
     assert "update 500 of 1,000" in err[1]
-
-
-def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypatch):
-    said = []
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    monkeypatch.setattr(Progress, "say", lambda _, text, stream: said.append(text))
-    logs.start()
-    logs.train(10, **TRAIN)
-    logs.train(20, **TRAIN)
-    logs.evaluation(20, **EVALUATION, latency_50_ms=3.0, throughput_val=100.0)
-    assert "loss = 6" in said[-1] and "latency" not in said[-1] and "throughput" not in said[-1]
-    assert [text.split(":")[0] for text in said[1:]] == [
-        "update 10 of 1,000",
-        "update 20 of 1,000",
-        "evaluation at update 20",
-    ]
 
 
 def test_packed_instances_share_the_work_of_their_row(tmp_path, capsys):

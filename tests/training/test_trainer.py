@@ -271,15 +271,3 @@ def test_not_even_one_row_fits(monkeypatch, tmp_path):
     made, _ = halving(monkeypatch, tmp_path, step, BatchSplit(2, 4))
     with pytest.raises(UserError, match="out of memory with a micro-batch of 1 .*--recompute"):
         made._make_update(rows_of(global_batch(), 0, 4, 2), 0)
-
-
-def test_after_the_first_updates_a_shortage_is_an_error(monkeypatch, tmp_path):
-    step, *_ = make_step(Workers())
-    made, _ = halving(monkeypatch, tmp_path, step, BatchSplit(8))
-    with monkeypatch.context() as patched:
-        pretend(patched, step)
-        for number in range(TRIAL_UPDATES):
-            made._make_update(rows_of(global_batch(), 0, 1, 8), number)
-    limit_memory(monkeypatch, step, 0)
-    with pytest.raises(UserError, match="out of memory with a micro-batch of 8"):
-        made._make_update(rows_of(global_batch(), 0, 1, 8), TRIAL_UPDATES)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -332,45 +331,12 @@ def run_two(dataset, model_dir, expect=0, **changes):
     return done.stdout + done.stderr
 
 
-# Rank 1 takes long for each update but those that compile.
-SLOW = """
-import itertools, os, runpy, sys, time
-from bert_tf.base.machine import rank_number
-from bert_tf.training import step
-update_key, number = step.update_key, itertools.count(1)
-
-def slowly(*arguments):
-    if next(number) > 4:
-        time.sleep(0.5)
-    return update_key(*arguments)
-
-if rank_number(os.environ) == 1:
-    step.update_key = slowly
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
 @pytest.fixture(scope="module")
 def finished_by_two(dataset, tmp_path_factory):
-    """The run of `finished` on two ranks, of which one is slow."""
+    """The run of `finished` on two ranks."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
-    program = model_dir.parent / "slow.py"
-    program.write_text(SLOW)
-    python, *arguments = command(dataset, model_dir, **TWO, eval_files=None)
-    done = processes.run_two_ranks([python, str(program), *arguments])
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_two(dataset, model_dir, eval_files=None)
     return model_dir
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_a_slow_rank_is_named_with_its_host(finished_by_two):
-    """All updates take as long as the slow rank, whichever rank one asks."""
-    record = lines(finished_by_two, "train")[-1]
-    assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
-    assert record["rank_secs_max"] >= 0.5 and record["rank_secs_median"] == record["rank_secs_min"]
-    assert f"rank 1 on {platform.node()}" in (finished_by_two / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.model.backends.cpu_blocks import CpuBlocks
 from bert_tf.model.backends.gpu_step import GpuStep
 from bert_tf.model.backends.plain import Plain, PlainInStep
-from bert_tf.settings.training import XLA_SCOPES
 
 
 def choose_scope(enable_xla: bool, scope: str, recompute: bool, for_gpu: bool = False) -> str:
@@ -56,18 +55,12 @@ def make_backend(
       recompute: the backward pass computes each encoder layer again.
       for_gpu: whether "step" computes more to move fewer bytes, which pays off only on a GPU and changes results by
         rounding. None: if TensorFlow sees a GPU.
-
-    Raises:
-      ValueError: there is no such scope, or `recompute` with "step".
     """
-    if scope not in XLA_SCOPES:
-        raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
     if scope == "blocks":
         return CpuBlocks(compute_dtype, recompute)
     if scope == "off":
         return Plain(compute_dtype, recompute)
-    if recompute:
-        raise ValueError("recompute=True: saves nothing with scope='step'")
+    assert scope == "step" and not recompute, "`choose_scope` gives no other"
     if for_gpu is None:
         for_gpu = bool(tf.config.get_visible_devices("GPU"))
     return GpuStep(compute_dtype) if for_gpu else PlainInStep(compute_dtype)
