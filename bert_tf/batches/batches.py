@@ -175,7 +175,7 @@ def training_batches(
     def several_instances_a_row(update: int) -> Batch:
         ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
         lengths = instances.lengths(ranges)
-        rows = best_fit(lengths, instances.schema.max_seq_length)
+        rows = best_fit(lengths, instances.schema.sequence_length)
         num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
         num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
         features = reader.packed(ranges, rows[rank * num_rows : (rank + 1) * num_rows], split)

@@ -34,9 +34,9 @@ class RecordSet(InstanceSet):
         self._unstored = {number: index for number, index in enumerate(indexes) if not index.is_stored}
         self.schema = self._common_schema(argument)
 
-    def fingerprint(self, packing: bool = False) -> str:
+    def fingerprint(self, with_lengths: bool = False) -> str:
         facts: list[Any] = [(path.name, number) for path, number in zip(self.files, self.copies[0])]
-        if packing:
+        if with_lengths:
             facts += [
                 hashlib.sha256(self._index(number).lengths().tobytes()).hexdigest() for number in range(len(self.files))
             ]
@@ -49,7 +49,7 @@ class RecordSet(InstanceSet):
     def check_lengths(self, input_mask: np.ndarray, ranges: Sequence[RecordRange]) -> None:
         """Raises `UserError` if a record's real tokens do not match its index; each range must be a single record."""
         lengths = self.lengths(ranges)
-        expected = np.arange(self.schema.max_seq_length) < lengths[:, np.newaxis]
+        expected = np.arange(self.schema.sequence_length) < lengths[:, np.newaxis]
         wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
         if wrong.size:
             record_range, length = ranges[wrong[0]], lengths[wrong[0]]

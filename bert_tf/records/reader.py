@@ -72,7 +72,7 @@ def describe(path: str | Path) -> RecordSchema:
         schema = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
         features = read_features(file, record, (schema.stored_name(name) for name, _, _ in schema.fields))
     sizes = {name: len(values) for (name, _, _), values in zip(schema.fields, features)}
-    schema = schema._replace(max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"])
+    schema = schema._replace(sequence_length=sizes["input_ids"], num_predictions=sizes["masked_lm_positions"])
     for name, _, needed in schema.fields:
         if sizes[name] != needed:
             raise UserError(

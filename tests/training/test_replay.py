@@ -107,9 +107,9 @@ def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
     train(
         records,
         tmp_path / "run",
-        dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length),
+        dataclasses.replace(TINY, max_position_embeddings=ROOMY.sequence_length),
         packing=True,
-        max_seq_length=ROOMY.max_seq_length,
+        max_seq_length=ROOMY.sequence_length,
         train_batch_size=2,
         num_accumulation_steps=8,
     )

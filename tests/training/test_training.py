@@ -176,7 +176,7 @@ def roomy_dataset(tmp_path_factory):
     return folder
 
 
-PACKED = dict(packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8)
+PACKED = dict(packing=True, max_seq_length=ROOMY.sequence_length, train_batch_size=2, num_accumulation_steps=8)
 
 
 @pytest.fixture(scope="module")
