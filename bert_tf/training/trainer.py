@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +137,8 @@ class Trainer:
             total_updates=training.schedule.num_updates,
             dllog_path=folder.dllog_path,
         )
+        # No method of this object: a cycle would hold the folder's lock until Python looks for such.
+        self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
         self._statistics = UpdateStatistics()
         self._split = config.split(workers.rank)
@@ -332,11 +335,12 @@ class Trainer:
             is_last = bool(self._stopped_by) or self._is_at_end
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
-    def _renew_report(self) -> None:
-        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
-        folder = self._folder.path
-        try:
-            if self._workers.is_chief:
-                report.write_page([folder], folder / REPORT, title=folder.name)
-        except OSError as error:
-            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+
+def _renew_report(telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+    folder = telemetry.run_folder
+    try:
+        if telemetry.is_chief:
+            report.write_page([folder], folder / REPORT, title=folder.name)
+    except OSError as error:
+        telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")

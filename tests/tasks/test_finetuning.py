@@ -177,7 +177,8 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
     for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
         assert list(json.loads((finished / name).read_text())) == ids
     start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
-    assert (start["num_rows"], start["global_batch_size"]) == (NUM_WINDOWS, 4)
+    num_rows = json.loads((finished / "config.json").read_text())["data"]["instances"]
+    assert (num_rows, start["global_batch_size"]) == (NUM_WINDOWS, 4)
     assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val", "latency_50_ms"} <= set(evaluation)
     assert evaluation["update"] == 8
     losses = [line["total_loss"] for line in events(finished, "train")]
