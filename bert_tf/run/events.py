@@ -13,16 +13,11 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # strict JSON has no such number
 _LATEST = 1e10  # seconds since 1970: the year 2286
 
 
-def read_events(run_folder: str | Path) -> list[Event]:
+def read_lines(run_folder: str | Path) -> list[Event | None]:
     """All events of a run, in the order of writing; none if there is no such file. Raises OSError.
 
-    A line that is not an event, for example one cut short by a kill, is left out.
+    A line that is not an event, for example one cut short by a kill, is None; empty lines are left out.
     """
-    return [event for event in read_lines(run_folder) if event]
-
-
-def read_lines(run_folder: str | Path) -> list[Event | None]:
-    """As `read_events`, but with None for each line that is neither an event nor empty."""
     path = Path(run_folder) / METRICS
     if not path.is_file():  # not written yet, or a device
         return []

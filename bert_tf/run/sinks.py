@@ -126,19 +126,12 @@ class TensorBoard:
         writer = self._writers[split]
         # Pinned to the host: a summary must not wait for a device or use its memory.
         with writer.as_default(step=update), tf.device("CPU:0"):
-            for name, value in _numbers(metrics).items():
-                tf.summary.scalar(name, value)
+            for name, value in metrics.items():
+                if isinstance(value, (int, float)):
+                    tf.summary.scalar(name, value)
         writer.flush()
 
     def close(self) -> None:
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, int | float]:
-    return {
-        name: value
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }

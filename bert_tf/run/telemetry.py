@@ -152,7 +152,9 @@ class Telemetry:
         # The program has already printed how fast it was, under NVIDIA's names.
         left_out = ("global_step", "latency_", "throughput_")
         shown = ", ".join(
-            f"{name} = {_short(value)}" for name, value in metrics.items() if not name.startswith(left_out)
+            f"{name} = {value:.5g}" if isinstance(value, float) else f"{name} = {value}"
+            for name, value in metrics.items()
+            if not name.startswith(left_out)
         )
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
@@ -265,7 +267,3 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
-
-
-def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)

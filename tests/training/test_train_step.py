@@ -357,19 +357,6 @@ def test_ranks_that_disagree_are_named():
         tf.config.run_functions_eagerly(False)
 
 
-@pytest.mark.parametrize("num_ranks, waited_secs", [(1, 0.0), (2, 0.5 + 6.0)])
-def test_the_wait_for_the_others_is_no_work_of_this_rank(monkeypatch, num_ranks, waited_secs):
-    workers = Rank(0, num_ranks, {})
-    step, *_ = make_step(workers)
-    monkeypatch.setattr(step, "_accumulate", lambda *_: ([], tf.zeros([4])))
-    monkeypatch.setattr(step, "_reduce", lambda *_: ([], tf.zeros([4])))
-    monkeypatch.setattr(step, "_apply", lambda *_: [None] * 7)
-    times = iter([0.0, 0.5, 10.0, 12.0, 18.0])  # around the exchange, around the work, after the all-reduce
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
-    result = step(rows_of(global_batch(), 0, 1, 4), 0)
-    assert (result.own_secs, result.waited_secs) == (2.0, waited_secs)
-
-
 def test_the_loop_is_not_unrolled():
     sizes = []
     for num_accumulation_steps in (2, 8):

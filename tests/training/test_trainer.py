@@ -263,11 +263,3 @@ def test_a_shortage_on_one_rank_halves_it_on_all(monkeypatch, tmp_path):
     assert workers.num_asked == 1 + TRIAL_UPDATES
     made._make_update(rows_of(global_batch(), 0, 1, 4), TRIAL_UPDATES)
     assert workers.num_asked == 1 + TRIAL_UPDATES, "ranks compare notes in the first updates only"
-
-
-def test_not_even_one_row_fits(monkeypatch, tmp_path):
-    step, *_ = make_step(Workers())
-    limit_memory(monkeypatch, step, 0)
-    made, _ = halving(monkeypatch, tmp_path, step, BatchSplit(2, 4))
-    with pytest.raises(UserError, match="out of memory with a micro-batch of 1 .*--recompute"):
-        made._make_update(rows_of(global_batch(), 0, 4, 2), 0)
