@@ -321,6 +321,14 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+LAUNCH = """
+import os, pathlib, sys
+from bert_tf.launch import findings, launchers
+launcher = findings.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+"""
+
+
 TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # ranks; the same global batch and rate
 
 
