@@ -231,7 +231,7 @@ def _check_tied(
         return
     raise UserError(
         f"{difference}: the masked-word head there has a table of its own, the head here uses the word embeddings; "
-        "only the encoder can be used: fine-tune it, extract features, or pre-train from another model"
+        "only the encoder can be used: fine-tune it, or pre-train from another model"
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import bert_tf
 from bert_tf.base.errors import UserError
+from tests.exported import ENCODER_ONLY, make_variables, write_run
 from tests.google_checkpoints import CONFIG, published_names, random_values, write_tf1
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -60,6 +61,14 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
     with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
         bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
+def test_a_damaged_newest_checkpoint_is_a_warning(tmp_path):
+    for update in (1, 2):
+        newest = write_run(tmp_path / "run", make_variables(ENCODER_ONLY), update=update)
+    (newest / "state.json").write_text("{}")
+    with pytest.warns(UserWarning, match=f"checkpoint {newest} is damaged"):
+        bert_tf.from_pretrained(tmp_path / "run")
 
 
 def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
