@@ -27,7 +27,7 @@ from bert_tf.interchange.hugging_face import (
 )
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
-from bert_tf.interchange.model_card import CARD, read_history, write_card
+from bert_tf.interchange.model_card import CARD, data_of, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
@@ -87,9 +87,9 @@ def export(
         folder.resolve().name,
         architecture,
         config,
-        do_lower_case=tokenizer.do_lower_case,
+        casing=tokenizer.casing,
         num_weights=num_weights,
-        runs=read_history(weights.folder),
+        data=data_of(weights.folder),
     )
     try:
         with atomic_folder(folder) as made:

@@ -138,13 +138,6 @@ def test_casing(tmp_path):
         assert read_json(tmp_path / f"{name}_out" / "tokenizer.json")["normalizer"]["lowercase"] is False
 
 
-def test_a_checkpoint_without_a_run(tmp_path):
-    path = write_run(tmp_path / "run", make_variables(PretrainingModel))
-    path.rename(tmp_path / "alone")
-    export(str(tmp_path / "alone"), tmp_path / "out", replace=False)
-    assert "without a record of their training" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-
-
 def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
     write_run(tmp_path / "run", make_variables(PretrainingModel))
     out = tmp_path / "out"
