@@ -295,9 +295,3 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
     assert choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), padded, weights)[0].vocab_size == 6
     with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=5"):
         choose_tokenizer(None, CasingFlags(), dataclasses.replace(config, vocab_size=5), weights)
-
-
-def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):
-    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
-    run.save(1, PretrainingModel(CONFIG, seed=3).variables, {"identity": {"do_lower_case": False}})
-    assert find_weights(tmp_path).tokenizer.casing == (False, False)

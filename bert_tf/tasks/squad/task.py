@@ -113,7 +113,7 @@ class SquadTask(Task):
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.squad import serving
 
-        return {"sm_predict": serving.predict_by_flags, "interactive": serving.converse_by_flags}
+        return {"sm_predict": serving.predict_with_export, "interactive": serving.converse}
 
     def read_questions(self) -> list[Example]:
         """The questions to answer. Raises `UserError` if they are to be scored and one has no answers to compare."""
