@@ -260,8 +260,6 @@ def test_what_does_not_fit_is_refused(finished, data, tmp_path):
         job(data, finished, max_seq_length=9).run()
     with pytest.raises(UserError, match="max_seq_length=2: must be at least 3"):
         job(data, tmp_path, max_seq_length=2)
-    with pytest.raises(UserError, match="max_bad_records=-1"):
-        job(data, tmp_path, max_bad_records=-1)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
         job(data, tmp_path / "empty", (PREDICT,)).run()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, plain, read_task
+from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
 from bert_tf.interchange.weights import Weights
-from bert_tf.tasks.glue.read import Examples
 from bert_tf.tasks.glue.task import CLASSIFIER_HEAD
 from bert_tf.tasks.glue.tasks import TextTask
 
@@ -89,16 +88,3 @@ def describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: 
     file = trained.file if trained else weights.folder / TASK_FILE
     lack = "does not say what the classes mean" if trained else "does not exist"
     return [f"{file} {lack}, so they are taken in this order: {', '.join(task.labels)}"]
-
-
-def respelled(examples: Examples, task: TextTask) -> Examples:
-    """A user's own examples with their labels spelled as the model's, where the two differ in nothing else."""
-    given = sorted({*(examples.labels or ())})
-    known = {plain(label): label for label in task.labels}
-    spelled = {label: known.get(plain(label), "") for label in given}
-    is_one_to_one = all(spelled.values()) and len({*spelled.values()}) == len(given) and len(known) == len(task.labels)
-    if {*given} <= {*task.labels} or not is_one_to_one:
-        return examples
-    note = f"{examples.path}: its labels {', '.join(given)} are taken for the model's {', '.join(spelled.values())}"
-    labels = [spelled[label] for label in examples.labels or ()]
-    return examples._replace(labels=labels, notes=[*examples.notes, note])

@@ -58,8 +58,6 @@ class GlueTask(Task):
                 f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
                 f"{len(self.task.text_columns)} text(s), a token and [SEP]"
             )
-        if self.max_bad_records is not None and self.max_bad_records < 0:
-            raise UserError(f"max_bad_records={self.max_bad_records}: must not be negative")
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> GlueTask:
@@ -82,16 +80,13 @@ class GlueTask(Task):
 
         with run.workers.keep_alive():
             examples = self._read()
-        is_new_task = classes.learns_labels(self.task)
         if TRAIN in self.files:
-            if is_new_task:
+            if classes.learns_labels(self.task):
                 self.task = dataclasses.replace(self.task, labels=find_labels(examples[TRAIN, ""]))
             self.task, self.keeps_head = classes.as_started(self.task, run.weights)
         else:
             assert run.weights
             self.task = classes.as_trained(self.task, run.weights)
-            if is_new_task:
-                examples = {part: classes.respelled(read, self.task) for part, read in examples.items()}
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
         for line in classes.describe_classifier(self.task, run.weights, self.keeps_head):
