@@ -150,11 +150,8 @@ def choose_tokenizer(
       UserError: it is damaged, not supported, has more tokens than the model, or contradicts `flags`.
     """
     path = choose_vocabulary(vocab_file, weights)
+    tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
-    if weights and is_beside_weights and path.name in (VOCABULARY, TOKENIZER):
-        tokenizer, assumed = open_stored(weights.tokenizer, flags)
-    else:
-        tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
     return tokenizer, assumed
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import (
     SPECIAL_TOKENS,
@@ -75,16 +76,12 @@ def _load_sentencepiece(path: str | Path):
             f"vocabulary {path} needs the package sentencepiece: install it (pip install "
             "sentencepiece, or bash scripts/setup.sh)"
         ) from None
+    check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor treats an empty file as no file
         for token_id in range(model.get_piece_size()):
             model.id_to_piece(token_id)  # raises UnicodeDecodeError
         return model
-    except OSError as error:
-        raise UserError(
-            f"SentencePiece model {path} cannot be read ({error.strerror}); make one by bertPrep.py "
-            "--action create_vocab --vocab_file <name>.model"
-        ) from error
     except (RuntimeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error

@@ -131,8 +131,7 @@ def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> 
 def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tuple[Tokenizer, str]:
     """The tokenizer of a vocabulary that the user names, like `open_stored`: that of its folder if it has the usual
     name."""
-    stored = StoredTokenizer.of_file(path, is_hugging_face)
-    if stored:
+    if stored := StoredTokenizer.of_file(path, is_hugging_face):
         return open_stored(stored, flags)
     if is_pipeline(path):
         tokenizer = hugging_face.open_json(path)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file, decode_utf8
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
@@ -201,17 +202,8 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     """
     if is_sentencepiece_model(path):
         raise not_wordpiece(path)
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(
-            f"vocabulary file {path} cannot be read ({error.strerror}); pass --vocab_file with the "
-            "vocab.txt of a checkpoint, or make one with bertPrep.py"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold one token per line"
-        ) from error
+    check_file(Path(path), "pass --vocab_file with the vocab.txt of a checkpoint, or make one with bertPrep.py")
+    text = decode_utf8(Path(path).read_bytes(), f"vocabulary file {path}", "utf-8-sig")
     pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
     if pieces[-1] == "":
         pieces = pieces[:-1]

@@ -179,7 +179,7 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
         begin(pieces, True)
     (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
-    with pytest.raises(UserError, match="vocab.txt is not UTF-8 .byte 7"):
+    with pytest.raises(UserError, match="vocab.txt: byte 7 is not UTF-8"):
         begin(pieces, True, False)
 
 

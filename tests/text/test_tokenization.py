@@ -268,8 +268,8 @@ def test_a_vocabulary_that_cannot_be_right_is_refused(tmp_path, content, message
 
 
 def test_a_missing_vocabulary_is_named(tmp_path):
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(UserError, match="cannot be read"):
+    for path, message in ((tmp_path / "none.txt", "does not exist; pass --vocab_file"), (tmp_path, "is not a file")):
+        with pytest.raises(UserError, match=message):
             load_pieces(path)
 
 
@@ -472,7 +472,7 @@ def test_a_sentencepiece_model_that_does_not_fit_is_refused(tmp_path, model):
     (tmp_path / "text.model").write_text("the\nriver\n")
     with pytest.raises(UserError, match="text.model is no SentencePiece model"):
         open_tokenizer(tmp_path / "text.model")
-    with pytest.raises(UserError, match="missing.model cannot be read"):
+    with pytest.raises(UserError, match="missing.model does not exist; make one by bertPrep"):
         open_tokenizer(tmp_path / "missing.model")
 
 
