@@ -172,9 +172,9 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     begin([*pieces, ""], True, False)  # an empty line is no piece
     unknown_casing = {"vocab.txt": "".join(f"{piece}\n" for piece in pieces)}
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
-    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat' .*, 'dog' in theirs"):
+    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat', 'dog' in theirs"):
         begin([*pieces[:5], "dog", *pieces[6:]], True, False)
-    with pytest.raises(UserError, match=r"piece 6 is '\\u2028' .*, '' in theirs"):
+    with pytest.raises(UserError, match=r"piece 6 is '\\u2028', '' in theirs"):
         begin([*pieces[:6], "", "la"], True, False)
     with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
         begin(pieces, True)
@@ -200,19 +200,10 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
-    with pytest.raises(UserError, match="^--init_checkpoint=.*is a single file; name its folder.* archive"):
-        find_weights(HUGGING_FACE / "model.safetensors")
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    with pytest.raises(UserError, match="but no model.safetensors or pytorch_model.bin; fetch it"):
-        find_weights(tmp_path)
-    (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(
-        UserError, match="but no config.json; fetch it too .where weights came with bert_config.json, its copy"
-    ):
-        find_weights(tmp_path)
-    with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):
-        find_weights(tmp_path / "nowhere")
+    for path in (HUGGING_FACE / "model.safetensors", tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UserError, match=f"^--init_checkpoint={path}: no model is there; .* unpack an"):
+            find_weights(path)
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     with pytest.raises(UserError, match="several checkpoints lie there .model.ckpt-1, model.ckpt-2."):
