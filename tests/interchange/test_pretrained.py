@@ -1,6 +1,5 @@
 """`bert_tf.from_pretrained`."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,30 +83,6 @@ def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
         data.write_bytes(damaged)
         with pytest.raises(UserError, match="bert_model.ckpt: bert/.* cannot be read .* fetch or copy it again"):
             bert_tf.from_pretrained(google)
-
-
-def test_casing_is_the_vocabularys(google):
-    """Uncased and cased, with ideographs and letters of other scripts, as multilingual vocabularies have them."""
-    assert bert_tf.from_pretrained(google).tokenizer.tokenize("Über 猫犬 Cat") == ["über", "猫", "犬", "cat"]
-    (google / "vocab.txt").write_text("\n".join(CASED) + "\n", encoding="utf-8")
-    cased = bert_tf.from_pretrained(google)
-    assert cased.tokenizer.tokenize("Über 猫犬 Cat cat") == ["Über", "猫", "犬", "Cat", "[UNK]"]
-    with pytest.raises(UserError, match="pieces with capital letters"):
-        bert_tf.from_pretrained(google, do_lower_case=True)
-
-
-def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
-    folder = shutil.copytree(ROOT / "tests/golden/hugging_face", tmp_path / "model")
-    with pytest.raises(UserError, match="vocab.txt does not exist"):
-        bert_tf.from_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join([*CASED, "x", "y", "Z", "w"]) + "\n", encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    bert = bert_tf.from_pretrained(folder)
-    assert bert.tokenizer.do_lower_case is False and bert.encoder.config.hidden_act == "gelu_exact"
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert bert_tf.from_pretrained(folder).tokenizer.do_lower_case is True
-    with pytest.raises(UserError, match="--do_lower_case=0: .* says that its text has do_lower_case=1"):
-        bert_tf.from_pretrained(folder, do_lower_case=False)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 import string
 import sys
@@ -178,22 +177,6 @@ def test_words_of(text, words):
     assert tokenize_words(text, Casing.of(True)) == words
 
 
-def test_case_and_accents_are_kept_where_asked():
-    assert tokenize_words("Été ΟΔΟΣ, É", Casing.of(False)) == ["Été", "ΟΔΟΣ", ",", "É"]
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_lines_are_tokenized_as_one_by_one(vocab_file, do_lower_case):
-    tokenizer = FullTokenizer(vocab_file, do_lower_case)
-    lines = [text.replace("\n", " ") for text in random_texts(1000, seed=2) + ["ab.AΣ.a", "ΑΣ.Α", "ΑΣ,Α", 'ΑΣ"Α', ""]]
-    # One line at a time too: a sigma changes how all of a block is cut.
-    for block in [lines, *([line] for line in lines)]:
-        found = tokenizer.tokenize_lines("".join(line + "\n" for line in block).encode())
-        expected = [reference_tokens(line, tokenizer.vocab, do_lower_case) for line in block]
-        assert found.sizes.tolist() == list(map(len, expected))
-        assert tokenizer.convert_ids_to_tokens(found.ids) == [token for tokens in expected for token in tokens]
-
-
 @pytest.mark.parametrize("kind", ["WordPiece", "SentencePiece"])
 def test_strings_are_encoded_as_one_by_one(vocab_file, model, kind):
     tokenizer = open_tokenizer(vocab_file if kind == "WordPiece" else model)
@@ -222,22 +205,6 @@ def test_words_of_more_than_200_characters_are_unknown(vocab_file):
     assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
     assert tokenizer.tokenize("a" * 201) == ["[UNK]"]
     assert tokenizer.tokenize("a" * 150 + "." + "a" * 150).count("[UNK]") == 0
-
-
-def test_a_very_long_piece_of_the_vocabulary_is_still_unknown(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL, "a" * 201]), encoding="utf-8")
-    assert FullTokenizer(path).tokenize("a" * 201) == ["[UNK]"]
-
-
-def test_tokens_and_ids_are_each_others_inverse(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    assert tokenizer.vocab_size == len(VOCABULARY)
-    ids = list(range(tokenizer.vocab_size))
-    assert tokenizer.convert_ids_to_tokens(ids) == VOCABULARY
-    assert tokenizer.convert_tokens_to_ids(VOCABULARY) == ids
-    with pytest.raises(KeyError):
-        tokenizer.convert_tokens_to_ids(["missing"])
 
 
 def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
@@ -372,32 +339,6 @@ def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
     assert tokenize_words("a\ue000b", Casing.of(True)) == ["a\ue000b"]
     assert normalizer.normalize_str("a\ue000b") == "ab"
     assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_hugging_face_agrees_on_whole_texts(vocab_file, do_lower_case):
-    pytest.importorskip("tokenizers")
-    from tokenizers import BertWordPieceTokenizer
-
-    theirs = BertWordPieceTokenizer(str(vocab_file), lowercase=do_lower_case, strip_accents=do_lower_case)
-    tokenizer = FullTokenizer(vocab_file, do_lower_case)
-    texts = [
-        "".join(char for char in text if was_settled_early(char) and char not in "Σς")
-        for text in random_texts(2000, seed=1)
-    ]
-    for text in texts:
-        encoded = theirs.encode(text, add_special_tokens=False)
-        assert encoded.ids == tokenizer.tokenize_to_ids(text), repr(text)
-
-
-def test_real_text_follows_the_rules():
-    folder = os.environ.get("BERT_TF_REAL_DATA")
-    if not folder:
-        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
-    tokenizer = FullTokenizer(Path(folder) / "uncased_vocab.txt")
-    for path in sorted(Path(folder).glob("*.t*")):
-        for line in path.read_text(encoding="utf-8").splitlines()[::5]:
-            assert tokenizer.tokenize(line) == reference_tokens(line, tokenizer.vocab, True)
 
 
 # SentencePiece
