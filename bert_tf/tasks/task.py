@@ -28,7 +28,7 @@ class Head(NamedTuple):
     """What a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
 
     name: str  # as messages call it
-    variable: str  # one that only the fine-tuned checkpoint has
+    variable: str  # its matrix, which only the fine-tuned checkpoint has
     outputs: Sequence[str]  # what the model computes, by its names in exports
     by_position: bool = False  # whether the outputs have a value for each position
     uses_pooler: bool = False  # whether it reads the pooled first position only
@@ -83,9 +83,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def make_objective(self) -> Any:
         """Like those of `bert_tf.model.losses`."""
-
-    @abc.abstractmethod
-    def flops_per_sequence(self, config: BertConfig) -> float: ...
 
     @abc.abstractmethod
     def training_rows(self, run: TaskRun) -> TaskRows: ...

@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.flops import classifier_flops_per_sequence
 from bert_tf.tasks.glue.features import TextRows, make_rows
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.results import describe_predictions, score
@@ -123,9 +122,6 @@ class GlueTask(Task):
         from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 
         return RegressionObjective() if self.task.is_regression else ClassificationObjective()
-
-    def flops_per_sequence(self, config: BertConfig) -> float:
-        return classifier_flops_per_sequence(config, self.max_seq_length, self.task.num_classes)
 
     def training_rows(self, run: TaskRun) -> TextRows:
         return self._prepared[TRAIN, ""].rows
