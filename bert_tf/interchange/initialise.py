@@ -85,11 +85,8 @@ def _prefix_in(folder: Path) -> Path:
 
 def _missing(file: Path | None, flag: str) -> UserError:
     """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
-    if file is None:
-        return UserError(f"{flag} is required where no --init_checkpoint is given")
-    return UserError(
-        f"{file} does not exist; put the model's there, or where a program has the flag, name it with {flag}"
-    )
+    reason = f"{file} does not exist" if file else "no --init_checkpoint is given"
+    return UserError(f"{flag} is required, as {reason}")
 
 
 def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:

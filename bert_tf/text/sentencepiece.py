@@ -16,6 +16,8 @@ from bert_tf.text.vocabulary import (
     VOCABULARY,
     TokenizedLines,
     Tokenizer,
+    check_pieces,
+    ids_of,
     vocabulary_text,
 )
 
@@ -32,15 +34,8 @@ class SentencePieceTokenizer(Tokenizer):
         self._model = _load_sentencepiece(model_file)
         self.casing = Casing.of(do_lower_case, strip_accents)
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
-        self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
-        missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
-        if missing or len(self.vocab) < len(self.inv_vocab):
-            problem = f"lacks {' '.join(missing)}" if missing else "has two pieces of one name"
-            raise UserError(
-                f"SentencePiece model {model_file} ({self.vocab_size} pieces) {problem}; BERT needs a "
-                "padding piece and [CLS], [SEP] and [MASK] as control symbols: make one by bertPrep.py "
-                "--action create_vocab --vocab_file <name>.model"
-            )
+        self.vocab = ids_of(self.inv_vocab)
+        check_pieces(self.inv_vocab, f"SentencePiece model {model_file}")
 
     def files(self) -> dict[str, str]:
         return {VOCABULARY: vocabulary_text(self.inv_vocab)}

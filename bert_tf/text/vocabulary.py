@@ -228,16 +228,11 @@ def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
     token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)
     if count > 1:
-        first = pieces.index(token)
+        raise UserError(f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]")
+    if missing := [token for token in SPECIAL_TOKENS if token not in pieces]:
         raise UserError(
-            f"{source}: {token!r} is on lines {first + 1} and {pieces.index(token, first + 1) + 1}; a token may occur "
-            "once: rename one of them to [unusedN]"
-        )
-    missing = [token for token in SPECIAL_TOKENS if token not in pieces]
-    if missing:
-        raise UserError(
-            f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: is it "
-            "a vocab.txt with one token a line?"
+            f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "
+            "vocab.txt with one token a line, or as control symbols: bertPrep.py --action create_vocab makes one"
         )
 
 
@@ -277,16 +272,12 @@ def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> Non
     """Raises `UserError` if text with this `casing` would never have some of the pieces, or if its capitals would all
     be unknown."""
     words = _words(pieces)
-    for part, flag, kind in (
-        (Casing(casing.lower_case, False), "do_lower_case", "capital letters"),
-        (Casing(False, casing.strip_accents), "strip_accents", "accents, vowel signs or Hangul syllables"),
-    ):
-        if _share_changed(words, part) > _MAX_UNREACHABLE:
-            num = sum(part.apply(word) != word for word in words)
-            raise UserError(
-                f"{path} has {num:,} pieces with {kind}, which text never has with {casing}; pass --{flag}=0 with "
-                "a model whose vocabulary has them"
-            )
+    changed = [word for word in words if casing.apply(word) != word]
+    if len(changed) > _MAX_UNREACHABLE * len(words):
+        raise UserError(
+            f"{path} has {len(changed):,} pieces such as {changed[0]!r}, which text never has with {casing}; pass "
+            "--do_lower_case=0 for capital letters, --strip_accents=0 for accents, vowel signs and Hangul syllables"
+        )
     has_case = [word for word in words if word.upper() != word.lower()]
     if not casing.lower_case and 2 * len(has_case) > len(words) and all(word == word.lower() for word in has_case):
         raise UserError(

@@ -225,9 +225,9 @@ def test_configuration_and_vocabulary(google, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
-        with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
+        with pytest.raises(UserError, match=f"--{flag} is required, as no --init_checkpoint"):
             choose(None, None)
-    with pytest.raises(UserError, match="vocab.txt does not exist; put the model's there, or .* --vocab_file"):
+    with pytest.raises(UserError, match="--vocab_file is required, as .*vocab.txt does not exist"):
         choose_vocabulary(None, weights)
 
 

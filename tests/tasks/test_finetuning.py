@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     longer.write_text((squad / "vocab.txt").read_text() + "more\n")
     num = len(GOLDEN["vocab"])
     refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
-    refused("--vocab_file is required where no --init_checkpoint", vocab_file=None)
+    refused("--vocab_file is required, as no --init_checkpoint", vocab_file=None)
     refused(
         "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
     )
