@@ -56,7 +56,6 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedT
 _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
-_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 # Settings with the values that mean the same here as in transformers; None: not there.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
@@ -68,14 +67,6 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
 }
 
 
-class AddedToken(NamedTuple):
-    """A token that a folder adds to its vocabulary."""
-
-    token_id: int
-    token: tokenizers.AddedToken
-    source: Path
-
-
 class FolderSettings(NamedTuple):
     """What ``tokenizer_config.json``, and ``added_tokens.json``, say; None: nothing."""
 
@@ -83,7 +74,7 @@ class FolderSettings(NamedTuple):
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
-    added: tuple[AddedToken, ...] = ()  # by id
+    added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
 
     @property
     def is_generic(self) -> bool:
@@ -93,7 +84,7 @@ class FolderSettings(NamedTuple):
     @property
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
-        has_own_tokens = any(added.token.content not in SPECIAL_TOKENS for added in self.added)
+        has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
         return self.tokenize_chinese_chars is False or has_own_tokens
 
     @property
@@ -126,7 +117,7 @@ def read_settings(folder: Path) -> FolderSettings:
                 rule = " or ".join(json.dumps(each) for each in allowed[1:])
                 raise _other_tokenizer(f"{file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: content.get(setting) for setting in _CASING_SETTINGS}
-    return FolderSettings(name, **casing, added=_read_added(folder, path, content.get("added_tokens_decoder")))
+    return FolderSettings(name, **casing, added=_read_added(folder, content.get("added_tokens_decoder")))
 
 
 def _other_tokenizer(difference: str) -> UserError:
@@ -136,22 +127,25 @@ def _other_tokenizer(difference: str) -> UserError:
     )
 
 
-def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedToken, ...]:
-    """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings."""
+def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
+    """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
     path = folder / ADDED_TOKENS
-    content: dict[str, Any] = read_json_object(path, _REMEDY) if path.is_file() else {}
-    entries: list[tuple[Any, Any, Path]]
-    entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
-    if isinstance(decoder, Mapping):
-        entries += [(number, described, settings_file) for number, described in decoder.items()]
-    tokens = []
-    for number, described, source in entries:
-        try:
-            flags = {flag: described.get(flag, False) for flag in _TOKEN_FLAGS}
-            tokens.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_REMEDY}") from None
-    return tuple(sorted(tokens, key=lambda token: token.token_id))
+    added: list[tuple[Any, Any]] = list(read_json_object(path, _REMEDY).items()) if path.is_file() else []
+    for number, token in decoder.items() if isinstance(decoder, Mapping) else ():
+        added.append((token.get("content") if isinstance(token, Mapping) else token, number))
+    return tuple((str(token), str(number)) for token, number in added)
+
+
+def _check_added(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
+    """Raises: UserError if a folder's settings add a token that its pipeline does not have as an added one."""
+    known = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
+    for token, number in settings.added:
+        if known.get(token) != number:
+            raise UserError(
+                f"{source} has no added token {token!r:.40} with id {number:.40}, unlike {SETTINGS} or {ADDED_TOKENS} "
+                f"beside it; make one {TOKENIZER} of them (transformers does: AutoTokenizer.from_pretrained(...)"
+                ".save_pretrained(...))"
+            )
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -303,28 +297,15 @@ def wordpiece_pipeline(
     return pipeline
 
 
-def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings) -> None:
-    """Raises: UserError if a token does not get the id that the folder says."""
-    for token_id, token, source in settings.added:
-        (pipeline.add_special_tokens if token.special else pipeline.add_tokens)([token])
-        if pipeline.token_to_id(token.content) != token_id:
-            raise UserError(
-                f"{source}: {token.content!r:.40} has id {token_id}, but comes to "
-                f"{pipeline.token_to_id(token.content)} after the vocabulary and the tokens added before; {_REMEDY}"
-            )
-
-
 def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
-    """What `transformers` makes of a vocab.txt, with the folder's added tokens.
-
-    Raises: UserError if the added tokens do not follow the vocabulary.
-    """
+    """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
     split_ideographs = settings.tokenize_chinese_chars is not False
     pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=split_ideographs)
-    _add_tokens(pipeline, settings)
-    return HuggingFaceTokenizer(pipeline, str(folder or "vocab.txt"))
+    source = str(folder or "vocab.txt")
+    _check_added(pipeline, settings, source)
+    return HuggingFaceTokenizer(pipeline, source)
 
 
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
@@ -342,7 +323,7 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         raise
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
-    _add_tokens(pipeline, settings)
+    _check_added(pipeline, settings, str(path))
     normalizer = pipeline.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not settings.is_generic:
         normalizer.lowercase, normalizer.strip_accents = settings.casing

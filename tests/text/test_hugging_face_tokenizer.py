@@ -173,32 +173,20 @@ def test_names_of_bert_s_own_class_in_other_models(tmp_path):
             assert open_stored(stored)[0].tokenize("the River") == ["the", "[UNK]"]
 
 
-def test_added_tokens_follow_the_vocabulary(tmp_path):
-    stored = folder_with(tmp_path, "the", {"do_lower_case": True})
-    added = tmp_path / "added_tokens.json"
-    added.write_text(json.dumps({"@x": 7, "<user>": 6, "[CLS]": 2}))
-    tokenizer, _ = open_stored(stored)
-    assert tokenizer.tokenize_to_ids("The <user> the @x") == [5, 6, 5, 7] and tokenizer.vocab_size == 8
-    tokenizer, _ = open_stored(stored._replace(is_hugging_face=False))
-    assert tokenizer.tokenize_to_ids("The <user>") == [5, 6], "beside TensorFlow's weights, too"
-    added.write_text(json.dumps({"<user>": 9}))
-    with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the vocabulary"):
-        open_stored(stored)
-    added.write_text(json.dumps({"<user>": None}))
-    with pytest.raises(UserError, match="added_tokens.json: None: .*<user>.* is no added token; fetch"):
-        open_stored(stored)
-
-
-@pytest.mark.parametrize("has_pipeline", [False, True])
-def test_tokens_added_by_the_settings_are_tokens(tmp_path, has_pipeline):
+def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
+    pipeline.add_tokens([tokenizers.AddedToken("<user>", normalized=False)])
     added = {"4": {"content": "[MASK]", "special": True}, "7": {"content": "<user>", "normalized": False}}
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "added_tokens_decoder": added}
-    stored = folder_with(tmp_path, "the x", settings, pipeline if has_pipeline else None)
+    stored = folder_with(tmp_path, "the x", settings, pipeline)
     assert open_stored(stored)[0].tokenize("The<user>x <USER>") == ["the", "<user>", "x", "[UNK]", "[UNK]", "[UNK]"]
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "added_tokens_decoder": {"7": "<user>"}}))
-    with pytest.raises(UserError, match="tokenizer_config.json: '7': '<user>' is no added token"):
+    (tmp_path / "added_tokens.json").write_text('{"<user>": 8}')
+    with pytest.raises(UserError, match="tokenizer.json has no added token '<user>' with id 8, .* make one tokenizer"):
         open_stored(stored)
+    (tmp_path / "tokenizer.json").unlink()
+    for is_hugging_face in (True, False):
+        with pytest.raises(UserError, match="has no added token '<user>' with id"):
+            open_stored(stored._replace(is_hugging_face=is_hugging_face))
 
 
 @pytest.mark.parametrize(
