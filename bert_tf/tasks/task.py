@@ -47,6 +47,23 @@ class TaskRows(Protocol):
         ...
 
 
+def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.ndarray) -> dict[str, np.ndarray]:
+    """The model's inputs for rows of one text or two: int32 arrays input_ids, input_mask, segment_ids [..., S].
+
+    Args:
+      input_ids: [..., S]; what stands behind a row's tokens is padding, whatever it is.
+      num_tokens: [...], of each row; `num_first`: [...], of these the first text's, with its [CLS] and [SEP].
+    """
+    columns = np.arange(input_ids.shape[-1])
+    is_token = columns < num_tokens[..., None]
+    is_second = is_token & (columns >= num_first[..., None])
+    return {
+        "input_ids": np.where(is_token, input_ids, 0),
+        "input_mask": is_token.astype(np.int32),
+        "segment_ids": is_second.astype(np.int32),
+    }
+
+
 class Task(abc.ABC):
     """A task with the files and settings of one job.
 

@@ -8,7 +8,6 @@ added to the vocabulary, is that token. Only in text to pre-train on the names o
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import unicodedata
@@ -219,11 +218,11 @@ class HuggingFaceTokenizer(Tokenizer):
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
         # No threads: preparation has processes.
-        return _join([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
+        return TokenizedLines.of([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
-        return _join([of_line.ids for of_line in encoded])
+        return TokenizedLines.of([of_line.ids for of_line in encoded])
 
 
 def _steps(pipeline_json: str) -> list[dict[str, Any]]:
@@ -232,11 +231,6 @@ def _steps(pipeline_json: str) -> list[dict[str, Any]]:
     others = {"lowercase", "strip_accents", "vocab", "max_input_chars_per_word"}
     steps = (content[name] or {} for name in ("normalizer", "pre_tokenizer", "model"))
     return [{name: value for name, value in step.items() if name not in others} for step in steps]
-
-
-def _join(ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
-    sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
-    return TokenizedLines(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
 
 
 def _as_line(piece: str) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
-
-import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -44,9 +41,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._model.encode(self.casing.apply(text))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        ids_of_lines = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
-        sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
-        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
+        return TokenizedLines.of(list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1])))
 
     def _name(self, token_id: int) -> str:
         model, piece = self._model, self._model.id_to_piece(token_id)

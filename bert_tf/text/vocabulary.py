@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,6 +37,11 @@ class TokenizedLines(NamedTuple):
 
     ids: np.ndarray  # int32, of all lines
     sizes: np.ndarray  # int64, number of tokens in each line
+
+    @classmethod
+    def of(cls, ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
+        sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
+        return cls(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
 
 
 class TokenSpans(NamedTuple):
