@@ -174,7 +174,7 @@ _SIGMOID, _IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.l
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({}, "config.json has no problem_type: the number is the model's own, of which"),
+        ({}, "config.json has no problem_type: the number is the model's own"),
         ({"problem_type": "regression"}, None),
         ({"sentence_transformers": {"activation_fn": _IDENTITY, "version": "5.0.0"}}, None),
         ({"sbert_ce_default_activation_function": _IDENTITY}, None),

@@ -82,14 +82,15 @@ class GlueTask(Task):
         if TRAIN in self.files:
             if classes.learns_labels(self.task):
                 self.task = dataclasses.replace(self.task, labels=find_labels(examples[TRAIN, ""]))
-            self.task, self.keeps_head = classes.as_started(self.task, run.weights)
+            fitted = classes.as_started(self.task, run.weights)
         else:
             assert run.weights
-            self.task = classes.as_trained(self.task, run.weights)
+            fitted = classes.as_trained(self.task, run.weights)
+        self.task, self.keeps_head, note = fitted
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
-        for line in classes.describe_classifier(self.task, run.weights, self.keeps_head):
-            run.say(line)
+        if note:
+            run.say(note)
         with run.workers.keep_alive():
             self._prepared = self._make_rows(run, examples)
 
