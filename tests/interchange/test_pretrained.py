@@ -9,8 +9,7 @@ import pytest
 
 import bert_tf
 from bert_tf.base.errors import UserError
-from tests.exported import ENCODER_ONLY, make_variables, write_run
-from tests.google_checkpoints import CONFIG, published_names, random_values, write_tf1
+from tests.google_checkpoints import published_names, random_values, write_tf1
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNCASED = [*SPECIAL, *"the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()]
@@ -60,29 +59,6 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
     with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
         bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
-
-
-def test_a_damaged_newest_checkpoint_is_a_warning(tmp_path):
-    for update in (1, 2):
-        newest = write_run(tmp_path / "run", make_variables(ENCODER_ONLY), update=update)
-    (newest / "state.json").write_text("{}")
-    with pytest.warns(UserWarning, match=f"checkpoint {newest} is damaged"):
-        bert_tf.from_pretrained(tmp_path / "run")
-
-
-def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
-    config, (data,) = google / "bert_config.json", google.glob("*.data*")
-    config.write_text(CONFIG.to_json().replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
-    with pytest.raises(
-        UserError, match="bert_model.ckpt: its encoder is not .* it has 2 layers, the model 1; name other"
-    ):
-        bert_tf.from_pretrained(google)
-    config.write_text(CONFIG.to_json())
-    content = data.read_bytes()
-    for damaged in (content[: len(content) // 2], bytes(99) + content[99:]):
-        data.write_bytes(damaged)
-        with pytest.raises(UserError, match="bert_model.ckpt: bert/.* cannot be read .* fetch or copy it again"):
-            bert_tf.from_pretrained(google)
 
 
 @pytest.mark.parametrize(
