@@ -328,12 +328,15 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
 
 def describe_differences(path: Path, tokenizer: HuggingFaceTokenizer, settings: FolderSettings) -> str:
     """A line if `transformers` may make another tokenizer of a folder than is made here, else ""."""
-    if tokenizer.lacked_markers:
-        return f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, but not by transformers"
+    differences = []
     theirs = Casing.of(settings.do_lower_case is not False, settings.strip_accents)
-    if settings.is_generic or tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
-        return ""
-    return (
-        f"{path} is taken as it is, with {tokenizer.casing}; transformers may make BertTokenizer with {theirs} of it, "
-        f"unless {SETTINGS} has tokenizer_class PreTrainedTokenizerFast"
-    )
+    if not settings.is_generic and not tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
+        differences.append(
+            f"{path} is taken as it is, with {tokenizer.casing}; transformers may make BertTokenizer with {theirs} of "
+            f"it, unless {SETTINGS} has tokenizer_class PreTrainedTokenizerFast"
+        )
+    if tokenizer.lacked_markers:
+        differences.append(
+            f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, but not by transformers"
+        )
+    return "; ".join(differences)
