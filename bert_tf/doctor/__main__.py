@@ -1,8 +1,8 @@
-"""``python -m bert_tf.doctor [--hosts a:4,b:4] [--json]``: called by ``scripts/doctor.sh``."""
+"""``python -m bert_tf.doctor [--hosts a:4,b:4]``: called by ``scripts/doctor.sh``."""
 
 from __future__ import annotations
 
-import json
+import collections
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import folders, hosts, machine, software
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings
+from bert_tf.launch.findings import PROBLEM, WARNING, Findings
 from bert_tf.launch.hosts import parse_hosts
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and on other hosts, and the way out.
@@ -23,29 +23,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--hosts", default=os.environ.get("HOSTS", ""), help="hosts and their ranks, as a:4,b:4 (default: $HOSTS)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     arguments = parser.parse_args(argv[1:])
-    rows = []
+    counts: collections.Counter[str] = collections.Counter()
     for check, findings in _checks(parse_hosts(arguments.hosts)):
-        for finding in _guarded(findings):
-            rows.append({"check": check, "state": finding.state, "message": finding.message})
-            if not arguments.json:
-                print(f"{finding.state:<7}  {check}: {finding.message}", flush=True)
-    counts = {state: sum(row["state"] == state for row in rows) for state in (OK, WARNING, PROBLEM)}
-    if arguments.json:
-        print(json.dumps({"counts": counts, "findings": rows}, indent=2))
-    else:
-        print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
+        for finding in findings:
+            counts[finding.state] += 1
+            print(f"{finding.state:<7}  {check}: {finding.message}", flush=True)
+    print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
     return int(counts[PROBLEM] > 0)
-
-
-def _guarded(findings: Findings) -> Findings:
-    """The findings; a place that cannot be read is also a finding."""
-    try:
-        yield from findings
-    except OSError as error:
-        remedy = "ask for the right to look there, or name another place"
-        yield Finding(PROBLEM, f"{error.filename}: {error.strerror}: {remedy}")
 
 
 def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:
@@ -57,13 +42,11 @@ def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:
     yield "Horovod", software.check_horovod()
     yield "launcher", software.check_launcher()
     yield "shared memory", machine.check_shared_memory()
-    yield "limits", machine.check_limits()
     yield "machine", machine.check_cores_and_memory()
     for folder in (data, results):
         yield "file system", folders.check_file_system(folder)
-    yield "disk", folders.check_room_for_data(data)
-    yield "disk", folders.check_room_for_results(results)
     yield "data", folders.check_data(data)
+    yield "disk", folders.check_room_for_results(results)
     for name, num_ranks in ranks_of_hosts.items():
         yield f"host {name}", hosts.check_host(name, num_ranks, results)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 
 from bert_tf.base.machine import count_gpus, gpu_complaints
-from bert_tf.doctor.machine import query_gpus
 from bert_tf.doctor.programs import ask, ask_python
 from bert_tf.launch import findings
 from bert_tf.launch.findings import OK, PROBLEM, SETUP, WARNING, Finding, Findings, is_installed, judge
@@ -17,8 +15,6 @@ from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
-# The oldest driver for each major version of CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
-_OLDEST_DRIVERS = {"11": "450.80", "12": "525.60"}
 _TENSORFLOW = """
 import json, tensorflow as tf
 cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
@@ -54,7 +50,7 @@ def check_packages() -> Findings:
 
 
 def check_tensorflow() -> Findings:
-    """Checks TensorFlow, whether the driver suits it, and whether it sees the GPUs that nvidia-smi lists."""
+    """Checks TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
         yield from findings.check_tensorflow_installed({})
         return
@@ -67,22 +63,11 @@ def check_tensorflow() -> Findings:
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
     fault = f"{version} was never tried, 2.15.1 is what works: {SETUP} installs it"
     yield judge(version.startswith("2.15."), fine, fault, WARNING)
-    num_gpus = count_gpus(os.environ)
-    driver = next((gpu.driver for gpu in query_gpus()), "")
-    oldest = _OLDEST_DRIVERS.get(cuda.split(".")[0], "")
-    if driver and _numbers(driver) < _numbers(oldest):
-        yield Finding(
-            PROBLEM, f"the driver {driver} is too old for CUDA {cuda}: install {oldest} or newer, then reboot"
-        )
-    if num_gpus:
+    if num_gpus := count_gpus(os.environ):
         said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
         fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _num_ranks() -> int:
@@ -126,5 +111,3 @@ def check_launcher() -> Findings:
     if not problems and is_installed("horovod"):  # else an earlier check has reported it
         launcher = findings.choose_launcher(_num_ranks(), os.environ)
         yield Finding(OK, f"{_num_ranks()} rank(s) would be started by {launcher}")
-    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
-        yield Finding(OK, "this is no Slurm job; 'srun -N1 bash scripts/doctor.sh' looks at a node that computes")

@@ -42,6 +42,10 @@ class PreparedData:
         return any(self.test.glob(f"*{FORMATS[self.data_format][1]}"))
 
     @property
+    def shown_lengths(self) -> str:
+        return "/".join(map(str, self.lengths)) if self.lengths else "all lengths"
+
+    @property
     def kind(self) -> tuple[str, str, Path | None]:
         """What all phases of a run must have in common; the same token files serve all of them."""
         return self.dataset, self.vocabulary, self.folder if self.lengths is None else None
@@ -80,8 +84,6 @@ def choose_data(
     Raises:
       UserError: there is none, or more than one; the message says what was found.
     """
-    if data_format not in (None, *FORMATS):
-        raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")
     complete, unfinished = find_data(data_dir)
     allowed = [
         item
@@ -109,10 +111,7 @@ def choose_data(
 
 
 def _listing(data_dir: Path, complete: Sequence[PreparedData], unfinished: Sequence[Path]) -> str:
-    lines = [
-        f"{item.folder.relative_to(data_dir)} ({'/'.join(map(str, item.lengths)) if item.lengths else 'all lengths'})"
-        for item in complete
-    ]
+    lines = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
     lines += [
         f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
         for folder in unfinished

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import resource
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from bert_tf.doctor import folders, hosts, machine, software
 from bert_tf.doctor.folders import GB, Folder
 from bert_tf.doctor.programs import ask
 from bert_tf.launch import findings as shared
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding
+from bert_tf.launch.findings import OK, PROBLEM, WARNING
 from bert_tf.launch.hosts import parse_hosts
 from tests.pretraining_data import write_manifest
 
@@ -79,13 +78,11 @@ def doctor(*arguments, python=("-m", "bert_tf.doctor"), **variables):
 def test_without_any_package_it_still_speaks(tmp_path):
     """As with a system's Python, in which nothing is installed."""
     folder = {"DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path)}
-    answer = doctor("--json", python=("-S", "-m", "bert_tf.doctor"), **folder)
+    answer = doctor(python=("-S", "-m", "bert_tf.doctor"), **folder)
     assert (answer.returncode, answer.stderr) == (1, "")
-    answered = json.loads(answer.stdout)
-    found = {finding["check"]: finding for finding in answered["findings"]}
-    assert "has no absl, google_crc32c" in found["packages"]["message"]
-    assert (found["TensorFlow"]["state"], found["Horovod"]["state"]) == (PROBLEM, WARNING)
-    assert found["file system"]["state"] == OK and sum(answered["counts"].values()) == len(answered["findings"])
+    for part in ("problem  packages: ", "has no absl, google_crc32c", "problem  TensorFlow: ", "warning  Horovod: "):
+        assert part in answer.stdout
+    assert re.search(r"^OK       file system: .*\n(.*\n)*[2-9] problem\(s\), \d warning\(s\)\n$", answer.stdout, re.M)
 
 
 @pytest.mark.parametrize(
@@ -124,24 +121,15 @@ def test_an_old_python_is_named_by_the_script(tmp_path):
     assert answer.returncode == 1 and "there is no Python 3.9" in answer.stderr
 
 
-def test_where_nothing_can_be_looked_at():
-    def check():
-        yield Finding(OK, "so far")
-        raise PermissionError(errno.EACCES, "Permission denied", "/secret")
-
-    holds(doctor_program._guarded(check()), (OK, "so far"), (PROBLEM, "/secret: Permission denied: ask"))
-
-
 @pytest.mark.slow
 def test_this_machine_for_real(tmp_path):
     pytest.importorskip("horovod.tensorflow")
     environ = {**os.environ, "DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", ROOT / "scripts/doctor.sh", "--json", "--hosts=localhost:2"]
-    answer = subprocess.run(command, capture_output=True, text=True, env=environ)
-    findings = json.loads(answer.stdout)["findings"]
-    states = {(finding["check"], finding["state"]) for finding in findings}
-    assert {("TensorFlow", OK), ("Horovod", OK), ("launcher", OK), ("host localhost", OK)} <= states, findings
-    assert any("two ranks have added their numbers" in finding["message"] for finding in findings)
+    command = ["bash", ROOT / "scripts/doctor.sh", "--hosts=localhost:2"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environ).stdout
+    for check in ("TensorFlow", "Horovod", "launcher", "host localhost"):
+        assert f"OK       {check}: " in shown, shown
+    assert "two ranks have added their numbers" in shown
 
 
 def test_what_hangs_is_ended_with_its_children():
@@ -197,11 +185,6 @@ SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memo
             "535.104",
             [(OK, "2.15.1"), (PROBLEM, "0 of 1 GPU(s) (Could not find cuda drivers on your machine)")],
         ),
-        (
-            dict(version="2.15.1", cuda="12.2", gpus=0),
-            "470.82.01",
-            [(OK, "2.15.1"), (PROBLEM, "470.82.01 is too old for CUDA 12.2: install 525.60"), (PROBLEM, "0 of 1")],
-        ),
         (dict(version="2.15.1", cuda="", gpus=0), "535.104", [(OK, "without CUDA"), (PROBLEM, "it is tensorflow-cpu")]),
         (dict(version="2.17.0", cuda="12.3", gpus=1), "560.1", [(WARNING, "2.17.0 was never tried"), (OK, "sees 1")]),
     ],
@@ -251,12 +234,6 @@ def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
     holds(software.check_horovod())
 
 
-def test_launcher_and_slurm(program, monkeypatch):
-    program("sbatch", "")
-    monkeypatch.setenv("LAUNCHER", "spark")
-    holds(software.check_launcher(), (PROBLEM, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
-
-
 def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
     program("ssh", "")
     monkeypatch.setattr(software, "is_installed", lambda _: True)
@@ -278,8 +255,6 @@ def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(progra
         (SMI.format(memory=11264, used=0, driver="535.1"), "-1", [(OK, ""), (WARNING, "leaves 0 of 1")]),
         ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None, [(PROBLEM, "mismatch")]),
         ("echo 'No devices were found'; exit 6", None, [(WARNING, "on a login node")]),
-        (SMI.format(memory="\u00b2", used="\u00b2", driver="5").replace("A GPU", "\\x80"), None, [(OK, "0.0 GiB")]),
-        ("[[ $1 == -L ]] || echo '11264, 1, 535.1, A GPU'", None, [(OK, "11.0 GiB")]),  # fails every other time
     ],
 )
 def test_gpus(program, monkeypatch, answers, visible, expected):
@@ -307,22 +282,6 @@ def test_dockers_shared_memory(monkeypatch, num_gpus, state):
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20))
     monkeypatch.setattr(machine, "count_gpus", lambda _: num_gpus)
     holds(machine.check_shared_memory(), (state, "has 64 MiB"))
-
-
-def test_limits(tmp_path, monkeypatch):
-    limits = dict.fromkeys((limit[1] for limit in machine._LIMITS), resource.RLIM_INFINITY)
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], resource.RLIM_INFINITY))
-    monkeypatch.setattr(machine, "INFINIBAND", tmp_path)
-    limits[resource.RLIMIT_MEMLOCK] = 64 << 10
-    holds(machine.check_limits(), (OK, ""))
-    (tmp_path / "mlx5_0").touch()
-    limits.update({resource.RLIMIT_NOFILE: 256, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CPU: 600})
-    holds(
-        machine.check_limits(),
-        (WARNING, "256 open files: 'ulimit -n 1024'"),
-        (WARNING, "600 s of CPU time"),
-        (WARNING, "64 KiB of locked memory, which InfiniBand needs: 'ulimit -l unlimited'"),
-    )
 
 
 @pytest.mark.parametrize("limit, state", [(None, OK), (4 << 30, WARNING), (512 << 20, PROBLEM)])
@@ -360,49 +319,26 @@ def test_locks(tmp_path, monkeypatch, number, state, part):
     holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
 
 
-def text_of_a_gigabyte(folder):
-    for name, size in (("formatted_one_article_per_line/a.txt", 1.0), ("sharded/a/training/a_0.txt", 0.4)):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).touch()
-        os.truncate(folder / name, int(size * GB))
-
-
-@pytest.mark.parametrize(
-    "check, has_text, room, state, part",
-    [
-        (folders.check_room_for_data, False, 100, OK, "Wikipedia takes 84.4 as token files, 487.0 as records"),
-        (folders.check_room_for_data, False, 54, WARNING, "Wikipedia takes 84.4 as token files"),
-        (folders.check_room_for_data, False, 0.5, PROBLEM, "DATA_DIR="),
-        (folders.check_room_for_data, True, 1.29, PROBLEM, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
-        (folders.check_room_for_data, True, 1.31, OK, "1.0 GB of text takes 1.3 as token files, 19.6 as records"),
-        (folders.check_room_for_results, False, 30, OK, "GB free for results"),
-        (folders.check_room_for_results, False, 10, WARNING, "GB free for results"),
-        (folders.check_room_for_results, False, 0.1, PROBLEM, "GB free for results"),
-    ],
-)
-def test_room(tmp_path, monkeypatch, check, has_text, room, state, part):
-    if has_text:
-        text_of_a_gigabyte(tmp_path)
+@pytest.mark.parametrize("room, state", [(100, OK), (54, WARNING), (0.5, PROBLEM)])
+def test_room(tmp_path, monkeypatch, room, state):
     monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
-    holds(check(Folder(tmp_path, "DATA_DIR")), (state, part))
+    folder = Folder(tmp_path, "DATA_DIR")
+    holds(folders.check_data(folder), (WARNING, "nothing is prepared"), (state, "Wikipedia takes 84 as token files"))
+    holds(folders.check_room_for_results(folder), (PROBLEM if room < 1 else OK, "GB free at"))
 
 
 def test_prepared_data(tmp_path):
-    folder = Folder(tmp_path, "DATA_DIR")
-    holds(folders.check_data(folder), (WARNING, "nothing is prepared"))
     for name in ("done", "begun"):
         (tmp_path / "tokens/x" / name / "training").mkdir(parents=True)
-        (tmp_path / "tokens/x" / name / "training/0.tokens").touch()
     write_manifest(tmp_path / "tokens/x/done", "tokens", {}, "a")
-    holds(
-        folders.check_data(folder),
-        (OK, "done as tokens (all lengths), 1 training shard(s)"),
-        (WARNING, "begun is unfinished"),
-    )
     (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
     write_manifest(tmp_path / "tfrecord/x/damaged", "records", {"max_seq_length": 1e999}, "a")
-    holds(folders.check_data(folder), (OK, "done"), (WARNING, "damaged is"), (WARNING, "begun is"))
-    holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
+    holds(
+        folders.check_data(Folder(tmp_path, "DATA_DIR")),
+        (OK, "done as tokens (all lengths)"),
+        (WARNING, "damaged is"),
+        (WARNING, "begun is unfinished"),
+    )
 
 
 # --- Other hosts ---------------------------------------------------------------------------------
@@ -436,17 +372,11 @@ RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
             "echo 'Permission denied (publickey).' >&2; exit 255",
             [(PROBLEM, "(Permission denied (publickey).): sshd must")],
         ),
-        ("echo 'Host key verification failed.' >&2; exit 255", [(PROBLEM, "Host key verification failed.")]),
         (f"printf 'Gr\\374\\337e\\n'; {RUN}", [(OK, "answers by ssh")]),  # a greeting in Latin-1
-        (f"sed 's/date +/echo /' | {RUN}", [(PROBLEM, "bash and date do not answer there as on Linux")]),
-        ("echo 'clock 1.5'; echo 'Connection reset' >&2; exit 255", [(PROBLEM, "ssh fails (Connection reset)")]),
-        (
-            f"sed 's/date +%s.%N/date -d \"100 seconds\" +%s.%N/' | {RUN}",
-            [(WARNING, "its clock is 100 s off"), (OK, "")],
-        ),
-        (f"sed 's,cat .*doctor,cat /elsewhere,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
+        ("echo checkout; echo 'Connection reset' >&2; exit 255", [(PROBLEM, "ssh fails (Connection reset)")]),
+        (f"sed 's,test -f .*doctor,test -f /x,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
         (f"sed 's,/dev/tcp,/dev/none,' | {RUN}", [(PROBLEM, "cannot connect to a port"), (OK, "")]),
-        (f"sed 's,test -f ,test -f /x,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
+        (f"sed 's,test -f .*/run_,test -f /x/run_,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
         (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "2 rank(s) would start, but 1 GPU(s)")]),
     ],
 )
