@@ -230,7 +230,7 @@ def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
     with pytest.raises(UserError, match="^--made_up=10: must be a whole number of at least 1, and at most 9$"):
         parse(["program", "--made_up=10"])
     monkeypatch.setattr(sys, "argv", ["program", "--help"])
-    program_flags.run_program(lambda _: None, made_up)
+    program_flags.run_program(lambda _: None, None, made_up)
     assert "--made_up (a whole number of at least 1, and at most 9); default: 7\n    How much of it." in (
         capsys.readouterr().out
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.run.events import Event, is_number, json_object, read_lines
+from bert_tf.run.events import Event, is_number, json_object, read_events
 from bert_tf.run.goodput import Goodput, measure_goodput
 
 Point = tuple[int, float]  # update, value
@@ -36,7 +36,6 @@ class RunRecord:
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
     goodput: Goodput | None  # None if nothing has been trained
-    num_unreadable: int  # lines of metrics.jsonl that are no events
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
@@ -125,8 +124,7 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
-    path, lines = Path(folder) / "config.json", read_lines(folder)
-    events = [event for event in lines if event]
+    path, events = Path(folder) / "config.json", read_events(folder)
     config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
     kept: dict[str, list[Event]] = collections.defaultdict(list)
     for event in events:
@@ -141,5 +139,4 @@ def read_run(folder: str | Path) -> RunRecord:
         kept,
         last_time_unix=events[-1]["time_unix"] if events else None,
         goodput=measure_goodput(events),
-        num_unreadable=lines.count(None),
     )

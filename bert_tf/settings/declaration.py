@@ -35,7 +35,6 @@ class Setting:
       variable: the environment variable by which launchers take it; empty: none.
       actions: the actions of bertPrep that read it, separated by spaces.
       bare: the value if only the option's name is typed, for options of bertPrep.
-      option: its name on bertPrep's command line, if that is another one.
     """
 
     name: str

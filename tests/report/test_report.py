@@ -482,11 +482,6 @@ def test_the_command_writes_a_page_or_says_what_is_no_run(tmp_path):
     for _ in range(2):  # a page of ours is replaced
         assert report("--output", output, *runs).stderr == ""
     assert "2 runs compared" in Page(output).text
-    with open(runs[0] / "metrics.jsonl", "ab") as file:
-        file.write(b'{"event": "train", "upda\n\n\xff\xfe7\n')
-    warned = report("--output", output, runs[0])
-    assert warned.stderr.startswith(f"warning: {runs[0]}/metrics.jsonl: 2 line(s) are no reports of a run")
-    assert warned.returncode == 0 and "Unreadable lines of metrics.jsonl 2 " in Page(output).text
 
 
 def test_the_command_overwrites_only_a_page_of_its_own(tmp_path):

@@ -313,7 +313,7 @@ def command(squad, model_dir, **changes):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(model_dir=None), "--model_dir is required with --mode=train_and_predict"),
+        (dict(model_dir=None), "--model_dir is required"),
         (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
         (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
     ],
