@@ -10,7 +10,7 @@ from absl import flags
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch.arguments import arguments, parse_arguments
+from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.programs import flags as program_flags
 from bert_tf.programs import prepare
 from bert_tf.programs.settings_page import TABLES, render
@@ -238,9 +238,9 @@ def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
 
 def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(made_up):
     [argument] = arguments("made_up_phase1=5", made_up)
-    assert parse_arguments([argument], ["8"]) == {"made_up_phase1": 8}
+    assert Typed([argument], ["8"]).values == {"made_up_phase1": 8}
     with pytest.raises(UserError, match=r"made_up_phase1 \(position 1\) is '0': must be a whole number of at least 1"):
-        parse_arguments([argument], ["0"])
+        Typed([argument], ["0"])
     assert from_variables({"MADE_UP": "2"}, made_up) == {"made_up": 2}
     with pytest.raises(UserError, match="^MADE_UP=x: must be a whole number of at least 1, and at most 9$"):
         from_variables({"MADE_UP": "x"}, made_up)

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import folders, hosts, machine, software
-from bert_tf.launch.findings import PROBLEM, WARNING, Findings
+from bert_tf.doctor.findings import PROBLEM, WARNING, Findings
 from bert_tf.launch.hosts import parse_hosts
+from bert_tf.settings.declaration import from_variables
+from bert_tf.settings.launching import LaunchVariables
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and on other hosts, and the way out.
 Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
@@ -24,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
         "--hosts", default=os.environ.get("HOSTS", ""), help="hosts and their ranks, as a:4,b:4 (default: $HOSTS)"
     )
     arguments = parser.parse_args(argv[1:])
+    from_variables(os.environ, LaunchVariables)  # refuses what the launchers would refuse
     counts: collections.Counter[str] = collections.Counter()
     for check, findings in _checks(parse_hosts(arguments.hosts)):
         for finding in findings:

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.files import atomic_folder, checkout
+from bert_tf.base.files import atomic_folder, check_folder, checkout
 from bert_tf.base.locks import WITHOUT_FLOCK
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, check_writable, judge
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
 from bert_tf.launch.prepared_data import find_data
 
 GB = 10**9
@@ -48,8 +48,8 @@ def _folder(variable: str, name: str) -> Folder:
 
 def check_file_system(folder: Folder) -> Findings:
     """Checks that folders can be written, replaced by a rename, and locked."""
-    if problems := list(check_writable(folder.path, folder.variable)):
-        yield from problems
+    if refused := problems(check_folder, folder.path, f"{folder.variable}={folder.path}"):
+        yield from refused
         return
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:

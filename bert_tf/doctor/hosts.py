@@ -9,12 +9,12 @@ import socket
 import sys
 import tempfile
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT
 from bert_tf.base.machine import count_gpus
+from bert_tf.doctor.findings import OK, PROBLEM, Finding, Findings, problems
 from bert_tf.doctor.folders import Folder
 from bert_tf.doctor.programs import ask
-from bert_tf.launch.findings import OK, PROBLEM, Finding, Findings, check_gpus, check_ssh, find_address
+from bert_tf.launch.checks import check_gpus, check_ssh, find_address
 
 # Run by bash on the other host; prints the names of the checks that succeed, and at last the number of GPUs.
 _LOOK = """
@@ -28,15 +28,14 @@ echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
 
 def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
     """Checks that `num_ranks` could be started on a host and work in one folder with those here."""
-    try:
-        address = find_address(name, socket.AF_INET)  # Horovod uses only IPv4
-    except UserError as error:
-        yield Finding(PROBLEM, str(error))
+    if nowhere := problems(find_address, name, socket.AF_INET):  # Horovod uses only IPv4
+        yield from nowhere
         return
+    address = find_address(name, socket.AF_INET)
     connection, num_gpus = f"{address} is this machine", count_gpus(os.environ)
     if not _is_here(address):
-        if problems := list(check_ssh()):
-            yield from problems
+        if no_ssh := problems(check_ssh):
+            yield from no_ssh
             return
         reason, lines = _look(name, results)
         if not lines or not lines[-1].startswith("gpus "):
@@ -53,7 +52,7 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
         }
         yield from (Finding(PROBLEM, fault) for check, fault in faults.items() if check not in lines)
         connection, num_gpus = f"{address} answers by ssh", int(lines[-1].split()[1])
-    too_few = list(check_gpus(f"{connection}, {num_ranks} rank(s) would start", num_ranks, num_gpus, "there"))
+    too_few = problems(check_gpus, f"{connection}, {num_ranks} rank(s) would start", num_ranks, num_gpus, "there")
     yield from too_few or [Finding(OK, f"{connection}, {num_gpus or 'no'} GPU(s)")]
 
 

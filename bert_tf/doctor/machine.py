@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
 PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
 

@@ -8,9 +8,10 @@ import shutil
 import sys
 
 from bert_tf.base.machine import count_gpus, gpu_complaints
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
 from bert_tf.doctor.programs import ask, ask_python
-from bert_tf.launch import findings
-from bert_tf.launch.findings import OK, PROBLEM, SETUP, WARNING, Finding, Findings, is_installed, judge
+from bert_tf.launch import checks
+from bert_tf.launch.checks import SETUP, is_installed
 from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
@@ -41,7 +42,7 @@ def check_python() -> Findings:
 
 
 def check_packages() -> Findings:
-    if missing := list(findings.check_installed(_PACKAGES.split(), f"{SETUP} installs them")):
+    if missing := problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them"):
         yield from missing
         return
     version = importlib.metadata.version("numpy")
@@ -52,7 +53,7 @@ def check_packages() -> Findings:
 def check_tensorflow() -> Findings:
     """Checks TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        yield from findings.check_tensorflow_installed({})
+        yield from problems(checks.check_tensorflow_installed, {})
         return
     answer = ask_python(_TENSORFLOW)
     try:
@@ -75,15 +76,10 @@ def _num_ranks() -> int:
     return sum(hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
 
 
-def _as_warnings(problems: Findings) -> Findings:
-    """What may come is no problem yet: one rank works without, and so may another machine."""
-    for finding in problems:
-        yield finding._replace(state=WARNING) if finding.may_come else finding
-
-
 def check_horovod() -> Findings:
     """Checks Horovod, with a sum over two ranks by each library that it was built with."""
-    yield from _as_warnings(findings.check_horovod_installed(_num_ranks(), os.environ))
+    # What is missing is no problem yet: one rank works without it.
+    yield from problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
     if not is_installed("horovod"):
         return
     answer = ask_python(_HOROVOD)
@@ -106,8 +102,8 @@ def check_horovod() -> Findings:
 
 def check_launcher() -> Findings:
     """Checks what would start several ranks here."""
-    problems = list(_as_warnings(findings.check_launcher(_num_ranks(), os.environ)))
-    yield from problems
-    if not problems and is_installed("horovod"):  # else an earlier check has reported it
-        launcher = findings.choose_launcher(_num_ranks(), os.environ)
+    refused = problems(checks.check_launcher, _num_ranks(), os.environ, missing=WARNING)
+    yield from refused
+    if not refused and is_installed("horovod"):  # else an earlier check has reported it
+        launcher = checks.choose_launcher(_num_ranks(), os.environ)
         yield Finding(OK, f"{_num_ranks()} rank(s) would be started by {launcher}")

@@ -16,10 +16,10 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.doctor import __main__ as doctor_program
 from bert_tf.doctor import folders, hosts, machine, software
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, problems
 from bert_tf.doctor.folders import GB, Folder
 from bert_tf.doctor.programs import ask
-from bert_tf.launch import findings as shared
-from bert_tf.launch.findings import OK, PROBLEM, WARNING
+from bert_tf.launch import checks as shared
 from bert_tf.launch.hosts import parse_hosts
 from tests.pretraining_data import write_manifest
 
@@ -103,13 +103,17 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("LAUNCHER", "spark")
+    monkeypatch.setenv("LAUNCHER", "mpirun")
     monkeypatch.setattr(shared.importlib.util, "find_spec", lambda name: None)
-    problems = {finding.message for finding in shared.check_start(2, 0, os.environ, file)}
+    refused = [problems(check) for check in shared.checks_of_start(2, 0, os.environ, file)]
     checks = (software.check_tensorflow(), software.check_horovod(), software.check_launcher())
     said = {finding.message for check in checks for finding in check}
     said |= {finding.message for finding in folders.check_file_system(Folder(file, "RESULTS_DIR"))}
-    assert len(problems) == 4 and problems <= said
+    messages = {finding.message for findings in refused for finding in findings}
+    assert len(messages) == 4 and messages <= said
+    monkeypatch.setenv("LAUNCHER", "spark")
+    with pytest.raises(UserError, match="LAUNCHER=spark: must be one of"):
+        doctor_program.main.__wrapped__(["doctor"])
 
 
 def test_an_old_python_is_named_by_the_script(tmp_path):

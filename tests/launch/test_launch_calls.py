@@ -258,7 +258,7 @@ BAD = [
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:2", "num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank(s)"),
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "HOSTS is for mpirun and horovodrun"),
     ("pretraining_lamb", SMALL, "LAUNCHER=srun DATASET=books HOSTS=a:1,b:1", "HOSTS is for mpirun and horovodrun"),
-    ("pretraining_lamb", SMALL, "HOSTS=a:1,nowhere:1", "HOSTS=a:1,nowhere:1: nowhere has no address (Name or service"),
+    ("pretraining_lamb", SMALL, "HOSTS=a:1,nowhere:1", "nowhere has no address (Name or service"),
     ("pretraining_lamb", SMALL, "DATA_FORMAT=text", "DATA_FORMAT=text: must be one of records, tokens"),
     ("pretraining_lamb", SMALL, "RESULTS_DIR=/dev/null/x", "RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
     (

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import finetuning, glue
+from bert_tf.launch import call, glue
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.glue_data import write_cola, write_model
 
@@ -40,7 +40,7 @@ def started(monkeypatch):
         calls.append((what, command, num_ranks))
         return 0
 
-    monkeypatch.setattr(finetuning, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
+    monkeypatch.setattr(call, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
     return calls
 
 

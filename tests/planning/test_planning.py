@@ -92,11 +92,11 @@ def test_the_arguments_are_the_launchers():
     """On eight V100, the recipe as it is; with DGX-2's global batches the launcher's preset."""
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 8, 1e9), Choices(micro_batches=(64, 8)))
     recipe = [argument.default for argument in lamb.ARGUMENTS]
-    assert lamb.parse(plan.typed) == lamb.parse(recipe)
+    assert lamb.parse(plan.typed).values == lamb.parse(recipe).values
     choices = Choices(micro_batches=(60, 10), global_batches=(61440, 30720))
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 16, 1e9), choices)
     preset = "60 10 8 3.75e-4 2.5e-4 fp16 true 16 2133 213 8341 100 64 192 large"
-    assert lamb.parse(plan.typed) == lamb.parse(preset.split())
+    assert lamb.parse(plan.typed).values == lamb.parse(preset.split()).values
     assert [phase.phase.num_updates for phase in plan.phases] == [7506, 1668]
 
 
