@@ -829,27 +829,29 @@ def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
     assert (tmp_path / rank_wrapper.FAILED).exists() == is_failure
 
 
+def watch(child, folder, name):
+    with open(folder / "log", "ab", buffering=0) as log:
+        rank_wrapper._watch(child, folder, rank_wrapper.ForwardedSignals(()), log, name)
+    return child.wait()
+
+
 def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.01)
     monkeypatch.setattr(rank_wrapper, "WAIT_AFTER_FAILURE_SECS", 0.01)
     (tmp_path / rank_wrapper.FAILED).touch()
     with subprocess.Popen(["sleep", "100"]) as child:
-        rank_wrapper._watch(child, tmp_path, rank_wrapper.ForwardedSignals(()))
-        assert child.wait() == -signal.SIGKILL
+        assert watch(child, tmp_path, "") == -signal.SIGKILL
 
 
 def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.05)
-    with open(tmp_path / "log", "wb", buffering=0) as log:
-        with subprocess.Popen(["sleep", "0.5"]) as child:
-            child.send_signal(signal.SIGSTOP)
-            threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
-            rank_wrapper._end_stopped(child, "rank 1 on a", log)
-            assert child.wait() == 0
-        with subprocess.Popen(["sleep", "100"]) as child:
-            child.send_signal(signal.SIGSTOP)
-            rank_wrapper._end_stopped(child, "rank 1 on b", log)
-            assert child.wait() == -signal.SIGKILL
+    with subprocess.Popen(["sleep", "0.5"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
+        assert watch(child, tmp_path, "rank 1 on a") == 0
+    with subprocess.Popen(["sleep", "100"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        assert watch(child, tmp_path, "rank 1 on b") == -signal.SIGKILL
     text = (tmp_path / "log").read_text()
     assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
 
