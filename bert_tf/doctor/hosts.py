@@ -14,7 +14,7 @@ from bert_tf.base.machine import count_gpus
 from bert_tf.doctor.findings import OK, PROBLEM, Finding, Findings, problems
 from bert_tf.doctor.folders import Folder
 from bert_tf.doctor.programs import ask
-from bert_tf.launch.checks import check_gpus, check_ssh, find_address
+from bert_tf.launch.checks import check_gpus, check_ssh
 
 # Run by bash on the other host; prints the names of the checks that succeed, and at last the number of GPUs.
 _LOOK = """
@@ -28,10 +28,12 @@ echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
 
 def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
     """Checks that `num_ranks` could be started on a host and work in one folder with those here."""
-    if nowhere := problems(find_address, name, socket.AF_INET):  # Horovod uses only IPv4
-        yield from nowhere
+    try:
+        address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod uses only IPv4
+    except (OSError, UnicodeError) as error:  # the latter if a part between dots is empty or too long
+        reason = getattr(error, "strerror", error)
+        yield Finding(PROBLEM, f"it has no address ({reason}): correct it, or add it to DNS or to /etc/hosts")
         return
-    address = find_address(name, socket.AF_INET)
     connection, num_gpus = f"{address} is this machine", count_gpus(os.environ)
     if not _is_here(address):
         if no_ssh := problems(check_ssh):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import sys
@@ -42,12 +41,8 @@ def check_python() -> Findings:
 
 
 def check_packages() -> Findings:
-    if missing := problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them"):
-        yield from missing
-        return
-    version = importlib.metadata.version("numpy")
-    fault = f"numpy is {version}, TensorFlow needs 1: {SETUP} installs it"
-    yield judge(version.startswith("1."), "all of requirements/base.txt", fault)
+    missing = problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them")
+    yield from missing or [Finding(OK, "all of requirements/base.txt")]
 
 
 def check_tensorflow() -> Findings:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -41,7 +40,6 @@ def checks_of_start(
     yield partial(check_folder, results, f"RESULTS_DIR={results}")
     yield partial(check_tensorflow_installed, environ)
     yield partial(check_launcher, num_ranks, environ)
-    yield partial(check_hosts, environ)
     yield partial(check_horovod_installed, num_ranks, environ)
 
 
@@ -101,30 +99,12 @@ def check_tensorflow_installed(environ: Mapping[str, str]) -> None:
         check_installed(["tensorflow"], f"{SETUP} sets everything up")
 
 
-def check_hosts(environ: Mapping[str, str]) -> None:
-    """Checks that the hosts in HOSTS, if it is set, have addresses, and that there is ssh."""
-    hosts = hosts_of(environ)
-    if hosts:
-        check_ssh()
-    for name in hosts:
-        find_address(name)
-
-
 def check_ssh() -> None:
     if not shutil.which("ssh"):
         raise UserError(
             "HOSTS needs ssh, which is not on this machine's PATH: apt-get install openssh-client, or start by srun, "
             "which needs none"
         )
-
-
-def find_address(name: str, family: int = socket.AF_UNSPEC) -> str:
-    """A host's address. Raises `UserError` if its name has none."""
-    try:
-        return str(socket.getaddrinfo(name, None, family)[0][4][0])
-    except (OSError, UnicodeError) as error:  # the latter if a part between dots is empty or too long
-        reason = getattr(error, "strerror", error)
-        raise UserError(f"{name} has no address ({reason}); correct it, or add it to DNS or to /etc/hosts") from None
 
 
 def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
@@ -138,6 +118,8 @@ def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
         raise UserError(
             "HOSTS is for mpirun and horovodrun; with srun (CONTAINER_IMAGE) sbatch names the hosts: unset it"
         )
+    if hosts:
+        check_ssh()
     if hosts and sum(hosts.values()) != num_ranks:
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if launcher == "none" and num_ranks > 1:

@@ -98,16 +98,9 @@ def variables_of(phase: int) -> dict[str, str]:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable that has no effect: NUM_GPUS, or one that is probably mistyped, such as
-    BATCH_SIZE for BATCHSIZE.
-    """
-    if environ.get("NUM_GPUS"):
-        raise UserError(
-            f"NUM_GPUS={environ['NUM_GPUS']}: has no effect on run.sub, whose ranks are the job's tasks: say it by "
-            f"sbatch's -N and --ntasks-per-node, as in {_USAGE}, and take it out: env -u NUM_GPUS sbatch ..."
-        )
+    """Raises `UserError` for a variable that has no effect and is probably mistyped, such as BATCH_SIZE."""
     read = {*variables_of(phase).values(), *(each.variable for each in with_variable(*SETTINGS))}
-    meant = {name: name for name in read}
+    meant = {"NUM_GPUS": "sbatch's -N and --ntasks-per-node", **{name: name for name in read}}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
         for name in names:
             meant.update(dict.fromkeys((name.upper(), name.upper()[:-7]), variable))

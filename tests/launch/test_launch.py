@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -97,13 +96,6 @@ def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "
     monkeypatch.setattr(checks, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
     monkeypatch.setattr(checks, "horovod_has_mpi", lambda: horovod and mpi)
     monkeypatch.setattr(checks.shutil, "which", lambda name: name if name in tools else None)
-    monkeypatch.setattr(checks.socket, "getaddrinfo", address_of)
-
-
-def address_of(name, *_):
-    if name == "nowhere":
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    return [(0, 0, 0, "", ("192.0.2.1", 0))]
 
 
 def refusal(num_ranks, environ):

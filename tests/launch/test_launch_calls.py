@@ -106,7 +106,7 @@ GOOD = [
 ]
 for name, typed in DEFAULTS.items():
     shown = "; ".join(
-        f"{argument.name} = {text} (default)" for argument, text in zip(LAUNCHERS[name].arguments, typed.split())
+        f"{argument.name} = {text} (default)" for argument, text in zip(LAUNCHERS[name][0], typed.split())
     )
     GOOD.append((name, "", "", shown))
     GOOD.append((name, typed, "", shown.replace(" (default)", "")))
@@ -258,7 +258,6 @@ BAD = [
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:2", "num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank(s)"),
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "HOSTS is for mpirun and horovodrun"),
     ("pretraining_lamb", SMALL, "LAUNCHER=srun DATASET=books HOSTS=a:1,b:1", "HOSTS is for mpirun and horovodrun"),
-    ("pretraining_lamb", SMALL, "HOSTS=a:1,nowhere:1", "nowhere has no address (Name or service"),
     ("pretraining_lamb", SMALL, "DATA_FORMAT=text", "DATA_FORMAT=text: must be one of records, tokens"),
     ("pretraining_lamb", SMALL, "RESULTS_DIR=/dev/null/x", "RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
     (
@@ -341,7 +340,7 @@ def test_what_would_stop_a_real_run_is_noted(call, recipe, typed, variables, not
 
 
 def test_every_launcher_has_good_and_bad_calls():
-    with_arguments = {name for name, launcher in LAUNCHERS.items() if launcher.arguments}
+    with_arguments = {name for name, (arguments, _) in LAUNCHERS.items() if arguments}
     for table in (GOOD, BAD):
         assert {recipe for recipe, *_ in table} == with_arguments
     assert len(GOOD) + len(BAD) >= 60
@@ -443,7 +442,7 @@ def test_the_articles_command_word_for_word(tmp_path):
 def test_help_lists_the_arguments(capsys):
     assert launch.__wrapped__(["launch", "squad", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f" {argument.name}: " in shown for argument in LAUNCHERS["squad"].arguments)
+    assert all(f" {argument.name}: " in shown for argument in LAUNCHERS["squad"][0])
 
 
 @pytest.mark.parametrize("argv", [["launch"], ["launch", "nothing"]])

@@ -179,7 +179,7 @@ def test_number_of_ranks(environ, expected):
         ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
         ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
         ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
-        ([], {"NUM_GPUS": "4"}, "NUM_GPUS=4: has no effect on run.sub, whose ranks are the job's tasks"),
+        ([], {"NUM_GPUS": "4"}, "did you mean sbatch's -N and --ntasks-per-node?"),
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
         ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),

@@ -72,10 +72,10 @@ VARIABLES = (
 )
 
 
-@pytest.mark.parametrize("recipe", [name for name, launcher in LAUNCHERS.items() if launcher.arguments])
+@pytest.mark.parametrize("recipe", [name for name, (arguments, _) in LAUNCHERS.items() if arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
-    arguments = LAUNCHERS[recipe].arguments
+    arguments, _ = LAUNCHERS[recipe]
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for _ in range(NUM_CASES):
