@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import checks, container, lamb, launchers, pretraining, run_sub
+from bert_tf.launch import checks, lamb, launchers, pretraining, run_sub
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.test_launch import RECIPE_VARIABLES, prepare
@@ -89,17 +89,11 @@ def texts(phase, environ, folder, num_ranks=32):
     "phase, variables, expected",
     [
         (1, "", NVIDIA),
-        (2, "", NVIDIA),
         (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", NVIDIA),
-        (1, "BATCHSIZE=32", NVIDIA.replace("16 2", "32 2", 1)),
         (2, "BATCHSIZE=4", NVIDIA.replace("16 2", "16 4", 1)),
         (1, "BATCHSIZE=auto", NVIDIA.replace("16 2", "auto 2", 1)),
-        (1, "BATCHSIZE=", NVIDIA),
-        (1, "LEARNING_RATE=1e-3", NVIDIA.replace("1.875e-4", "1e-3")),
         (2, "LEARNING_RATE=1e-3", NVIDIA.replace("1.25e-4", "1e-3")),
         (1, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("128", "64")),
-        (2, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("512", "64")),
-        (1, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "9 200")),
         (2, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "2000 9")),
         (1, "PRECISION=bf16 USE_XLA=false BERT_MODEL=base", NVIDIA.replace("fp16 true", "bf16 false")[:-5] + "base"),
         (
@@ -138,21 +132,12 @@ def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
         pretraining.check_same_plan(tmp_path, {**other, "train_batch_size_phase1": 4}, [second])
 
 
-def test_only_the_phase_that_is_run_has_to_have_updates():
-    values = lamb.parse("4 2 2 1e-3 1e-3 fp32 false 2 1 1 9 5 1 2 tiny".split())
-    assert lamb.make_phases(values, "phase_1")[0].num_updates == 8
-    with pytest.raises(UserError, match="phase 2 would have no update"):
-        lamb.make_phases(values, "phase_2")
-
-
 @pytest.mark.parametrize(
     "environ, expected",
     [
         ({"SLURM_NTASKS": "12"}, 12),
         (FOUR_NODES, 32),
-        ({**FOUR_NODES, "SLURM_NTASKS": "32"}, 32),
         ({"DRY_RUN": "1"}, 8),
-        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": "2"}, 16),
         ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": ""}, 8),
     ],
 )
@@ -164,12 +149,8 @@ def test_number_of_ranks(environ, expected):
     "typed, changed, expected",
     [
         ([], {"PHASE": "3"}, "PHASE=3: must be one of 1, 2"),
-        ([], {"PHASE": "12"}, "PHASE=12: must be one of 1, 2"),
         ([], {"BATCHSIZE": "0"}, "BATCHSIZE=0: must be a whole number of at least 1"),
-        ([], {"BATCHSIZE": "16.0"}, "BATCHSIZE=16.0: must be"),
         ([], {"LEARNING_RATE": "-1e-4", "PHASE": "2"}, "LEARNING_RATE=-1e-4: must be a number above 0"),
-        ([], {"NUM_ACCUMULATION_STEPS": "x"}, "NUM_ACCUMULATION_STEPS=x: must be"),
-        ([], {"BERT_MODEL": "huge"}, "BERT_MODEL=huge: must be one of"),
         ([], {"USE_XLA": "yes"}, "USE_XLA=yes: must be one of true, false"),
         (
             [],
@@ -181,11 +162,9 @@ def test_number_of_ranks(environ, expected):
         ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
         ([], {"NUM_GPUS": "4"}, "did you mean sbatch's -N and --ntasks-per-node?"),
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
-        ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
         ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
         (["64", "8"], {}, "the first argument is '64'"),
-        (["--help"], {}, "takes no arguments, but variables"),
     ],
 )
 def test_wrong_values_are_refused(job, typed, changed, expected):
@@ -253,10 +232,6 @@ def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, mo
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
     with pytest.raises(UserError, match="has no plotly: '.* -m pip install jinja2 numpy plotly'"):
         checks.check_tensorflow_installed(job)
-
-
-def test_without_an_image_there_is_no_container(job):
-    assert container.container_options({**job, "CONTAINER_IMAGE": "", "CONTAINER_MOUNTS": "/a:/a"}) == []
 
 
 @pytest.mark.parametrize(
