@@ -1,4 +1,4 @@
-"""What a check of the doctor yields."""
+"""What an examination yields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OK, WARNING, PROBLEM = "OK", "warning", "problem"
 
 
 class Finding(NamedTuple):
-    """What a check has found."""
+    """What an examination has found."""
 
     state: str
     message: str  # if the state is not OK, also what to do

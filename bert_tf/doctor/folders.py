@@ -1,4 +1,4 @@
-"""Checks the folders of data and results: their file systems and free space, and what is prepared."""
+"""Examines the folders of data and results: their file systems and free space, and what is prepared."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _folder(variable: str, name: str) -> Folder:
     return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / name)), variable)
 
 
-def check_file_system(folder: Folder) -> Findings:
-    """Checks that folders can be written, replaced by a rename, and locked."""
+def examine_file_system(folder: Folder) -> Findings:
+    """Examines that folders can be written, replaced by a rename, and locked."""
     if refused := problems(check_folder, folder.path, f"{folder.variable}={folder.path}"):
         yield from refused
         return
@@ -69,7 +69,7 @@ def check_file_system(folder: Folder) -> Findings:
         yield Finding(OK, f"{folder.path}: writing, renaming and locks work")
 
 
-def check_data(folder: Folder) -> Findings:
+def examine_data(folder: Folder) -> Findings:
     """Lists what is prepared; without anything, compares the free space with what Wikipedia needs."""
     complete, unfinished = find_data(folder.path)
     for item in complete:
@@ -83,7 +83,7 @@ def check_data(folder: Folder) -> Findings:
         yield _judge_room(folder, _DATA_BYTES, "Wikipedia takes 84 as token files, 490 as records")
 
 
-def check_room_for_results(folder: Folder) -> Findings:
+def examine_room_for_results(folder: Folder) -> Findings:
     yield _judge_room(folder, _RESULTS_BYTES, "both phases of BERT-Large take up to 28, of base 9")
 
 

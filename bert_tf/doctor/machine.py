@@ -1,4 +1,4 @@
-"""Checks the GPUs, and the memory that the system leaves a process."""
+"""Examines the GPUs, and the memory that the system leaves a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, jud
 PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
 
 
-def check_gpus() -> Findings:
+def examine_gpus() -> Findings:
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
@@ -44,16 +44,16 @@ def _explain_no_gpus() -> Finding:
     return Finding(OK, "none: trains on the CPU, which is enough for the quickstart and small models")
 
 
-def check_shared_memory() -> Findings:
-    """Checks /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
+def examine_shared_memory() -> Findings:
+    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
     remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
     fault = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
     yield judge(size >= 0.5, f"{size:.1f} GiB", fault, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
 
 
-def check_cores_and_memory() -> Findings:
-    """Checks what cgroups (containers, batch jobs) leave of the machine."""
+def examine_cores_and_memory() -> Findings:
+    """Examines what cgroups (containers, batch jobs) leave of the machine."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = min(memory_limit() or total, total)
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""How checks run other programs: with a time limit, and with an answer that says why one failed."""
+"""How the doctor runs other programs: with a time limit, and with an answer that says why one failed."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Answer(NamedTuple):
         return json.loads(self.out.strip().rpartition("\n")[2])
 
 
-def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: str) -> Answer:
-    """Runs a program for at most `limit_secs`, with `text` as its input and `variables` in its environment."""
+def ask(command: Sequence[str], limit_secs: float, **variables: str) -> Answer:
+    """Runs a program for at most `limit_secs`, with `variables` in its environment."""
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
-    # In its own session, so that its children can be killed with it. Another host's greeting may be in Latin-1.
+    # In its own session, so that its children can be killed with it.
     child = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
+        command, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
     )
     try:
-        out, err = child.communicate(text, limit_secs)
+        out, err = child.communicate(timeout=limit_secs)
         return Answer(child.returncode, out, err)
     except subprocess.TimeoutExpired:
         return Answer(1, "", "it did not end in time")

@@ -1,4 +1,4 @@
-"""Checks Python, its packages, TensorFlow, Horovod and what starts the ranks."""
+"""Examines Python, its packages, TensorFlow, Horovod and what starts the ranks."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ assert total == [3.0], f"1 + 2 = {total}"
 """
 
 
-def check_python() -> Findings:
+def examine_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
     fault = f"{version} is not 3.9, 3.10 or 3.11: {SETUP} finds or fetches one"
     yield judge((3, 9) <= sys.version_info[:2] <= (3, 11), f"{version}, {sys.executable}", fault)
 
 
-def check_packages() -> Findings:
+def examine_packages() -> Findings:
     missing = problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them")
     yield from missing or [Finding(OK, "all of requirements/base.txt")]
 
 
-def check_tensorflow() -> Findings:
-    """Checks TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
+def examine_tensorflow() -> Findings:
+    """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
         yield from problems(checks.check_tensorflow_installed, {})
         return
@@ -71,8 +71,8 @@ def _num_ranks() -> int:
     return sum(hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
 
 
-def check_horovod() -> Findings:
-    """Checks Horovod, with a sum over two ranks by each library that it was built with."""
+def examine_horovod() -> Findings:
+    """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
     yield from problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
     if not is_installed("horovod"):
@@ -95,8 +95,8 @@ def check_horovod() -> Findings:
         yield judge(answer.code == 0, f"two ranks have added their numbers by {library}", fault)
 
 
-def check_launcher() -> Findings:
-    """Checks what would start several ranks here."""
+def examine_launcher() -> Findings:
+    """Examines what would start several ranks here."""
     refused = problems(checks.check_launcher, _num_ranks(), os.environ, missing=WARNING)
     yield from refused
     if not refused and is_installed("horovod"):  # else an earlier check has reported it

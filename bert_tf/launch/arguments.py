@@ -98,8 +98,10 @@ class Typed:
             try:
                 self.values[argument.name] = argument.parse(text)
             except ValueError:
-                hint = _misplaced(known, texts)
-                raise UserError(f"{self.title(argument.name)} is {text!r}: must be {argument.rule}{hint}") from None
+                # NVIDIA's scripts for other frameworks have the same arguments in other orders.
+                raise UserError(
+                    f"{self.title(argument.name)} is {text!r}: must be {argument.rule}; --help shows the order"
+                ) from None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -120,25 +122,3 @@ class Typed:
             for argument in self.arguments
             if argument.setting.is_flag and not _PHASE.search(argument.name)
         }
-
-
-def _misplaced(known: Sequence[Argument], typed: Sequence[str]) -> str:
-    """A hint about the first word (fp16, true, large) in another argument's position; empty if there is none.
-
-    NVIDIA's scripts for other frameworks have the same arguments in other orders.
-    """
-    position_of = {
-        word: position
-        for position, argument in enumerate(known, 1)
-        for word in argument.words
-        if word[0].isalpha()  # a number such as SQuAD's 1.1 may be anything
-    }
-    for position, text in enumerate(typed, 1):
-        expected = position_of.get(text, position)
-        if expected != position:
-            surplus = position - expected
-            values = f"{abs(surplus)} value(s) {'too many' if surplus > 0 else 'missing'} before it"
-            order = " ".join(argument.name for argument in known)
-            name = known[expected - 1].name
-            return f"; {text!r} is a value of {name} (position {expected}), and there are {values}. The order: {order}"
-    return ""

@@ -27,7 +27,7 @@ _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 _MAX_RANKS_PER_MACHINE = 64
 
 
-def checks_of_start(
+def start_checks(
     num_ranks: int, num_gpus: int, environ: Mapping[str, str], results: Path
 ) -> Iterator[Callable[[], None]]:
     """All checks of `num_ranks` in the folder `results` that start no program.
@@ -36,7 +36,7 @@ def checks_of_start(
       num_gpus: those of this machine that the run may use; 0: it computes on the CPU.
     """
     yield partial(check_num_ranks, num_ranks, environ)
-    yield partial(check_gpus, f"num_gpus is {num_ranks}", num_ranks, num_gpus * count_nodes(environ), "here")
+    yield partial(check_gpus, num_ranks, num_gpus * count_nodes(environ))
     yield partial(check_folder, results, f"RESULTS_DIR={results}")
     yield partial(check_tensorflow_installed, environ)
     yield partial(check_launcher, num_ranks, environ)
@@ -63,16 +63,12 @@ def check_num_ranks(num_ranks: int, environ: Mapping[str, str]) -> None:
         raise UserError(f"num_gpus is {num_ranks}, but at most {most} ranks can be started on {num_nodes} machine(s)")
 
 
-def check_gpus(asked: str, num_ranks: int, num_gpus: int, where: str) -> None:
-    """Checks whether there is a GPU for each rank; none at all are right, because then all compute on the CPU.
-
-    Args:
-      asked: begins the message: who asked for so many ranks.
-    """
+def check_gpus(num_ranks: int, num_gpus: int) -> None:
+    """Checks whether there is a GPU for each rank; none at all are right, because then all compute on the CPU."""
     if 0 < num_gpus < num_ranks:
         raise UserError(
-            f"{asked}, but {num_gpus} GPU(s) can be used {where} (nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most "
-            "that many. DEVICE=cpu computes on the CPU"
+            f"num_gpus is {num_ranks}, but {num_gpus} GPU(s) can be used here (nvidia-smi, CUDA_VISIBLE_DEVICES); ask "
+            "for at most that many. DEVICE=cpu computes on the CPU"
         )
 
 
@@ -99,14 +95,6 @@ def check_tensorflow_installed(environ: Mapping[str, str]) -> None:
         check_installed(["tensorflow"], f"{SETUP} sets everything up")
 
 
-def check_ssh() -> None:
-    if not shutil.which("ssh"):
-        raise UserError(
-            "HOSTS needs ssh, which is not on this machine's PATH: apt-get install openssh-client, or start by srun, "
-            "which needs none"
-        )
-
-
 def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
     """Checks that what would start `num_ranks` is there, and goes with LAUNCHER, HOSTS and CONTAINER_IMAGE."""
     launcher, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
@@ -118,8 +106,8 @@ def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
         raise UserError(
             "HOSTS is for mpirun and horovodrun; with srun (CONTAINER_IMAGE) sbatch names the hosts: unset it"
         )
-    if hosts:
-        check_ssh()
+    if hosts and not shutil.which("ssh"):
+        raise UserError("HOSTS needs ssh, which is not on this machine's PATH: apt-get install openssh-client")
     if hosts and sum(hosts.values()) != num_ranks:
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if launcher == "none" and num_ranks > 1:

@@ -16,7 +16,7 @@ from bert_tf.base.errors import MissingError
 from bert_tf.base.files import work_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.launch import launchers
-from bert_tf.launch.checks import checks_of_start, choose_launcher, count_nodes
+from bert_tf.launch.checks import choose_launcher, count_nodes, start_checks
 from bert_tf.launch.container import rank_python
 from bert_tf.launch.rank import describe_signal
 from bert_tf.settings.declaration import from_variables
@@ -82,7 +82,7 @@ class LaunchEnvironment:
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        for check in checks_of_start(num_ranks, self.num_gpus, self.environ, results):
+        for check in start_checks(num_ranks, self.num_gpus, self.environ, results):
             self._unless_missing(check)
         made = self._unless_missing(make)
         show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])

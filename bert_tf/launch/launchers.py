@@ -257,10 +257,8 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
         _print_end(job.log_folder / _LAUNCHER_LOG)
-        if hosts := job.environ.get("HOSTS"):
-            print(
-                f"'bash scripts/doctor.sh --hosts {hosts}' says what keeps ranks from starting there", file=sys.stderr
-            )
+        if job.environ.get("HOSTS"):
+            print("docs/troubleshooting.md says what hosts need to have in common", file=sys.stderr)
         return shell_code(launcher_code) or 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The doctor in faked environments: broken packages, old drivers, small limits, bad folders, a fake ssh."""
+"""The doctor in faked environments: broken packages, old drivers, small limits, bad folders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.doctor import __main__ as doctor_program
-from bert_tf.doctor import folders, hosts, machine, software
+from bert_tf.doctor import folders, machine, software
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, problems
 from bert_tf.doctor.folders import GB, Folder
 from bert_tf.doctor.programs import ask
 from bert_tf.launch import checks as shared
-from bert_tf.launch.hosts import parse_hosts
 from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,10 +87,6 @@ def test_without_any_package_it_still_speaks(tmp_path):
 def test_wrong_arguments():
     answer = doctor("--host=a", python=("-S", "-m", "bert_tf.doctor"))
     assert (answer.returncode, answer.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
-    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
-    for argument in ("a:0", "a,,b", "a:1,a:1", "-oX", "b:x"):
-        with pytest.raises(UserError, match="is not a host's name and number of ranks"):
-            doctor_program.main.__wrapped__(["doctor", f"--hosts={argument}"])
 
 
 def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
@@ -101,10 +96,10 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LAUNCHER", "mpirun")
     monkeypatch.setattr(shared.importlib.util, "find_spec", lambda name: None)
-    refused = [problems(check) for check in shared.checks_of_start(2, 0, os.environ, file)]
-    checks = (software.check_tensorflow(), software.check_horovod(), software.check_launcher())
+    refused = [problems(check) for check in shared.start_checks(2, 0, os.environ, file)]
+    checks = (software.examine_tensorflow(), software.examine_horovod(), software.examine_launcher())
     said = {finding.message for check in checks for finding in check}
-    said |= {finding.message for finding in folders.check_file_system(Folder(file, "RESULTS_DIR"))}
+    said |= {finding.message for finding in folders.examine_file_system(Folder(file, "RESULTS_DIR"))}
     messages = {finding.message for findings in refused for finding in findings}
     assert len(messages) == 4 and messages <= said
     monkeypatch.setenv("LAUNCHER", "spark")
@@ -125,9 +120,9 @@ def test_an_old_python_is_named_by_the_script(tmp_path):
 def test_this_machine_for_real(tmp_path):
     pytest.importorskip("horovod.tensorflow")
     environ = {**os.environ, "DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", ROOT / "scripts/doctor.sh", "--hosts=localhost:2"]
+    command = ["bash", ROOT / "scripts/doctor.sh"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environ).stdout
-    for check in ("TensorFlow", "Horovod", "launcher", "host localhost"):
+    for check in ("TensorFlow", "Horovod", "launcher"):
         assert f"OK       {check}: " in shown, shown
     assert "two ranks have added their numbers" in shown
 
@@ -143,7 +138,7 @@ def test_what_hangs_is_ended_with_its_children():
 
 def test_a_tensorflow_that_does_not_load(package):
     package("tensorflow", "import os; os.kill(os.getpid(), 4)")
-    holds(software.check_tensorflow(), (PROBLEM, "SIGILL"))
+    holds(software.examine_tensorflow(), (PROBLEM, "SIGILL"))
 
 
 # Stands for TensorFlow with {version}, {cuda} and {gpus}; complains as the real one does.
@@ -176,7 +171,7 @@ SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memo
 def test_tensorflow_beside_the_driver(program, package, fake, driver, expected):
     program("nvidia-smi", SMI.format(memory=11264, used=1, driver=driver))
     package("tensorflow", FAKE_TENSORFLOW.format(**fake))
-    holds(software.check_tensorflow(), *expected)
+    holds(software.examine_tensorflow(), *expected)
 
 
 def fake_horovod(package, nccl, mpi, gloo):
@@ -194,7 +189,7 @@ def test_horovod_whose_ranks_do_not_meet(program, package):
     package("horovod.runner.launch", launch)
     (Path(os.environ["PYTHONPATH"]) / "horovod/runner/launch/__main__.py").write_text("from . import *")
     holds(
-        software.check_horovod(),
+        software.examine_horovod(),
         (OK, "0.28.1 with NCCL, MPI, Gloo"),
         (PROBLEM, "by gloo (RuntimeError: connection refused)"),
         (OK, "by mpi"),
@@ -204,18 +199,18 @@ def test_horovod_whose_ranks_do_not_meet(program, package):
 def test_horovod_without_nccl_beside_two_gpus(package, monkeypatch):
     fake_horovod(package, 0, False, False)
     monkeypatch.setattr(software, "count_gpus", lambda _: 2)
-    holds(software.check_horovod(), (WARNING, "by way of the CPU"))
+    holds(software.examine_horovod(), (WARNING, "by way of the CPU"))
 
 
 def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
     package("horovod", "")
     package("horovod.tensorflow", "raise ImportError('undefined symbol: x')")
-    holds(software.check_horovod(), (PROBLEM, "undefined symbol: x"))
+    holds(software.examine_horovod(), (PROBLEM, "undefined symbol: x"))
     monkeypatch.setattr(software, "is_installed", lambda _: False)
     monkeypatch.setattr(shared, "horovod_library", lambda: None)
-    holds(software.check_horovod(), (WARNING, "num_gpus=2 needs Horovod, which is not installed"))
+    holds(software.examine_horovod(), (WARNING, "num_gpus=2 needs Horovod, which is not installed"))
     monkeypatch.setenv("LAUNCHER", "none")
-    holds(software.check_horovod())
+    holds(software.examine_horovod())
 
 
 def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
@@ -224,7 +219,7 @@ def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(progra
     monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("HOSTS", "a:8,b:8")
-    holds(software.check_launcher(), (OK, "started by horovodrun"))
+    holds(software.examine_launcher(), (OK, "started by horovodrun"))
 
 
 # --- The machine ---------------------------------------------------------------------------------
@@ -244,48 +239,48 @@ def test_gpus(program, monkeypatch, answers, visible, expected):
     program("nvidia-smi", answers)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    holds(machine.check_gpus(), *expected)
+    holds(machine.examine_gpus(), *expected)
 
 
 def test_a_gpu_without_its_driver(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "PCI", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    holds(machine.check_gpus(), (OK, "none: trains on the CPU"))
+    holds(machine.examine_gpus(), (OK, "none: trains on the CPU"))
     for place, vendor, kind in (("a", "0x8086", "0x030000"), ("b", "0x10de", "0x040300")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "vendor").write_text(f"{vendor}\n")
         (tmp_path / place / "class").write_text(f"{kind}\n")
-    holds(machine.check_gpus(), (OK, "none"))  # another maker's GPU, NVIDIA's sound
+    holds(machine.examine_gpus(), (OK, "none"))  # another maker's GPU, NVIDIA's sound
     (tmp_path / "b/class").write_text("0x030200\n")
-    holds(machine.check_gpus(), (WARNING, "an NVIDIA GPU, but no nvidia-smi"))
+    holds(machine.examine_gpus(), (WARNING, "an NVIDIA GPU, but no nvidia-smi"))
 
 
 def test_dockers_shared_memory(monkeypatch):
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20))
     for num_gpus, state in ((0, WARNING), (2, PROBLEM)):
         monkeypatch.setattr(machine, "count_gpus", lambda _, number=num_gpus: number)
-        holds(machine.check_shared_memory(), (state, "has 64 MiB"))
+        holds(machine.examine_shared_memory(), (state, "has 64 MiB"))
 
 
 @pytest.mark.parametrize("limit, state", [(None, OK), (4 << 30, WARNING), (512 << 20, PROBLEM)])
 def test_a_containers_memory(monkeypatch, limit, state):
     monkeypatch.setattr(machine, "memory_limit", lambda: limit)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 4 << 20, "SC_PAGE_SIZE": 4096}[name])
-    holds(machine.check_cores_and_memory(), (state, "of 16.0 GiB"))
+    holds(machine.examine_cores_and_memory(), (state, "of 16.0 GiB"))
 
 
 # --- Folders -------------------------------------------------------------------------------------
 
 
 def test_file_systems(tmp_path):
-    holds(folders.check_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
+    holds(folders.examine_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     holds(
-        folders.check_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
+        folders.examine_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
         (PROBLEM, "file is a file, and must be a folder"),
     )
-    holds(folders.check_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "/proc/x cannot be written"))
+    holds(folders.examine_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "/proc/x cannot be written"))
 
 
 @pytest.mark.parametrize(
@@ -296,15 +291,15 @@ def test_locks(tmp_path, monkeypatch, number, state, part):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(folders.fcntl, "flock", flock)
-    holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
+    holds(folders.examine_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
 
 
 @pytest.mark.parametrize("room, state", [(100, OK), (54, WARNING), (0.5, PROBLEM)])
 def test_room(tmp_path, monkeypatch, room, state):
     monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
     folder = Folder(tmp_path, "DATA_DIR")
-    holds(folders.check_data(folder), (WARNING, "nothing is prepared"), (state, "Wikipedia takes 84 as token files"))
-    holds(folders.check_room_for_results(folder), (PROBLEM if room < 1 else OK, "GB free at"))
+    holds(folders.examine_data(folder), (WARNING, "nothing is prepared"), (state, "Wikipedia takes 84 as token files"))
+    holds(folders.examine_room_for_results(folder), (PROBLEM if room < 1 else OK, "GB free at"))
 
 
 def test_prepared_data(tmp_path):
@@ -314,53 +309,8 @@ def test_prepared_data(tmp_path):
     (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
     write_manifest(tmp_path / "tfrecord/x/damaged", "records", {"max_seq_length": 1e999}, "a")
     holds(
-        folders.check_data(Folder(tmp_path, "DATA_DIR")),
+        folders.examine_data(Folder(tmp_path, "DATA_DIR")),
         (OK, "done as tokens (all lengths)"),
         (WARNING, "damaged is"),
         (WARNING, "begun is unfinished"),
     )
-
-
-# --- Other hosts ---------------------------------------------------------------------------------
-
-
-def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
-    folder = Folder(tmp_path, "RESULTS_DIR")
-    holds(hosts.check_host("localhost", 2, folder), (OK, "127.0.0.1 is this machine, no GPU(s)"))
-    monkeypatch.setattr(hosts, "count_gpus", lambda _: 1)
-    holds(hosts.check_host("localhost", 2, folder), (PROBLEM, "2 rank(s) would start, but 1 GPU(s)"))
-
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    holds(hosts.check_host("b", 2, folder), (PROBLEM, "HOSTS needs ssh, which is not on"))
-    monkeypatch.undo()
-    holds(hosts.check_host("a..b", 2, folder), (PROBLEM, "label empty or too long"))  # refused before it is looked up
-
-
-# What ssh does: the script that it gets on stdin runs here, as if on the other host.
-RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
-
-
-@pytest.mark.parametrize(
-    "ssh, expected",
-    [
-        (RUN, [(OK, "192.0.2.1 answers by ssh, no GPU(s)")]),
-        (
-            "echo 'Permission denied (publickey).' >&2; exit 255",
-            [(PROBLEM, "(Permission denied (publickey).): sshd must")],
-        ),
-        (f"printf 'Gr\\374\\337e\\n'; {RUN}", [(OK, "answers by ssh")]),  # a greeting in Latin-1
-        ("echo checkout; echo 'Connection reset' >&2; exit 255", [(PROBLEM, "ssh fails (Connection reset)")]),
-        (f"sed 's,test -f .*doctor,test -f /x,' | {RUN}", [(PROBLEM, "is not seen there: RESULTS_DIR="), (OK, "")]),
-        (f"sed 's,/dev/tcp,/dev/none,' | {RUN}", [(PROBLEM, "cannot connect to a port"), (OK, "")]),
-        (f"sed 's,test -f .*/run_,test -f /x/run_,' | {RUN}", [(PROBLEM, f"it has no {ROOT}: share"), (OK, "")]),
-        (f"sed 's,nvidia-smi -L,echo GPU,' | {RUN}", [(PROBLEM, "2 rank(s) would start, but 1 GPU(s)")]),
-    ],
-)
-def test_another_host(tmp_path, program, monkeypatch, ssh, expected):
-    (tmp_path / "results").mkdir()
-    monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", ("192.0.2.1", 0))])
-    program("nvidia-smi", "exit 1")
-    program("ssh", ssh)
-    holds(hosts.check_host("b", 2, Folder(tmp_path / "results", "RESULTS_DIR")), *expected)
-    assert list((tmp_path / "results").iterdir()) == []

@@ -85,7 +85,7 @@ def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "
 def refusal(num_ranks, environ):
     """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
     try:
-        for check in checks.checks_of_start(num_ranks, 0, environ, Path("/tmp")):
+        for check in checks.start_checks(num_ranks, 0, environ, Path("/tmp")):
             check()
     except UserError as error:
         return str(error)
@@ -677,7 +677,7 @@ def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_p
         "horovodrun ended with code 1:\n  ssh not successful for host a:\n  ssh: Could not resolve hostname a\n"
         "  Traceback (most recent call last):\n"
         "  RuntimeError: could not connect to some hosts via ssh\n"
-        "'bash scripts/doctor.sh --hosts a:1,b:1' says what keeps ranks from starting there\n"
+        "docs/troubleshooting.md says what hosts need to have in common\n"
     )
 
 
