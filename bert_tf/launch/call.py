@@ -42,11 +42,11 @@ class Call:
         name = f"tf_bert_{self.kind}_{self.typed['bert_model']}_{self.typed['precision']}_{self.size}"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 
-    def show_plan(self, lines: Sequence[str]) -> None:
-        """Shows the arguments, the `lines` that follow from them, and where the ranks will run."""
+    def show_plan(self, lines: Sequence[str], data: Sequence[str] = ()) -> None:
+        """Shows the arguments, the `lines` that follow from them, where the ranks will run, and with which `data`."""
         device = f"device = {self.environment.describe_device(self.num_ranks)}"
         limits = self.environment.describe_limits()
-        show([*self.typed.describe(), *lines, device, f"results_dir = {shown(self.folder)}", *limits])
+        show([*self.typed.describe(), *lines, device, *data, f"results_dir = {shown(self.folder)}", *limits])
 
     def train(self, title: str, program: str, settings: Sequence[type], flags: Mapping[str, Any]) -> int:
         """Runs a program to its end; returns the ranks' exit code."""

@@ -98,7 +98,7 @@ class FinetuningCall(Call):
         if self.learning_rate:
             rate = f"{self.learning_rate * self.num_ranks:g}"
             lines += [f"global_batch_size = {self.global_batch_size}", f"effective_learning_rate = {rate}"]
-        self.show_plan([*lines, f"{self.data[0]} = {shown(self.data[1])}"])
+        self.show_plan(lines, [f"{self.data[0]} = {shown(self.data[1])}"])
         if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
             with contextlib.suppress(MissingError):
                 _ = self._initial_weights() if self.learning_rate else self.checkpoint()

@@ -6,6 +6,7 @@ This is a prediction; docs/clusters.md says what it consists of, and how far it 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -15,20 +16,10 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
 from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
-from bert_tf.planning.update_time import Cluster
+from bert_tf.planning.update_time import Cluster, UpdateTime
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
-
-_PARTS = {
-    "compute": "computing",
-    "waiting": "waiting for the slowest",
-    "all_reduce": "all-reduce",
-    "optimizer": "LAMB",
-    "host": "host",
-    "input": "input",
-    "checkpoints": "checkpoints",
-}
 
 
 def _number(kind: str, most: int) -> Callable[[str], Any]:
@@ -99,9 +90,11 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         "updates": [f"{time.phase.num_updates:,}" for time in phases],
         "seconds of an update": [f"{time.update.total:.3f}" for time in phases],
     }
-    for part, name in _PARTS.items():
-        values = [getattr(time.update, part) for time in phases]
-        rows[f"  {name}"] = [f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)]
+    for part in dataclasses.fields(UpdateTime):
+        values = [getattr(time.update, part.name) for time in phases]
+        rows[f"  {part.name.replace('_', '-')}"] = [
+            f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)
+        ]
     rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
     rows["share of the GPUs' peak"] = [f"{_mfu(time, cluster):.0%}" for time in phases]
     rows["hours"] = [f"{time.hours:.2f}" for time in phases]

@@ -253,33 +253,3 @@ def test_json_files_of_squad(squad_flags, tmp_path):
         for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
     ]
     check("run_squad", lines)
-
-
-LINES = (
-    *(b"", b"\n", b"\t", b"x", b"1\t1", b"\xff\xfe\t1\n", b"\x00", b"a b\t1\na b\t2\n", b"a b\t1\nb a\n", b"a\t\n" * 3),
-    *(b"sentence\tlabel\n", b"sentence\tlabel\na b\tx\n", b"label\tlabel\n1\t0\n", b'"a\t1\n', b"a b\t1\r\nb\t0\r\n"),
-)
-OBJECTS = (
-    b"{",
-    b"[]",
-    b"1",
-    b'{"a": 1}',
-    b'{"a": "x", "b": null}',
-    b'{"a": [], "b": 1}',
-    b"[" * 100_000,
-    b'{"b": "y"}',
-)
-
-
-@pytest.mark.slow
-def test_files_of_the_classifier(classifier_flags, tmp_path):
-    lines = []
-    for name, contents in (("x.tsv", LINES), ("x.csv", LINES), ("x.jsonl", OBJECTS)):
-        for number, content in enumerate(contents):
-            bad = tmp_path / name / str(number) / name
-            bad.parent.mkdir(parents=True)
-            bad.write_bytes(content)
-            own = {"task_name": "custom", "data_dir": None, "text_columns": "a", "label_column": "b", "mode": "train"}
-            flags = {**classifier_flags, "train_file": bad, "model_dir": bad.parent / "run"}
-            lines += [spelled({**flags, **own}), *([spelled(flags)] if name == "x.tsv" else [])]
-    check("run_classifier", lines)

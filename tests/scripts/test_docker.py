@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from bert_tf.prepare.layout import Layout
+from bert_tf.programs.settings_page import TABLES
+from bert_tf.settings.declaration import with_variable
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 USER = f"--user {os.getuid()}:{os.getgid()}"
 LIMITS = "--net=host --shm-size=1g --ulimit stack=67108864 --ipc=host --ulimit memlock=-1"
 RUN = f"{LIMITS} {USER} -v CHECKOUT:/workspace/bert -v"
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)"
-VARIABLES = """NVIDIA_VISIBLE_DEVICES RESULTS_DIR BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR VOCAB_FILE DATASET LAUNCHER
-    DEVICE MAX_EVAL_STEPS MAX_HOURS RESTARTS ALLOW_MISSING_WEIGHTS CONTINUE_WITH_CHANGES PACKING RECOMPUTE
-    WHOLE_WORD_MASKING DATA_FORMAT QUOTING VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR http_proxy
-    https_proxy no_proxy DRY_RUN""".split()
+VARIABLES = {"NVIDIA_VISIBLE_DEVICES", "http_proxy", "https_proxy", "no_proxy", "SHARDS"}
+VARIABLES |= {each.variable for classes in TABLES.values() for each in with_variable(*classes)}
 
 
 class Machine:
