@@ -166,7 +166,7 @@ def test_downloads_are_found_where_they_lie(tmp_path, capsys):
 def test_what_a_stopped_download_leaves_was_not_placed_by_hand(tmp_path, capsys):
     folder = tmp_path / "download/wikicorpus_en"
     folder.mkdir(parents=True)
-    for name in (".manifest.json.lock", "wikicorpus_en.xml.bz2.part", "wikicorpus_en.xml.bz2.part.json"):
+    for name in (".manifest.json.lock", "wikicorpus_en.xml.bz2.0123abcd.part"):
         (folder / name).write_text("")
     output = said(capsys, tmp_path, "--dataset", "wikicorpus_en")
     assert "placed by hand" not in output

@@ -13,6 +13,7 @@ from typing import Any
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from bert_tf.prepare.corpora import registry
+from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
 from bert_tf.prepare.running.journal import Journal
 from bert_tf.prepare.sharding.sharding import shards_for
@@ -125,7 +126,7 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
         return [
             path
             for path in layout.download_folder(corpus).rglob("*")
-            if path.is_file() and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))
+            if path.is_file() and not path.name.startswith(".") and path.suffix != PART_SUFFIX
         ]
     if stage == "text_formatting" and registry.dataset_named(corpus).formatted_file:
         return [path for path in [layout.formatted_file(corpus)] if path.is_file()]

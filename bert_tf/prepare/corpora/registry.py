@@ -1,4 +1,4 @@
-"""The datasets: each one's source, how it is read, and its names."""
+"""The datasets: how each one is read, and its names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
 from bert_tf.prepare.corpora.documents import Corpus
-from bert_tf.prepare.fetching.sources import SOURCES, Source, wikipedia_of
+from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
@@ -25,7 +25,6 @@ class Dataset(NamedTuple):
     others are only downloaded.
     """
 
-    source: Source | None = None
     formatted_file: str | None = None
     open: Opener | None = None
     options: tuple[str, ...] = ()
@@ -106,28 +105,25 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
 
 def _wiki_dataset(name: str) -> Dataset:
     options = ("skip_wikiextractor", "keep_report", "max_bad_records")
-    return Dataset(wikipedia_of(name), f"{name}_one_article_per_line.txt", _open_wiki, options)
+    return Dataset(f"{name}_one_article_per_line.txt", _open_wiki, options)
 
 
 DATASETS = {
-    "bookscorpus": Dataset(SOURCES["bookscorpus"], "bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
+    "bookscorpus": Dataset("bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
     "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
     "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
-    "pubmed_baseline": Dataset(
-        SOURCES["pubmed_baseline"], "pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)
-    ),
-    "sample": Dataset(None, "sample_one_article_per_line.txt", _open_sample),
+    "pubmed_baseline": Dataset("pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)),
+    "sample": Dataset("sample_one_article_per_line.txt", _open_sample),
     "custom": Dataset(
-        None,
         "custom_one_document_per_line.txt",
         _open_custom,
         ("input_files", "input_format", "text_column", "max_bad_records", *ENCODING_OPTIONS),
     ),
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
-    "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),
+    "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
-DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
+DATASETS.update({name: Dataset() for name in SOURCES if name not in DATASETS})
 
 
 class Names(tuple[str, ...]):

@@ -52,9 +52,7 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
     Raises: UserError where there is none although it is `needed`, several dumps, or what is no file.
     """
-    wikipedia = wikipedia_of(dataset)
-    assert wikipedia
-    wiki = wikipedia.wiki
+    wiki = wikipedia_of(dataset)
     named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
     # The files of each published dump: whole or in parts, packed or not.
     dumps: dict[tuple[str, bool, bool], list[Path]] = {}
