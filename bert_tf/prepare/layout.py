@@ -42,9 +42,6 @@ class Layout:
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
-    def drop_report(self, corpus: str) -> Path:
-        return self.formatted_file(corpus).with_suffix(".dropped.tsv")
-
 
 def task_pool_of(options: argparse.Namespace, layout: Layout) -> TaskPool:
     if options.dask_scheduler is None:

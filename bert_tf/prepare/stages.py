@@ -61,15 +61,8 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
     with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
         if not already_done(stage):
-            if corpus.note:
-                print(corpus.note, flush=True)
-            report = layout.drop_report(options.dataset) if options.keep_report else None
             writer = formatting.Writer(
-                stage,
-                output,
-                keep_duplicates=options.keep_duplicates,
-                max_bad_records=options.max_bad_records,
-                report=report,
+                stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
             )
             counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
             print_done("formatted", counts, output)

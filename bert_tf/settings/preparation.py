@@ -70,11 +70,6 @@ class PreparationOptions(MaskingOptions):
         actions="text_formatting",
     )
     keep_duplicates: bool = setting(False, "Keep repeated documents.", actions="text_formatting")
-    keep_report: bool = setting(
-        False,
-        "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output.",
-        actions="text_formatting",
-    )
     n_training_shards: int | None = setting(
         None, "Shards to train on; default: 1472; of the sample: 8.", at_least=1, actions="sharding"
     )

@@ -224,23 +224,6 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
         "num_dropped_without_sentence": 1,
         "num_removed_list_items": 2,
     }
-    assert "keep_report is None there, True here" in refused(
-        prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report")
-    )
-    for path in formatted.glob("*"):
-        path.unlink()
-    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
-    assert text.read_text() == "The one is large.\nIt is three & more.\n"
-    assert text.with_suffix(".dropped.tsv").read_text().splitlines() == [
-        "other_namespaces\tTalk:One\t",
-        "redirects\tUno\t",
-        "redirects\tTwo\t",
-        "duplicates\tSame\tIt is three & more.",
-        "list_items\tList\ta",
-        "list_items\tList\tb",
-        "without_sentence\tList\t",
-    ]
-    assert "nothing to do" in done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
 
 
 def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):

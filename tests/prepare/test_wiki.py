@@ -101,18 +101,6 @@ def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, b
     assert cleaned(path, damages)[0] == [text * 9] and not damages
 
 
-def test_report_of_pieces_with_their_title():
-    xml = page("Four", "Text.\n* An\titem").encode()
-    assert wiki.clean(xml, keep_report=True) == ("Text.", "Four", {"list_items": 1}, ["list_items\tFour\tAn item"])
-    assert wiki.clean(xml).report == []
-
-
-def test_a_title_of_any_length_takes_linear_time():
-    title, num_lines = "x" * 50_000, 100
-    report = extracted.clean(title + "\n=" * num_lines, keep_report=True).report
-    assert len(report) == num_lines and max(map(len, report)) < 300
-
-
 @pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2"])
 def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name):
     head, tail = (HEAD + "".join(PAGES[:3])).encode(), (PAGES[4] + "</mediawiki>").encode()
@@ -311,20 +299,16 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     assert extracted.find_files(tmp_path) == [path]
     (batch,) = extracted.read_batches([path], {})
     assert batch.input_bytes == path.stat().st_size
-    one, empty = (extracted.clean(article, keep_report=True) for article in batch.documents)
-    assert one[:3] == ("The one is large <or not>.  It ends.", "One", {"fragments": 1})
-    assert one.report == ["fragments\tOne\tSection heading"] and empty[:2] == ("", "Empty")
+    one, empty = map(extracted.clean, batch.documents)
+    assert one == ("The one is large <or not>.  It ends.", {"fragments": 1}) and empty.line == ""
 
 
 @pytest.mark.parametrize(
     "content,message",
     [
-        ("One.", "wiki_00, line 1: neither <doc ...> nor a JSON object.*: run wikiextractor again"),
+        ("One.", "wiki_00, line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
         (EXTRACTED[:150], "ends inside an article"),
-        (
-            EXTRACTED.replace("</doc>", "</dob>", 1),
-            "wiki_00, line 9: an article begins where the one before has no </doc>",
-        ),
+        (EXTRACTED.replace("</doc>", "</dob>", 1), "wiki_00, line 9: not what"),
     ],
 )
 def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
@@ -379,18 +363,3 @@ def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding):
         "It is six.",
     ]
     assert not damages and [type(one) for one in found].index(BadRecord) == 5 and len(found) == 7
-
-
-def test_a_dump_in_a_single_stream_is_named_beforehand(tmp_path, capsys):
-    folder = tmp_path / "download/wikicorpus_en"
-    folder.mkdir(parents=True)
-    pages = "".join(PAGES).encode()
-    for content, is_said in ((bz2.compress(dump(*PAGES)), True), (multistream(pages), False)):
-        (folder / "wikicorpus_en.xml.bz2").write_bytes(content)
-        for path in tmp_path.glob("formatted*/*"):
-            path.unlink()
-        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
-        said = (
-            f"note: {folder}/wikicorpus_en.xml.bz2: not a multistream dump, so one process" in capsys.readouterr().out
-        )
-        assert said == is_said

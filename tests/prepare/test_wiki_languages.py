@@ -117,4 +117,4 @@ def test_the_main_slot_is_the_article():
     empty = page("A", "").replace("</revision>", f"{slot}</revision>")
     assert wiki.clean(empty.encode()).line == ""
     style = page("S", ".a { color: red; } A style.").replace("<text", "<model>sanitized-css</model><text")
-    assert wiki.clean(style.encode()) == Dropped("other_models", "S")
+    assert wiki.clean(style.encode()) == Dropped("other_models")

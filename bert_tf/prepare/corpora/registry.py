@@ -48,20 +48,15 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    # Omitted if off, so that text formatted before this option existed has the same arguments.
-    report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = extracted.find_files(working_dir / "extracted" / dataset)
         batches = functools.partial(extracted.read_batches, paths)
-        arguments = {"skip_wikiextractor": True, **report}
-        return Corpus(paths, batches, functools.partial(extracted.clean, **report), arguments)
+        return Corpus(paths, batches, extracted.clean, {"skip_wikiextractor": True})
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
-    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
-    return Corpus(
-        paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages, wiki.note_on_speed(paths)
-    )
+    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, {}, damages)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
@@ -104,7 +99,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
 
 
 def _wiki_dataset(name: str) -> Dataset:
-    options = ("skip_wikiextractor", "keep_report", "max_bad_records")
+    options = ("skip_wikiextractor", "max_bad_records")
     return Dataset(f"{name}_one_article_per_line.txt", _open_wiki, options)
 
 
