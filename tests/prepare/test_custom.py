@@ -107,13 +107,6 @@ def test_json_and_tables_are_not_taken_for_text(tmp_path):
         assert custom.choose_formats("line", [tmp_path / name], **ENCODING) == {tmp_path / name: "line"}
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    table = pyarrow.Table.from_arrays([pyarrow.array(["It is one."]), pyarrow.array(["It is two."])], ["text", "text"])
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet: has several columns 'text': rename one"):
-        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
-
-
 @pytest.mark.parametrize("arguments", [(), ("--input_format", "sentences")])
 def test_files_of_several_kinds_are_read_in_the_same_way_by_a_repair(folder, tmp_path, arguments):
     if arguments:
@@ -155,7 +148,6 @@ def test_text_that_is_not_utf8_is_a_bad_record(tmp_path):
 
 def test_a_large_row_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(custom.text_files, "LARGEST_DOCUMENT_BYTES", 100)
-    monkeypatch.setattr(custom, "_LARGE_ROW_BYTES", 10)
     write_table(tmp_path / "a.parquet", ["It is small.", "é" * 51])
     with pytest.raises(UserError, match="a.parquet, row 2: a document of more than 100 bytes"):
         formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
