@@ -149,7 +149,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     [
         (b"", "no <PubmedArticle> in it"),
         (b"<html></html>", "no <PubmedArticle> in it"),
-        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: Python does not know its encoding klingon"),
+        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "Python does not know its encoding klingon"),
     ],
 )
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):

@@ -144,7 +144,7 @@ def test_a_gathered_file_that_another_machine_sees_cut_is_refused(tmp_path, monk
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
     write_documents(tmp_path / "a", 7)
-    with pytest.raises(UserError, match="7 documents are fewer than the 6 training and 2 test.*--n_training_shards="):
+    with pytest.raises(UserError, match="7 documents for 6 training and 2 test shards.*--n_training_shards="):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 
