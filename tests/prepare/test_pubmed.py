@@ -201,7 +201,7 @@ def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
     write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
     assert len(pubmed.find_files(tmp_path)) == 1
     write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
-    with pytest.raises(UserError, match="files of several years.*pubmed25n0001.xml.gz: a year's"):
+    with pytest.raises(UserError, match="files of several years: pubmed25n0001.xml.gz, pubmed26.*: a year's"):
         pubmed.find_files(tmp_path)
 
 

@@ -67,10 +67,9 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         )
     if not choices and needed:
         raise UserError(
-            f"{folder} holds no Wikipedia dump: "
-            f"python3 data/bertPrep.py --action download --dataset {dataset} fetches the newest "
-            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles-multistream"
-            f".xml.bz2, in one or several files) there, from dumps.wikimedia.org/{wiki}"
+            f"{folder} holds no Wikipedia dump: python3 data/bertPrep.py --action download --dataset {dataset} fetches "
+            f"the newest one; or put {dataset}.xml.bz2 there, or the published {wiki}-<date>-pages-articles-multistream"
+            f".xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki}"
         )
     files = [path for paths in choices for path in paths]
     for path in files:
