@@ -96,14 +96,6 @@ def test_placed_files_are_taken_and_only_the_others_fetched(server, tmp_path, ca
     assert "url" not in manifest_of(tmp_path / "squad")["shards"]["files"][0]
 
 
-def test_a_fetched_file_that_shrank_is_fetched_again(server, tmp_path):
-    source = squad(server, {"a.json": b"published"})
-    served(server, tmp_path, "squad", source)
-    (tmp_path / "squad/a.json").write_bytes(b"publ")
-    served(server, tmp_path, "squad", source)
-    assert (tmp_path / "squad/a.json").read_bytes() == b"published"
-
-
 def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys):
     source = squad(server, {"a.json": b"published", "b.json": b"b"})
     served(server, tmp_path, "squad", source)
@@ -126,17 +118,6 @@ def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
     served(server, tmp_path, "squad", source)
     assert len(server.pages["/a.json"].requests) == 1
     assert manifest_of(tmp_path / "squad")["counts"]["num_files"] == 2
-
-
-def test_two_downloads_at_once_are_refused(server, tmp_path):
-    source = squad(server, {"a.json": b"a" * 40_000})
-    server.pages["/a.json"].delay_secs = 0.05
-    process = start_download(tmp_path, "squad", source)
-    wait_for(functools.partial(has_come, tmp_path / "squad/a.json", 1_000), process)
-    with pytest.raises(UserError, match="another run of download for squad is at work"):
-        served(server, tmp_path, "squad", source)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 # --- Archives -----------------------------------------------------------------------------------
@@ -208,13 +189,6 @@ def test_mrpc_is_split_as_glue_does(server, tmp_path, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_mrpc_with_other_columns_is_refused(server, tmp_path):
-    source = mrpc(server)
-    server.pages["/train.txt"].content += b"1\t2\n"
-    with pytest.raises(UserError, match="train.txt, line 4: 2 columns instead of 5"):
-        served(server, tmp_path, "mrpc", source)
-
-
 # --- Dumps --------------------------------------------------------------------------------------
 
 
@@ -243,13 +217,6 @@ def test_newest_complete_dump_is_fetched(server, tmp_path, capsys):
     assert "of 20240101" in capsys.readouterr().out
     served(server, tmp_path, "wikicorpus_en", source)
     assert "nothing to do" in capsys.readouterr().out
-
-
-def test_md5sums_where_there_are_no_sha1sums(server, tmp_path):
-    source = wiki(server)
-    add_dump(server, "20240120", b"dump", algorithm="md5")
-    served(server, tmp_path, "wikicorpus_en", source)
-    assert (tmp_path / "wikicorpus_en/wikicorpus_en.xml.bz2").read_bytes() == b"dump"
 
 
 def test_no_complete_dump_says_where_to_place_one(server, tmp_path):
@@ -349,11 +316,6 @@ def test_all_goes_on_past_what_cannot_be_had(server, tmp_path, capsys):
     add_dump(server, "20240120", b"dump")
     download("all", tmp_path, table, CLIENT)
     assert (tmp_path / "squad/a.json").exists()
-
-
-def test_unknown_dataset_names_those_there_are(tmp_path):
-    with pytest.raises(UserError, match="dataset=custom cannot be downloaded; there are squad, cola"):
-        download("custom", tmp_path)
 
 
 def test_every_source_has_its_checksums_and_places():

@@ -129,16 +129,6 @@ def test_wrong_checksum_is_refused_and_nothing_stays(server, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_length_that_is_too_long_ends_where_the_file_does(server, tmp_path, waits):
-    server.add("/file.bin", CONTENT).lie_bytes = 1000
-    get(server, tmp_path)
-    assert is_whole(tmp_path)
-    server.add("/file.bin", CONTENT, ranges=False).lie_bytes = 1000
-    with pytest.raises(UserError, match=r"IncompleteRead.* 1000 more expected\)\); given up after 5"):
-        get(server, tmp_path / "b")
-    assert not (tmp_path / "b/file.bin").exists()
-
-
 def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
     page.statuses = [

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.prepare.checking import instance_sample
-from bert_tf.prepare.checking.instance_sample import describe_shares, judge, measure, read_sample
+from bert_tf.prepare.checking.instance_sample import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.schema import InstanceArrays
 from tests.pretraining_data import write_records
@@ -107,10 +107,3 @@ def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(instance_sample, "SAMPLE_INSTANCES", 12)
     some = read_sample(tmp_path, entries)
     assert np.array_equal(some.input_ids, arrays.input_ids[np.linspace(0, 59, 12).astype(int)])
-
-
-def test_histogram_has_a_bar_for_every_length():
-    shares = measure(instances()[0], IDS)._replace(lengths=np.array([1, 1, 5, 32]))
-    lines = list(describe_shares(shares, 32))[3:]
-    assert len(lines) == 12 and lines[0].split() == ["1-2", "50.0%", "#" * 50]
-    assert sum(float(line.split()[1][:-1]) for line in lines) == 100

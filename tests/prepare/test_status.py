@@ -131,23 +131,6 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
     assert command.endswith("--action text_formatting --dataset bookscorpus")
 
 
-def test_downloads_are_found_where_they_lie(tmp_path, capsys):
-    for dataset, folder in (("cola", "glue/CoLA"), ("pubmed_baseline", "pubmed/baseline")):
-        where = tmp_path / "download" / folder
-        with Stage("download", dataset, where / "manifest.json", {}, []) as stage:
-            (where / "a").write_text("a")
-            stage.add(FileEntry("a", 1, ""))
-            stage.complete({"num_files": 1}, {"files": [stage.finished["a"]]})
-    assert "--action text_formatting --dataset pubmed_baseline" in said(
-        capsys, tmp_path, "--dataset", "pubmed_baseline"
-    )
-    output = said(capsys, tmp_path, "--dataset", "CoLA")
-    assert "done" in output and "next:" not in output and "sharding" not in output
-    (command,) = next_commands(said(capsys, tmp_path, "--dataset", "squad"))
-    assert "--action download --dataset squad" in command
-    assert said(capsys, tmp_path).count("done") == 2
-
-
 def test_what_a_stopped_download_leaves_was_not_placed_by_hand(tmp_path, capsys):
     folder = tmp_path / "download/wikicorpus_en"
     folder.mkdir(parents=True)

@@ -291,20 +291,16 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             "--action status says what to begin with"
         )
     broken: list[Path] = []
-    can_repair = False
     made: dict[Path, str] = {}
     for prepared in begun:
         made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
-        can_repair = can_repair or any(fault.repair != Repair.BY_HAND for fault in remaining)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        remedy = "the same command with --repair makes again exactly what is broken"
-        if options.repair:
-            remedy = "what could not be made again must be repaired by hand"
-        elif not can_repair:
-            remedy = "do what is said there, since --repair cannot"
+        remedy = (
+            "repair by hand what could not be made again" if options.repair else "--repair makes it again, if it can"
+        )
         raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")

@@ -48,27 +48,21 @@ class Sentences(str):
 def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
-    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
+    Raises: UserError where a name is no file or folder, or there is no such file.
     """
-    if not names:
-        raise UserError(
-            "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
-            "commas"
-        )
     files: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
-            if not inside:
-                raise UserError(
-                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
-                    "if they have other suffixes"
-                )
-            files.extend(inside)
+            files += text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
+    if not files:
+        raise UserError(
+            f"input_files={','.join(names)} names no .txt, .jsonl or .parquet file, nor a folder that holds any: name "
+            "some, separated by commas; files with other suffixes one by one"
+        )
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
