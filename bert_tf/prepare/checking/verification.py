@@ -300,7 +300,5 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        remedy = (
-            "repair by hand what could not be made again" if options.repair else "--repair makes it again, if it can"
-        )
+        remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"
         raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")
