@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +32,6 @@ from bert_tf.prepare.corpora.documents import (
     Position,
     has_sentence,
 )
-from bert_tf.prepare.running.resumable_file import ResumableFile
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
@@ -83,11 +83,14 @@ class SeenDocuments:
 
 
 class Writer:
-    """The text being written and the counts; can be resumed at a checkpoint."""
+    """The text being written and the counts; can be resumed at a checkpoint.
+
+    The text is called ``<name>.partial`` until it is complete.
+    """
 
     def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int):
         self.stage, self.output = stage, output
-        self._text = ResumableFile(output)
+        self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
@@ -100,18 +103,22 @@ class Writer:
 
     def open(self) -> IO[bytes]:
         checkpoint = self.stage.checkpoint
-        if checkpoint and self._text.has(checkpoint["bytes"]):
+        if checkpoint and self.output.exists() and not self._partial.exists():
+            os.replace(self.output, self._partial)  # the earlier run was killed after its end
+        if checkpoint and self._partial.exists() and self._partial.stat().st_size >= checkpoint["bytes"]:
             self.position, self.input_bytes = checkpoint["position"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
             self._kept_bytes = checkpoint["bytes"]
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
-        text = self._text.open(self._kept_bytes)
+        self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
+        self._file.truncate(self._kept_bytes)
         if self._seen:
-            text.seek(0)
-            for line in text:
+            self._file.seek(0)
+            for line in self._file:
                 self._seen.add(line)
-        return text
+        self._file.seek(self._kept_bytes)
+        return self._file
 
     def write(self, documents: Sequence[Cleaned], batch: Batch) -> None:
         """Writes the cleaned `documents` of a batch."""
@@ -129,7 +136,7 @@ class Writer:
                 self._count(f"num_dropped_{document.reason}")
         self.input_bytes += batch.input_bytes
         self.position = batch.next_position
-        if self._text.file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
+        if self._file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, fault: str) -> None:
@@ -149,7 +156,7 @@ class Writer:
         elif self._is_repeated(encoded):
             self._count("num_dropped_duplicates")
         else:
-            self._text.file.write(encoded)
+            self._file.write(encoded)
             self._count("num_documents")
 
     def _is_repeated(self, encoded: bytes) -> bool:
@@ -160,19 +167,22 @@ class Writer:
         return not self._seen.add(encoded)
 
     def checkpoint(self) -> None:
-        self._kept_bytes = self._text.sync()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._kept_bytes = self._file.tell()
         names = ("position", "input_bytes", "counts", "bad_records")
         self.stage.add_checkpoint({**{name: getattr(self, name) for name in names}, "bytes": self._kept_bytes})
 
     def finish(self) -> None:
         self.checkpoint()
-        self._text.finish()
+        self._file.close()
+        os.replace(self._partial, self.output)
 
     def discard(self) -> None:
         """After a failure: removes the output if there is no checkpoint to resume from."""
         if not self._kept_bytes:
             with contextlib.suppress(OSError):
-                self._text.discard()
+                self._partial.unlink(missing_ok=True)
                 self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:

@@ -48,8 +48,8 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
         write(writer, documents, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
-            writer._text.file.write(b"behind\n")
-            writer._text.sync()
+            writer._file.write(b"behind\n")
+            writer._file.flush()
             raise workers.WorkersError("killed")
 
     monkeypatch.setattr(formatting.Writer, "write", stopping)
