@@ -142,7 +142,7 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     preparation.run(work, "export_tfrecord", *options)
     assert contents(records_folder) == from_text
     shutil.rmtree(work / "tokens")
-    with pytest.raises(UserError, match="no finished token files in .*: run .*create_token_files"):
+    with pytest.raises(UserError, match="holds no token files: run .*create_token_files"):
         preparation.run(work, "export_tfrecord", *options)
 
 
@@ -172,7 +172,7 @@ def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, 
 
 
 def test_pairs_of_other_settings_are_refused(work):
-    with pytest.raises(UserError, match=r"dupe_factor 2, .*, not .*dupe_factor 5, .*or delete .*training/\*.64.pairs"):
+    with pytest.raises(UserError, match=r"training/\*.64.pairs were .*dupe_factor 2, .*, not .*dupe_factor 5.*delete"):
         preparation.run(work, "create_pairs", "--max_seq_length", 64)
     with pytest.raises(UserError, match="random_seed 12345, .*, not .*random_seed 7"):
         preparation.run(work, "create_pairs", *SETTINGS, "--random_seed", 7)
