@@ -40,6 +40,8 @@ def test_numbered_and_named_arguments(parts, arguments):
         ("GBP|5", "£5"),
         ("formatnum:1234567.891", "1,234,567.891"),
         ("FORMATNUM:x", "x"),
+        ("age|1950|3|2|2000|3|1", "49"),
+        ("age|1950|3|2", None),
         ("frac|1|3|4", "1 3/4"),
         ("frac|1|2|3|4", None),
         ("val|6.24|e=18|u=m", "6.24 ×10^18 m"),

@@ -121,6 +121,14 @@ def _convert(arguments: Arguments) -> str | None:
     return None
 
 
+def _age(arguments: Arguments) -> str | None:
+    """Years between two dates; with one date it would be the age today, which is not rendered."""
+    numbers = [int(value) for value in _numbered(arguments) if re.fullmatch(r"\d{1,4}", value)]
+    if len(numbers) != 6:
+        return None
+    return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3]))
+
+
 def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
     """A prefix, the ship's name, its disambiguation (a hull number or year), and the number of a display form."""
     given = _numbered(arguments)
@@ -186,7 +194,6 @@ _TEXTS = {
     "lang, langx, rtl-lang, script, native name": "{text|2}",
     "ill, interlanguage link": "{lt|1}",
     "nihongo": "{1|3|2}",
-    "angbr": "⟨{1}⟩",
     # A power of ten, or an exponent: without it the number before it would be wrong.
     "e, x10^": " ×10^{1}",
     "10^": "10^{1}",
@@ -234,8 +241,10 @@ _SHOWN: dict[str, Render] = {
     **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "formatnum": _formatted_number,
     "ship": _ship,
+    "age": _age,
     "val": _value,
     "as of": _as_of,
+    "angbr": lambda arguments: f"⟨{arguments.get('1', '')}⟩",
 }
 
 
