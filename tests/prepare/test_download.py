@@ -269,6 +269,17 @@ def test_list_that_grows_is_gone_on_with(server, tmp_path, capsys):
     assert manifest_of(tmp_path / "pubmed/baseline")["counts"]["num_files"] == 2
 
 
+def test_pubmed_files_placed_by_hand_are_taken_where_there_is_no_network(server, tmp_path, capsys):
+    folder = tmp_path / "pubmed/baseline"
+    folder.mkdir(parents=True)
+    (folder / "pubmed25n0001.xml.gz").write_bytes(b"placed")
+    source = sources.Source("pubmed", "pubmed/baseline", url=server.url("/nowhere/"))
+    served(server, tmp_path, "pubmed_baseline", source)
+    said = capsys.readouterr().out
+    assert "/nowhere/" in said and "taking" in said and "pubmed25n0001.xml.gz" in said
+    assert not (folder / "manifest.json").exists()
+
+
 def test_wrong_md5_of_one_file_is_named(server, tmp_path):
     source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
     server.pages["/pubmed/pubmed25n0002.xml.gz"].content = b"other"

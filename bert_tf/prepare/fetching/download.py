@@ -17,7 +17,7 @@ from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from bert_tf.prepare.corpora import books, wiki
+from bert_tf.prepare.corpora import books, pubmed, wiki
 from bert_tf.prepare.fetching import archives, mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
@@ -243,6 +243,14 @@ def _download_pubmed(files: _Collection) -> None:
                 remote = RemoteFile(f"{url}{name}", name, f"md5:{checksum[0]}")
                 files.fetch(remote, f"{name} ({number:,} of {len(names()):,})")
 
+    placed = pubmed.files_in(files.folder)
+    if placed and not (files.folder / "manifest.json").exists():
+        try:
+            names()
+        except UserError as error:  # no network; with one, the files that are not there are fetched
+            print(f"{error}\nUntil then:", flush=True)
+            files.print_placed(placed)
+            return
     files.make(fetch_all, names if files.source.grows else tuple)
 
 
