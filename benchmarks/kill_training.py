@@ -45,7 +45,7 @@ from benchmarks.frame import CHECKOUT, bert_prep
 from benchmarks.killing import Outcome, differences, flip_bit, numbers
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch.environment import program_command
-from bert_tf.run.events import read_lines
+from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
 # 36 updates with 16 sequences per rank, then 32 with 2.
@@ -71,7 +71,7 @@ class Run:
             )
 
     def events(self, phase: int) -> list[dict]:
-        return [event for event in read_lines(self.folder / f"phase_{phase}") if event]
+        return read_events(self.folder / f"phase_{phase}")
 
     def new_events(self, phase: int) -> list[dict]:
         return self.events(phase)[self._before[phase] :]

@@ -25,7 +25,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.events import read_lines
+from bert_tf.run.events import read_events
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 from bert_tf.settings.training import PretrainingConfig
@@ -164,7 +164,7 @@ def _read_finished(path: Path) -> dict[Trial, Learned]:
 def _read_run(folder: Path) -> Learned:
     pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
     held_out = {name: float(value) for name, value in pairs}
-    events = [event for event in read_lines(folder) if event]
+    events = read_events(folder)
     curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
     return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 

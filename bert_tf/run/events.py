@@ -13,16 +13,16 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # strict JSON has no such number
 _LATEST = 1e10  # seconds since 1970: the year 2286
 
 
-def read_lines(run_folder: str | Path) -> list[Event | None]:
+def read_events(run_folder: str | Path) -> list[Event]:
     """All events of a run, in the order of writing; none if there is no such file. Raises OSError.
 
-    A line that is not an event, for example one cut short by a kill, is None; empty lines are left out.
+    A line that is not an event, for example one cut short by a kill, is left out.
     """
     path = Path(run_folder) / METRICS
     if not path.is_file():  # not written yet, or a device
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
-        return [_event(line) for line in file if not line.isspace()]
+        return [event for event in map(_event, file) if event]
 
 
 def is_number(value: Any) -> bool:

@@ -18,8 +18,10 @@ from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
 from tests import processes
 from tests.training.test_packed_update import pack, short_batch
-from tests.training.test_train_step import Rank, global_batch, make_step, rows_of
+from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply, traced_sums
 from tests.training.test_trainer import make_trainer
+
+CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 class Unread:
@@ -37,11 +39,73 @@ def packed_rows(number):
     return rows_of(batch, 0, 8, 1), num_micro_batches
 
 
+@pytest.mark.parametrize("num_micro_batches", [None, 1])
+def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num_micro_batches):
+    """And nothing is made for a device after its work has begun: what goes there waits for that work."""
+    step, *_ = make_step(Workers(), precision="fp16")
+    rows, events, constant = rows_of(global_batch(), 0, 2, 4), [], tf.constant
+    gradients, metric_sums = Unread(), Unread()
+
+    def add_up(features, *arguments):
+        assert all(tf.is_tensor(value) for value in arguments[:4])
+        events.append("added up")
+        return gradients, metric_sums
+
+    def reduce(*sums):
+        assert sums[0] is gradients and sums[1] is metric_sums
+        events.append("reduced")
+        return sums[:2]
+
+    def apply(applied, *rest):
+        assert applied is gradients and rest[0] is metric_sums and tf.is_tensor(rest[1])
+        events.append("applied")
+        return [Unread() for _ in range(len(UpdateResult._fields) - 3)]
+
+    def make(*arguments, **options):
+        events.append("made")
+        return constant(*arguments, **options)
+
+    monkeypatch.setattr(step, "_has_exchange", True)
+    monkeypatch.setattr(step, "_sum", add_up)
+    monkeypatch.setattr(step, "_reduce", reduce)
+    monkeypatch.setattr(step, "_apply", apply)
+    monkeypatch.setattr(tf, "constant", make)
+    result = step(rows, 0, num_micro_batches=num_micro_batches)
+    assert isinstance(result.is_finite, Unread)
+    made = len(events) - 3
+    assert events == ["made"] * made + ["added up", "reduced", "applied"] and made >= 4
+
+
+def operations(concrete):
+    """Kinds of all operations of a traced function, and of the functions that it calls."""
+    definition = concrete.graph.as_graph_def()
+    called = [node for function in definition.library.function for node in function.node_def]
+    return {node.op for node in [*definition.node, *called]}
+
+
+def test_nothing_is_called_back_to_the_host():
+    step, *_ = make_step(Workers())
+    for concrete in traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
+        kinds = operations(concrete)
+        assert len(kinds) > 20 and not kinds & CALLBACKS
+
+
 class Alike(Rank):
     """Ranks that all send the same."""
 
     def gather(self, vector):
         return np.stack([vector] * self.size)
+
+
+def test_the_host_computes_nothing_with_results():
+    """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
+    concrete = traced_apply(make_step(Workers(), precision="fp16")[0])
+    results = {tensor.ref() for tensor in concrete.graph.inputs if tensor.dtype in (tf.float32, tf.variant)}
+    for operation in concrete.graph.get_operations():
+        if results.intersection(tensor.ref() for tensor in operation.inputs):
+            assert not {tf.int32, tf.string} & {output.dtype for output in operation.outputs}, operation
+            results.update(tensor.ref() for tensor in operation.outputs)
+    assert len(results) > 100
 
 
 UPDATES = """
@@ -94,6 +158,15 @@ def test_the_compiled_loop_knows_how_often_it_runs():
     assert conditions == ["8"]
 
 
+def test_the_optimizer_launches_five_operations_a_variable():
+    """Two compiled functions and three norms; its scalars are computed inside."""
+    step, *_ = make_step(Workers(), scope="blocks", precision="fp16")
+    concrete = traced_apply(step)
+    nothing = {"Const", "Placeholder", "Identity", "ReadVariableOp", "NoOp"}
+    launched = [operation for operation in concrete.graph.get_operations() if operation.type not in nothing]
+    assert len(launched) < 5 * len(step.variables) + 100
+
+
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_ranks):
     """And of several ranks the first two updates after a line wait for the device, to be timed."""
@@ -118,7 +191,7 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
-        return {"means": [0.0], "skipped": 0, "own_secs": 1.0, "norm_by_variable": None}
+        return {"means": [0.0], "skipped": 0, "own_secs": 1.0, "norm_by_variable": None, "change_by_variable": None}
 
     def step(features, number, *, is_timed, **_):
         timed.append(is_timed)

@@ -28,6 +28,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.training import step as module
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
+from bert_tf.training.tensor_list import pack, unpack
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -119,7 +120,7 @@ def traced_sums(step, features, num_micro_batches=None):
 
 def traced_apply(step):
     """Its last one, for two micro-batches."""
-    sums = [tf.zeros(variable.shape) for variable in step.variables]
+    sums = pack([tf.zeros(variable.shape) for variable in step.variables])
     return step._apply.get_concrete_function(sums, tf.zeros([4]), tf.zeros([4]), 2)
 
 
@@ -217,8 +218,9 @@ def test_recomputing_layers_gives_the_same_update():
 
 
 def sum_gradients(step, features):
-    """An update without its last stage, which compiles much."""
-    return step.sum_gradients(step.agree(features, 0))[:2]
+    """An update without its last stage, which compiles much: the variables' gradients, and the metrics."""
+    sums = step.sum_gradients(step.agree(features, 0))
+    return unpack(sums.gradients, tf.float32, [variable.shape for variable in step.variables]), sums.metrics_M
 
 
 def test_the_sums_are_the_gradients_of_the_whole_batch():
@@ -232,7 +234,7 @@ def test_the_sums_are_the_gradients_of_the_whole_batch():
         losses, _ = PretrainingObjective()(model, whole, key)
         loss = tf.reduce_sum(losses * tf.constant(2 / update.totals_K, tf.float32))
     gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, step.variables)]
-    assert_same_weights(step.sum_gradients(update)[0], gradients)
+    assert_same_weights(sum_gradients(step, features)[0], gradients)
 
 
 @pytest.mark.parametrize("scope", ["off", "blocks"])

@@ -196,19 +196,19 @@ def test_halves_divide_the_rows():
 
 def limit_memory(monkeypatch, step, largest):
     """As on a device on which micro-batches of more than `largest` rows do not fit."""
-    accumulate = step._accumulate
+    add_up = step._sum
 
     def limited(features, *arguments):
         if features["input_ids"].shape[1] > largest:
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
-        return accumulate(features, *arguments)
+        return add_up(features, *arguments)
 
-    monkeypatch.setattr(step, "_accumulate", limited)
+    monkeypatch.setattr(step, "_sum", limited)
 
 
 def pretend(monkeypatch, step):
     """Has the step's stages, but for the ranks' agreement, compute nothing."""
-    monkeypatch.setattr(step, "sum_gradients", lambda update: GradientSums([], tf.zeros([4]), 0.0, 0.0))
+    monkeypatch.setattr(step, "sum_gradients", lambda update: GradientSums(tf.zeros([]), tf.zeros([4]), 0.0, 0.0))
     monkeypatch.setattr(step, "apply", lambda update, sums: update)
 
 

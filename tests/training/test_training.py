@@ -323,8 +323,8 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
 
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch import findings, launchers
-launcher = findings.choose_launcher(int(sys.argv[1]), os.environ)
+from bert_tf.launch import checks, launchers
+launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
 sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
 """
 
