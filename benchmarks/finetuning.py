@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.child import timed
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.tensorflow import choose_device
+from bert_tf.base.machine import choose_device
 from bert_tf.bert_config import PRESETS, BertConfig
 from bert_tf.settings.training import PRECISIONS
 
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> None:
         logger = DLLogger(args.dllog_path)
         name = "throughput_train" if args.mode == "train" else "throughput_val"
         settings = {name: value for name, value in vars(args).items() if name != "dllog_path"}
-        logger.parameters({**settings, "num_ranks": workers.size})
+        logger.log("PARAMETER", {**settings, "num_ranks": workers.size})
         figures = speed.speed()
         logger.log([], {name: figures.pop("throughput_val"), **figures})
 

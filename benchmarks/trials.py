@@ -164,7 +164,8 @@ def _read_finished(path: Path) -> dict[Trial, Learned]:
 def _read_run(folder: Path) -> Learned:
     pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
     held_out = {name: float(value) for name, value in pairs}
-    curve = [(event["update"], event["mlm_loss"]) for event in read_events(folder) if event["event"] == "train"]
+    events = read_events(folder)
+    curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
     return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 
 

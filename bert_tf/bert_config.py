@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
@@ -25,9 +25,27 @@ GOOGLE_VOCAB_SIZE = 30_522  # of the uncased English models
 # "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
-# Ten times the largest published BERT, and more layers, positions and so on than any model has.
-MAX_PARAMETERS, MAX_SIZE = 40_000_000_000, 1 << 24
-MAX_LAYERS = 1 << 10
+# Ten times the largest published BERT.
+MAX_PARAMETERS = 40_000_000_000
+# What a field must be: as the end of "it must be ...", and as a condition.
+_Rule = tuple[str, Callable[[Any], bool]]
+
+
+def _count(least: int = 1, most: int = 1 << 24) -> _Rule:
+    text = f"a whole number >= {least}, at most {most}"
+    return text, lambda value: type(value) is int and least <= value <= most
+
+
+_RATE: _Rule = ("a number in [0, 1)", lambda value: type(value) in (int, float) and 0 <= value < 1)
+# The fields that are no simple counts. An instance has two segments.
+_RULES: dict[str, _Rule] = {
+    "num_hidden_layers": _count(most=1 << 10),
+    "type_vocab_size": _count(least=2),
+    "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
+    "hidden_dropout_prob": _RATE,
+    "attention_probs_dropout_prob": _RATE,
+    "initializer_range": ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +65,10 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            least = 2 if field.name == "type_vocab_size" else 1  # an instance has two segments
-            most = MAX_LAYERS if field.name == "num_hidden_layers" else MAX_SIZE
-            if field.type == "int" and not (type(value) is int and least <= value <= most):
-                raise UserError(
-                    f"{field.name}={value!r:.40} in the model's configuration: must be a whole number >= {least}, at "
-                    f"most {most}"
-                )
-            if field.type == "float" and type(value) not in (int, float):
-                raise UserError(f"{field.name}={value!r:.40} in the model's configuration: must be a number")
+        for name, value in vars(self).items():
+            rule, allows = _RULES.get(name, _count())
+            if not allows(value):
+                raise UserError(f"{name}={value!r:.40} in the model's configuration: must be {rule}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
@@ -69,16 +80,6 @@ class BertConfig:
                 f"{MAX_PARAMETERS:.0e}: make vocab_size, hidden_size, num_hidden_layers, intermediate_size or "
                 "max_position_embeddings smaller"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
-        if not 0 < self.initializer_range <= 1:
-            raise UserError(
-                f"initializer_range={self.initializer_range}: the weights' standard deviation must lie in (0, 1]"
-            )
-        if self.hidden_act not in ACTIVATIONS:
-            raise UserError(f"hidden_act={self.hidden_act!r}: must be one of {', '.join(ACTIVATIONS)}")
 
     @property
     def num_encoder_weights(self) -> int:
@@ -99,8 +100,6 @@ class BertConfig:
     @classmethod
     def preset(cls, name: str, vocab_size: int) -> BertConfig:
         """One of Google's published sizes, with a vocabulary of `vocab_size` tokens."""
-        if name not in PRESETS:
-            raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
         num_layers, hidden_size = PRESETS[name]
         return cls(
             vocab_size=vocab_size,
@@ -111,29 +110,29 @@ class BertConfig:
         )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
-        """Requires exactly the fields of Google's files, and ignores those that do not affect the model."""
+    def from_dict(cls, values: Any, source: str = "bert_config") -> BertConfig:
+        """Requires exactly the fields of Google's files, and ignores those that do not affect the model.
+
+        Raises: UserError, which begins with the `source` of the values.
+        """
         if not isinstance(values, Mapping):  # from a file that anyone may have written
             raise UserError(f"{source}: must be a JSON object with the model's sizes, not {str(values)[:40]!r}")
+        # Some of Google's files have further fields, which have no effect on BERT.
+        sizes = {name: values[name] for name in values if not name.startswith("pooler_") and name != "directionality"}
         known = {field.name for field in dataclasses.fields(cls)}
-        # Some of Google's files have these fields; they have no effect on BERT.
-        ignored = [key for key in values if key.startswith("pooler_") or key == "directionality"]
-        unknown = sorted(set(values) - known - set(ignored))
-        if unknown:
+        if unknown := sorted(set(sizes) - known):
             raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        missing = sorted(known - set(values))
-        if missing:
+        if missing := sorted(known - set(sizes)):
             raise UserError(f"{source}: {', '.join(missing)} missing; a bert_config.json holds all the model's sizes")
-        return cls(**{key: values[key] for key in values if key in known})
+        try:
+            return cls(**sizes)
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
 
     @classmethod
     def from_json_file(cls, path: str | Path) -> BertConfig:
         """Reads Google's ``bert_config.json``; raises `UserError` naming the file."""
-        values = read_json_object(Path(path), "name a model's bert_config.json")
-        try:
-            return cls.from_dict(values, str(path))
-        except UserError as error:
-            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        return cls.from_dict(read_json_object(Path(path), "name a model's bert_config.json"), str(path))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

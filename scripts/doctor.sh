@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks for whatever would keep training from working on this machine and on those of --hosts; --help says more.
+# Looks for whatever would keep training from working on this machine.
 scripts=$(dirname "$(readlink -f "$0")")
 bash "$scripts/python.sh" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || {
   echo "problem  Python: there is no Python 3.9, 3.10 or 3.11: 'bash scripts/setup.sh' finds or fetches one" >&2

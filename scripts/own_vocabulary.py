@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         * pretraining_flops_per_sequence(config, phase.max_seq_length, phase.max_predictions_per_seq)
         for phase in phases
     ]
-    update_secs = secs_of_all_ranks(phases[0], config, "blocks" if values["use_xla"] == "true" else "off")
+    update_secs = secs_of_all_ranks(phases[0], config, "blocks" if values["use_xla"] else "off")
     secs = phases[0].num_updates * update_secs * sum(flops) / flops[0]
     print(
         f"pre-training with {tokenizer.vocab_size:,} pieces will take about {secs / 60:.0f} minutes here",

@@ -2,28 +2,21 @@
 
 As a program it writes them again, eight seeds for each precision:
 
-    PYTHONPATH=. python tests/convergence.py golden
-
-and trains as a rank of Horovod, for test_convergence.py:
-
-    PYTHONPATH=. horovodrun --gloo -np 2 python tests/convergence.py ranks FOLDER fp32
+    PYTHONPATH=. python tests/convergence.py
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from bert_tf.base.errors import exit_on_user_error
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
-from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import provenance
 from bert_tf.settings.training import PretrainingConfig
@@ -119,15 +112,5 @@ def write_golden() -> None:
     GOLDEN.write_text(json.dumps({"made_on": made_on, "seeds": len(SEEDS), **found}, indent=1) + "\n")
 
 
-@exit_on_user_error
-def main(argv: list[str]) -> None:
-    if argv[1] == "golden":
-        return write_golden()
-    folder = Path(argv[2])
-    workers = connect(use_horovod=True)
-    for precision in argv[3:]:
-        train(folder, workers, precision)
-
-
 if __name__ == "__main__":
-    main(sys.argv)
+    write_golden()

@@ -54,18 +54,7 @@ def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, compa
     texts = {"bert_config.json": config.to_json(), "vocab.txt": "\n".join(vocab) + "\n", **dict(companions)}
     checkpoints = CheckpointFolder(folder / "checkpoints", keep=3, vocab_size=config.vocab_size, companions=texts)
     path = checkpoints.save(update, variables, {})
-    data = {"dataset": "sample", "counts": {"num_documents": 5000, "num_tokens": 874695}, "first_file": "/x/secret/f"}
+    data = {"dataset": "sample", "first_file": "/x/secret/f"}
     identity = {"seed": 12345, "max_seq_length": 128, **settings}
     (folder / "config.json").write_text(json.dumps({"identity": identity, "data": data}), encoding="utf-8")
-    events = [
-        {"event": "start", "update": 0, "global_batch_size": 64, "total_updates": 40},
-        {"event": "train", "update": 10, "total_loss": 8.5, "mlm_accuracy": 0.25, "loss_scaler": 1.0},
-        {"event": "train", "update": 20, "total_loss": 7.25, "mlm_accuracy": 0.5, "loss_scaler": 1.0},
-        {"event": "train", "update": 30, "total_loss": 6.125, "mlm_accuracy": 0.75, "loss_scaler": 1.0},
-        {"event": "evaluation", "update": 20, "masked_lm_loss": 7.5, "global_step": 20},
-        {"event": "evaluation", "update": 30, "masked_lm_loss": 5.5, "global_step": 30},
-    ]
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps({"time_unix": 1.7e9, **event}) + "\n" for event in events), encoding="utf-8"
-    )
     return path

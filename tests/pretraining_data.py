@@ -21,9 +21,9 @@ from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import InstanceArrays, RecordSchema
 from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
 
-SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
+SCHEMA = RecordSchema(16, 3)
 # Lengths from 10 on, so that up to three instances fit a row.
-ROOMY = RecordSchema(max_seq_length=40, max_predictions_per_seq=3)
+ROOMY = RecordSchema(40, 3)
 VOCAB_SIZE = 40
 TINY = BertConfig(VOCAB_SIZE, 16, 1, 2, 32, max_position_embeddings=16)  # a layer of width 16
 
@@ -31,7 +31,7 @@ TINY = BertConfig(VOCAB_SIZE, 16, 1, 2, 32, max_position_embeddings=16)  # a lay
 def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[str, np.ndarray]:
     """Rows of ascending pieces, three of them masked, so that the masked ones can be told."""
     rng = np.random.default_rng(seed)
-    length, predictions = schema.max_seq_length, schema.max_predictions_per_seq
+    length, predictions = schema.sequence_length, schema.num_predictions
     lengths = rng.integers(10, length + 1, [count, 1])
     mask = (np.arange(length) < lengths).astype(np.int64)
     ids = (5 + (rng.integers(0, 30, [count, 1]) + np.arange(length)) % 30) * mask
@@ -104,7 +104,7 @@ def write_token_shard(path: Path, shard: Shard, rows: dict[str, np.ndarray], sch
     write_tokens(path, TokenizedText(tokens, sentences, documents), shard, VOCAB_SIZE)
     pairs = Pairs(starts, starts + 5, starts + 5, ends, rows["next_sentence_labels"])
     copies = [pairs, pairs.rows(slice(1, None))] if SPLITS[shard.split] == "training" else [pairs]
-    settings = PairSettings(schema.max_seq_length, len(copies), 7)
+    settings = PairSettings(schema.sequence_length, len(copies), 7)
     write_pairs(TokenFile(path), settings, list(map(encode_pairs, copies)))
 
 
@@ -121,9 +121,9 @@ def open_dataset(
 ) -> InstanceSet:
     """The records or token files of a split, as a run opens them."""
     is_records = any((folder / split).glob("*.tfrecord"))
-    rules = MaskingRules(0.15 if is_records else prob, schema.max_predictions_per_seq)
+    rules = MaskingRules(0.15 if is_records else prob, schema.num_predictions)
     argument = "input_files" if split == "training" else "eval_files"
-    return open_instances(str(folder / split), argument, schema.max_seq_length, rules)
+    return open_instances(str(folder / split), argument, schema.sequence_length, rules)
 
 
 def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:

@@ -46,7 +46,7 @@ PACKAGES = (
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
-MODULES_WITH_TENSORFLOW = {"batches.batches", "batches.record_set", "batches.open"}
+MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.record_set", "batches.open"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
 TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "serving")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}

@@ -34,8 +34,6 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(
             program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        # What begins like a negative number is a value, also if it is a list of them: --layers -1,-2.
-        self._negative_number_matcher = re.compile(r"-\d")
         self.register("type", Path, _path)
 
     def error(self, message: str) -> NoReturn:

@@ -177,6 +177,8 @@ _BEGINNINGS = {
     codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
     codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
 }
+# Begins East Asian text among ASCII characters, which all are valid UTF-8.
+_ISO_2022 = b"\x1b$"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
 _MOST_ZEROS = 1 / 8  # share of zero bytes in a text; UTF-16 without its mark has half of them in Latin letters
@@ -190,6 +192,8 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
     for beginning, (kind, command) in _BEGINNINGS.items():
         if head.startswith(beginning):
             return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}"
+    if _ISO_2022 in head:
+        return f"ISO-2022, not UTF-8 text; convert it: iconv -f ISO-2022-JP -t UTF-8 {shlex.quote(name)} > OUT"
     if head.count(0) > _MOST_ZEROS * len(head):
         return f"a binary file or UTF-16, not UTF-8 text; if it is text: iconv -f UTF-16LE -t UTF-8 {shlex.quote(name)}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -9,12 +10,13 @@ import platform
 import sys
 import weakref
 from pathlib import Path
-from typing import IO
 
 from bert_tf.base.leaving import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+# Another process may hold the lock for the moment that `is_locked` takes.
+_MOMENT_SECS = 0.2
 
 
 class LockedError(Exception):
@@ -25,8 +27,8 @@ class FileLock:
     """Holds a lock on `path`, a file created for this purpose, until it is released or the process ends.
 
     Uses flock, which the kernel releases by itself. On a file system without flock the existence of a second file,
-    ``<path>.held``, is the lock. It is taken over from a process of this machine that was killed; whether a process of
-    another machine has ended is unknown.
+    ``<path>.held``, is the lock. If it was left by a process of this machine that was killed, newer versions of
+    `filelock` take it over; whether a process of another machine has ended is unknown.
 
     Raises:
       LockedError: the lock is already held.
@@ -34,32 +36,37 @@ class FileLock:
     """
 
     def __init__(self, path: Path):
-        holder = f"process {os.getpid()} on {platform.node()}"
-        file, held = open(path, "a+", encoding="utf-8"), None  # noqa: SIM115 - open as long as the lock is held
-        fault = _flock_fault(file, fcntl.LOCK_EX)
-        if isinstance(fault, BlockingIOError):
+        # Imported here, because the doctor, which needs no package, imports this module.
+        import filelock
+
+        held_path = _held_path(path)
+        with open(path, "a+", encoding="utf-8") as file:
+            fault = _flock_fault(file.fileno())
             file.seek(0)
-            raise LockedError(file.read().strip() or "another process")
+            holder = file.read().strip()
+        if isinstance(fault, BlockingIOError):
+            raise LockedError(holder or "another process")
+        # Not one for each thread: whichever thread ends the program releases it.
+        self._lock: filelock.BaseFileLock = filelock.FileLock(path, thread_local=False)
         if fault:
-            held = _held_path(path)
-            if _is_left_over(held):
-                held.unlink()
-            try:
-                with open(held, "x", encoding="utf-8") as mark:
-                    mark.write(holder)
-            except FileExistsError:
-                owner = held.read_text(encoding="utf-8").strip() or "another process"
-                raise LockedError(f"{owner} (if that has ended, delete {held})") from None
             print(
-                f"warning: the file system of {path.parent} has no locks ({fault.strerror}); the file {held.name} "
-                "stands for one",
+                f"warning: the file system of {path.parent} has no locks ({fault.strerror}); the file "
+                f"{held_path.name} stands for one",
                 file=sys.stderr,
                 flush=True,
             )
-        path.write_text(holder, encoding="utf-8")
-        self.release = weakref.finalize(self, _release, file, held)
-        if held:
-            before_leaving(self.release)  # another machine could not tell that the file means nothing any more
+            self._lock = filelock.SoftFileLock(held_path, thread_local=False)
+            # Another machine could not tell that the file means nothing any more.
+            _standing_for_locks.add(self)
+            before_leaving(_release_all)
+        try:
+            self._lock.acquire(timeout=_MOMENT_SECS)
+        except filelock.Timeout:
+            raise LockedError(_holder_of(held_path) if fault else "another process") from None
+        path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+
+    def release(self) -> None:
+        self._lock.release()
 
     def __enter__(self) -> FileLock:
         return self
@@ -68,26 +75,22 @@ class FileLock:
         self.release()
 
 
-def _release(file: IO[str], held: Path | None) -> None:
-    file.close()
-    if held:
-        held.unlink(missing_ok=True)
+_standing_for_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    for lock in list(_standing_for_locks):
+        lock.release()
 
 
 def _held_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.held")
 
 
-def _is_left_over(held: Path) -> bool:
-    """Whether this file names a process of this machine that has ended."""
-    words = held.read_text(encoding="utf-8").split() if held.exists() else []
-    return words[2:] == ["on", platform.node()] and not Path("/proc", words[1]).exists()
-
-
-def _flock_fault(file: IO, kind: int) -> OSError | None:
+def _flock_fault(descriptor: int) -> OSError | None:
     """Why flock cannot lock a file now: another process holds it (BlockingIOError), or there is no flock."""
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (*WITHOUT_FLOCK, errno.EWOULDBLOCK):
             raise
@@ -95,11 +98,20 @@ def _flock_fault(file: IO, kind: int) -> OSError | None:
     return None
 
 
+def _holder_of(held_path: Path) -> str:
+    """Who holds a lock for which this file stands; `filelock` writes the process and its machine."""
+    holder = "another process"
+    with contextlib.suppress(OSError, ValueError):
+        process, machine, *_ = held_path.read_text(encoding="utf-8").split("\n")
+        holder = f"process {process} on {machine}"
+    return f"{holder} (if that has ended, delete {held_path})"
+
+
 def is_locked(path: Path) -> bool:
-    """Whether a process now holds the `FileLock` of `path`. For a moment this holds it, too."""
+    """Whether a process now holds the `FileLock` of `path`."""
     try:
         with open(path, "rb") as file:
-            fault = _flock_fault(file, fcntl.LOCK_SH)
+            fault = _flock_fault(file.fileno())
     except OSError:  # never locked
         return False
     return isinstance(fault, BlockingIOError) or (fault is not None and _held_path(path).exists())

@@ -7,7 +7,7 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 GIB = 1 << 30
@@ -114,3 +114,10 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except OSError:
         return ""
+
+
+def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Applies --device ("auto" or "cpu")."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
+    if device == "cpu":
+        environ["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -1,13 +1,48 @@
-"""What must be settled before TensorFlow is imported."""
+"""What differs between the versions of TensorFlow that the project runs on."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+
+_LAST_WITH_KERAS_2 = (2, 15)
+# A class's instances share the names of up to 30 attributes (SHARED_KEYS_MAX_SIZE of CPython 3.11's dictobject.c).
+_MOST_SHARED_NAMES = 30
 
 
-def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Applies --device ("auto" or "cpu")."""
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
-    if device == "cpu":
-        environ["CUDA_VISIBLE_DEVICES"] = "-1"
+def _find_keras() -> Any:
+    """Keras 2: a part of TensorFlow up to 2.15, and the package tf_keras for all later ones, whose own is Keras 3.
+
+    Imported by its name, tf_keras does not depend on whether something has chosen a Keras before (TF_USE_LEGACY_KERAS).
+    """
+    version = tf.__version__.split(".")[:2]
+    if tuple(map(int, version)) <= _LAST_WITH_KERAS_2:
+        return tf.keras
+    try:
+        import tf_keras
+    except ImportError:
+        raise UserError(
+            f"TensorFlow {tf.__version__} contains Keras 3, and the model needs Keras 2: 'bash scripts/setup.sh' "
+            f"installs it, and so does 'pip install --no-deps tf_keras=={'.'.join(version)}.*'"
+        ) from None
+    return tf_keras
+
+
+if TYPE_CHECKING:
+    from tensorflow import keras
+else:
+    keras = _find_keras()
+
+
+def limit_lost_memory() -> None:
+    """Reduces what each tensor loses on Python 3.11 with TensorFlow up to 2.15 from 48 to 16 bytes.
+
+    To be called before the first variable. There TensorFlow does not free the array of a tensor's Python attributes
+    (its issue 62551). Python makes the array large enough for the attributes of any tensor so far, and a variable's
+    tensor is given six; but only as long as fewer than 30 tensors have been made.
+    """
+    for _ in range(_MOST_SHARED_NAMES):
+        tf.constant(0)

@@ -98,8 +98,7 @@ class _Reader(NamedTuple):
             split.rows_per_rank,
             self.instances.predictions_per_packed_row,
         )
-        shape = split.num_accumulation_steps, split.micro_batch_size
-        return _to_tensors({name: values.reshape(*shape, values.shape[1]) for name, values in rows.items()})
+        return _to_tensors({name: values.reshape(*split.shape, values.shape[1]) for name, values in rows.items()})
 
     def _check_lengths(self, input_mask: np.ndarray, singles: Sequence[RecordRange], lengths: np.ndarray) -> None:
         """Raises `UserError` if an instance has other real tokens than its index says."""
@@ -135,9 +134,9 @@ def training_batches(
     consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
     same number on every rank; the rest of [A, B, ...] is 0.
     """
-    micro_batch_size, num_accumulation_steps, num_ranks, rank = split
+    micro_batch_size, _, num_ranks, rank = split
     reader = _Reader(instances, order.seed, vocab_size)
-    weights = np.ones([num_accumulation_steps, micro_batch_size], np.float32)
+    weights = np.ones(split.shape, np.float32)
 
     def one_instance_a_row(update: int) -> Batch:
         ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)
@@ -148,7 +147,7 @@ def training_batches(
     def several_instances_a_row(update: int) -> Batch:
         ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
         lengths = instances.lengths(ranges)
-        rows = best_fit(lengths, instances.schema.max_seq_length)
+        rows = best_fit(lengths, instances.schema.sequence_length)
         num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
         num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
         features = reader.packed(ranges, lengths, rows[rank * num_rows : (rank + 1) * num_rows], split)

@@ -96,8 +96,7 @@ class InstanceSet:
           vocab_size: rows of the word table.
           has_reserved_rows: whether the table may have more rows than are needed to pad it, as others' models do.
         """
-        for name in ("max_seq_length", "max_predictions_per_seq"):
-            flag, stored = getattr(schema, name), getattr(self.schema, name)
+        for name, flag, stored in zip(("max_seq_length", "max_predictions_per_seq"), schema, self.schema):
             if flag != stored:
                 raise UserError(
                     f"--{name}={flag}, but the records of --{argument} ({self.files[0]}) have "
@@ -145,8 +144,8 @@ class InstanceSet:
             "files": len(self.files),
             "first_file": str(self.files[0]),
             "instances": self.num_instances,
-            "max_seq_length": self.schema.max_seq_length,
-            "max_predictions_per_seq": self.schema.max_predictions_per_seq,
+            "max_seq_length": self.schema.sequence_length,
+            "max_predictions_per_seq": self.schema.num_predictions,
             "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
             "dataset": self.manifest.dataset if self.manifest else None,
             "counts": self.manifest.counts if self.manifest else {},
@@ -176,7 +175,7 @@ class InstanceSet:
     @property
     def predictions_per_packed_row(self) -> int:
         """The number of masked positions that a packed row has room for."""
-        size, length = self.schema.max_predictions_per_seq, self.schema.max_seq_length
+        size, length = self.schema.num_predictions, self.schema.sequence_length
         return predictions_per_row(size, length, self.masked_lm_prob)
 
     @property
@@ -189,8 +188,8 @@ class InstanceSet:
         """The seed the instances were made with; 0 without a manifest."""
         return self.manifest.arguments["random_seed"] if self.manifest else 0
 
-    def fingerprint(self, packing: bool = False) -> str:
-        """sha256 of what determines the batches; with `packing` this includes the instances' lengths."""
+    def fingerprint(self, with_lengths: bool = False) -> str:
+        """sha256 of what determines the batches; for packed ones `with_lengths` of the instances."""
         raise NotImplementedError
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:

@@ -134,7 +134,7 @@ class Masker:
         self.rules, self.ids = rules, ids
 
     def instances(
-        self, tokens: np.ndarray, pairs: Pairs, max_seq_length: int, *, seed: int, ranges: np.ndarray
+        self, tokens: np.ndarray, pairs: Pairs, sequence_length: int, *, seed: int, ranges: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The features [N, ...] of masked instances, by the records' names.
 
@@ -144,7 +144,7 @@ class Masker:
           seed, ranges: see `mask`.
         """
         ids = self.ids
-        rows = assemble(tokens, pairs, max_seq_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
+        rows = assemble(tokens, pairs, sequence_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
         masked = self.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
         return {**rows, **masked._asdict(), "next_sentence_labels": pairs.is_random_next[:, np.newaxis]}
 

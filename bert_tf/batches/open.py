@@ -12,7 +12,7 @@ from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.token_file import TOKENS_SUFFIX
 
 
-def open_instances(patterns: str, argument: str, max_seq_length: int, rules: MaskingRules) -> InstanceSet:
+def open_instances(patterns: str, argument: str, sequence_length: int, rules: MaskingRules) -> InstanceSet:
     """The shards that `patterns` name.
 
     Args:
@@ -22,7 +22,7 @@ def open_instances(patterns: str, argument: str, max_seq_length: int, rules: Mas
     Raises: UserError if files are missing or of both kinds, or if `rules` ask for what records cannot provide.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
-        return TokenSet(patterns, argument, max_seq_length, rules)
+        return TokenSet(patterns, argument, sequence_length, rules)
     default = MaskingRules(max_predictions_per_seq=rules.max_predictions_per_seq)
     for field in dataclasses.fields(MaskingRules):
         if getattr(rules, field.name) != getattr(default, field.name):

@@ -65,10 +65,10 @@ class RecordSet(InstanceSet):
                     "use records that were made with the same settings"
                 )
 
-    def fingerprint(self, packing: bool = False) -> str:
+    def fingerprint(self, with_lengths: bool = False) -> str:
         numbers = range(len(self.files))
         facts: list[object] = [(path.name, number) for path, number in zip(self.files, self.copies[0])]
-        if packing:
+        if with_lengths:
             lengths = (self._open(number).index.lengths() for number in numbers)
             facts += [hashlib.sha256(of_file.tobytes()).hexdigest() for of_file in lengths]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -52,15 +52,15 @@ class TokenSet(InstanceSet):
 
     stage = "create_token_files"
 
-    def __init__(self, patterns: str, argument: str, max_seq_length: int, rules: MaskingRules):
+    def __init__(self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules):
         super().__init__(patterns, argument)
-        most = max_seq_length - NUM_MARKERS
+        most = sequence_length - NUM_MARKERS
         if rules.max_predictions_per_seq > most:
             given = f"--max_predictions_per_seq={rules.max_predictions_per_seq}"
-            raise UserError(f"{given} with --max_seq_length={max_seq_length}: at most {most} tokens can be masked")
-        self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
+            raise UserError(f"{given} with --max_seq_length={sequence_length}: at most {most} tokens can be masked")
+        self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
-        self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
+        self.pair_settings = ensure_pairs(self.files, PairSettings(sequence_length))[0]
         self._verified: set[int] = set()
         sizes, self._checksums = [], []
         for number in range(len(self.files)):  # one shard at a time: all together may be too many open files
@@ -82,7 +82,7 @@ class TokenSet(InstanceSet):
         pairs, rules = self.pair_settings._asdict(), self.masker.rules.to_json()
         return {**super().facts(), "pairs": pairs, "masking_rules": rules}
 
-    def fingerprint(self, packing: bool = False) -> str:
+    def fingerprint(self, with_lengths: bool = False) -> str:
         # The pairs' checksums cover the lengths and the token files' checksums.
         names = [path.name for path in self.files]
         facts = [*zip(names, self._checksums), self.masker.rules.to_json()]
@@ -109,7 +109,7 @@ class TokenSet(InstanceSet):
         num_tokens = 0
         for part in ranges:
             block.append(part)
-            num_tokens += part.num_records * self.schema.max_seq_length
+            num_tokens += part.num_records * self.schema.sequence_length
             if num_tokens >= _BLOCK_TOKENS or len(block) == _RANGES_AT_ONCE:
                 yield block
                 block, num_tokens = [], 0
@@ -123,7 +123,7 @@ class TokenSet(InstanceSet):
             for part in ranges
         ]
         numbers_Rx3 = np.array(numbers, np.int64)
-        return self.masker.instances(tokens, pairs, self.schema.max_seq_length, seed=mask_seed, ranges=numbers_Rx3)
+        return self.masker.instances(tokens, pairs, self.schema.sequence_length, seed=mask_seed, ranges=numbers_Rx3)
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)
@@ -160,9 +160,9 @@ class TokenSet(InstanceSet):
                 f"token file {tokens.path} was made with a vocabulary of {tokens.vocab_size:,} pieces, but "
                 f"{self.vocab_file} has {self._num_pieces:,}; keep them in the folder where bertPrep.py made them"
             )
-        pairs = open_pairs(tokens, self.schema.max_seq_length)
+        pairs = open_pairs(tokens, self.schema.sequence_length)
         if pairs is None:
-            path = pairs_path(tokens.path, self.schema.max_seq_length)
+            path = pairs_path(tokens.path, self.schema.sequence_length)
             raise UserError(f"{path} is gone or was changed while it was in use; start again")
         return _Shard(tokens, pairs)
 

@@ -1,56 +1,32 @@
-"""Checks the GPUs, and the limits that the system sets for a process."""
+"""Examines the GPUs, and the memory that the system leaves a process."""
 
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit
-from bert_tf.launch.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
-PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
-# ulimit's letter, the limit, the least that is enough, ulimit's unit, and what is limited.
-_UNLIMITED = resource.RLIM_INFINITY
-_LIMITS = (
-    ("n", resource.RLIMIT_NOFILE, 1024, 1, "open files"),
-    ("s", resource.RLIMIT_STACK, 8192, 1024, "KiB of stack"),
-    ("u", resource.RLIMIT_NPROC, 1024, 1, "processes and threads, of which a rank has hundreds"),
-    ("t", resource.RLIMIT_CPU, _UNLIMITED, 1, "s of CPU time, after which a process is killed (a login node?)"),
-    ("v", resource.RLIMIT_AS, _UNLIMITED, 1024, "KiB of addresses, of which CUDA reserves far more than memory"),
-    ("l", resource.RLIMIT_MEMLOCK, _UNLIMITED, 1024, "KiB of locked memory, which InfiniBand needs"),
-)
+PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
 
 
-class Gpu(NamedTuple):
-    total: float  # GiB
-    used: float
-    driver: str
-    name: str
-
-
-def query_gpus() -> list[Gpu]:
-    """The GPUs that nvidia-smi lists; a GPU that shares the machine's memory has 0 GiB."""
+def examine_gpus() -> Findings:
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
-    gib = {text: int(text) / 1024 for row in rows for text in row[:2] if text.isdecimal()}
-    return [Gpu(gib.get(total, 0.0), gib.get(used, 0.0), driver, name) for total, used, driver, name in rows]
-
-
-def check_gpus() -> Findings:
-    gpus = query_gpus()
-    for number, gpu in enumerate(gpus):
-        message = f"{number}: {gpu.name}, {gpu.total:.1f} GiB, driver {gpu.driver}"
+    for number, (total, used, driver, name) in enumerate(rows):
+        # A GPU that shares the machine's memory has no numbers.
+        total_gib, used_gib = (int(text) / 1024 if text.isdecimal() else 0.0 for text in (total, used))
+        message = f"{number}: {name}, {total_gib:.1f} GiB, driver {driver}"
         remedy = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
-        fault = f"{message}; other processes hold {gpu.used:.1f} GiB: {remedy}"
-        yield judge(gpu.used <= 0.1 * gpu.total, message, fault, WARNING)
-    if "CUDA_VISIBLE_DEVICES" in os.environ and (visible := count_gpus(os.environ)) < len(gpus):
+        fault = f"{message}; other processes hold {used_gib:.1f} GiB: {remedy}"
+        yield judge(used_gib <= 0.1 * total_gib, message, fault, WARNING)
+    if "CUDA_VISIBLE_DEVICES" in os.environ and (visible := count_gpus(os.environ)) < len(rows):
         setting = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
-        yield Finding(WARNING, f"{setting} leaves {visible} of {len(gpus)} GPU(s): unset it to use all")
-    if not gpus:
+        yield Finding(WARNING, f"{setting} leaves {visible} of {len(rows)} GPU(s): unset it to use all")
+    if not rows:
         yield _explain_no_gpus()
 
 
@@ -68,32 +44,16 @@ def _explain_no_gpus() -> Finding:
     return Finding(OK, "none: trains on the CPU, which is enough for the quickstart and small models")
 
 
-def check_shared_memory() -> Findings:
-    """Checks /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
+def examine_shared_memory() -> Findings:
+    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
     remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
     fault = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
     yield judge(size >= 0.5, f"{size:.1f} GiB", fault, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
 
 
-def check_limits() -> Findings:
-    """Checks what ``ulimit`` shows."""
-    has_infiniband = any(INFINIBAND.glob("*"))
-    num_low = 0
-    for letter, kind, least, unit, quantity in _LIMITS:
-        soft = resource.getrlimit(kind)[0]
-        is_low = soft != _UNLIMITED and (least == _UNLIMITED or soft // unit < least)
-        if is_low and (letter != "l" or has_infiniband):
-            value = "unlimited" if least == _UNLIMITED else least
-            remedy = f"'ulimit -{letter} {value}', or ask the administrator (limits.conf; docker --ulimit)"
-            yield Finding(WARNING, f"{soft // unit} {quantity}: {remedy}")
-            num_low += 1
-    if not num_low:
-        yield Finding(OK, "ulimits are large enough")
-
-
-def check_cores_and_memory() -> Findings:
-    """Checks what cgroups (containers, batch jobs) leave of the machine."""
+def examine_cores_and_memory() -> Findings:
+    """Examines what cgroups (containers, batch jobs) leave of the machine."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = min(memory_limit() or total, total)
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"

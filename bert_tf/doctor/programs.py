@@ -1,4 +1,4 @@
-"""How checks run other programs: with a time limit, and with an answer that says why one failed."""
+"""How the doctor runs other programs: with a time limit, and with an answer that says why one failed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from bert_tf.base.files import CHECKOUT
 class Answer(NamedTuple):
     """How a program ended, and what it printed."""
 
-    code: int | None  # None: it was killed at its time limit
+    code: int
     out: str
     err: str
 
     @property
     def reason(self) -> str:
         """Why it failed, in one line."""
-        if self.code is None:
-            return "it did not end in time"
         lines = [line.strip() for line in f"{self.out}\n{self.err}".splitlines() if line.strip()]
         said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else f"code {self.code}")
         return f"{signal.Signals(-self.code).name}: {said}" if self.code < 0 else said
@@ -37,22 +35,19 @@ class Answer(NamedTuple):
         return json.loads(self.out.strip().rpartition("\n")[2])
 
 
-def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: str) -> Answer:
-    """Runs a program for at most `limit_secs`, with `text` as its input and `variables` in its environment."""
+def ask(command: Sequence[str], limit_secs: float, **variables: str) -> Answer:
+    """Runs a program for at most `limit_secs`, with `variables` in its environment."""
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
+    # In its own session, so that its children can be killed with it.
+    child = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
+    )
     try:
-        # In its own session, so that its children can be killed with it. Another host's greeting may be in Latin-1.
-        child = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
-        )
-    except OSError as error:
-        return Answer(127, "", f"{command[0]}: {error.strerror}")
-    try:
-        out, err = child.communicate(text, limit_secs)
+        out, err = child.communicate(timeout=limit_secs)
         return Answer(child.returncode, out, err)
     except subprocess.TimeoutExpired:
-        return Answer(None, "", "")
+        return Answer(1, "", "it did not end in time")
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL) if child.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):

@@ -1,24 +1,20 @@
-"""Checks Python, its packages, TensorFlow, Horovod and what starts the ranks."""
+"""Examines Python, its packages, TensorFlow, Horovod and what starts the ranks."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 import shutil
 import sys
 
 from bert_tf.base.machine import count_gpus, gpu_complaints
-from bert_tf.doctor.machine import query_gpus
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
 from bert_tf.doctor.programs import ask, ask_python
-from bert_tf.launch import findings
-from bert_tf.launch.findings import OK, PROBLEM, SETUP, WARNING, Finding, Findings, is_installed, judge
+from bert_tf.launch import checks
+from bert_tf.launch.checks import SETUP, is_installed
 from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
-# The oldest driver for each major version of CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
-_OLDEST_DRIVERS = {"11": "450.80", "12": "525.60"}
 _TENSORFLOW = """
 import json, tensorflow as tf
 cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
@@ -38,25 +34,21 @@ assert total == [3.0], f"1 + 2 = {total}"
 """
 
 
-def check_python() -> Findings:
+def examine_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
     fault = f"{version} is not 3.9, 3.10 or 3.11: {SETUP} finds or fetches one"
     yield judge((3, 9) <= sys.version_info[:2] <= (3, 11), f"{version}, {sys.executable}", fault)
 
 
-def check_packages() -> Findings:
-    if missing := list(findings.check_installed(_PACKAGES.split(), f"{SETUP} installs them")):
-        yield from missing
-        return
-    version = importlib.metadata.version("numpy")
-    fault = f"numpy is {version}, TensorFlow needs 1: {SETUP} installs it"
-    yield judge(version.startswith("1."), "all of requirements/base.txt", fault)
+def examine_packages() -> Findings:
+    missing = problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them")
+    yield from missing or [Finding(OK, "all of requirements/base.txt")]
 
 
-def check_tensorflow() -> Findings:
-    """Checks TensorFlow, whether the driver suits it, and whether it sees the GPUs that nvidia-smi lists."""
+def examine_tensorflow() -> Findings:
+    """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        yield from findings.check_tensorflow_installed({})
+        yield from problems(checks.check_tensorflow_installed, {})
         return
     answer = ask_python(_TENSORFLOW)
     try:
@@ -67,22 +59,11 @@ def check_tensorflow() -> Findings:
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
     fault = f"{version} was never tried, 2.15.1 is what works: {SETUP} installs it"
     yield judge(version.startswith("2.15."), fine, fault, WARNING)
-    num_gpus = count_gpus(os.environ)
-    driver = next((gpu.driver for gpu in query_gpus()), "")
-    oldest = _OLDEST_DRIVERS.get(cuda.split(".")[0], "")
-    if driver and _numbers(driver) < _numbers(oldest):
-        yield Finding(
-            PROBLEM, f"the driver {driver} is too old for CUDA {cuda}: install {oldest} or newer, then reboot"
-        )
-    if num_gpus:
+    if num_gpus := count_gpus(os.environ):
         said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
         fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _num_ranks() -> int:
@@ -90,15 +71,10 @@ def _num_ranks() -> int:
     return sum(hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
 
 
-def _as_warnings(problems: Findings) -> Findings:
-    """What may come is no problem yet: one rank works without, and so may another machine."""
-    for finding in problems:
-        yield finding._replace(state=WARNING) if finding.may_come else finding
-
-
-def check_horovod() -> Findings:
-    """Checks Horovod, with a sum over two ranks by each library that it was built with."""
-    yield from _as_warnings(findings.check_horovod_installed(_num_ranks(), os.environ))
+def examine_horovod() -> Findings:
+    """Examines Horovod, with a sum over two ranks by each library that it was built with."""
+    # What is missing is no problem yet: one rank works without it.
+    yield from problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
     if not is_installed("horovod"):
         return
     answer = ask_python(_HOROVOD)
@@ -119,12 +95,10 @@ def check_horovod() -> Findings:
         yield judge(answer.code == 0, f"two ranks have added their numbers by {library}", fault)
 
 
-def check_launcher() -> Findings:
-    """Checks what would start several ranks here."""
-    problems = list(_as_warnings(findings.check_launcher(_num_ranks(), os.environ)))
-    yield from problems
-    if not problems and is_installed("horovod"):  # else an earlier check has reported it
-        launcher = findings.choose_launcher(_num_ranks(), os.environ)
+def examine_launcher() -> Findings:
+    """Examines what would start several ranks here."""
+    refused = problems(checks.check_launcher, _num_ranks(), os.environ, missing=WARNING)
+    yield from refused
+    if not refused and is_installed("horovod"):  # else an earlier check has reported it
+        launcher = checks.choose_launcher(_num_ranks(), os.environ)
         yield Finding(OK, f"{_num_ranks()} rank(s) would be started by {launcher}")
-    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
-        yield Finding(OK, "this is no Slurm job; 'srun -N1 bash scripts/doctor.sh' looks at a node that computes")

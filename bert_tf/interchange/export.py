@@ -27,7 +27,7 @@ from bert_tf.interchange.hugging_face import (
 )
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
-from bert_tf.interchange.model_card import CARD, read_history, write_card
+from bert_tf.interchange.model_card import CARD, data_of, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
@@ -87,9 +87,9 @@ def export(
         folder.resolve().name,
         architecture,
         config,
-        do_lower_case=tokenizer.do_lower_case,
+        casing=tokenizer.casing,
         num_weights=num_weights,
-        runs=read_history(weights.folder),
+        data=data_of(weights.folder),
     )
     try:
         with atomic_folder(folder) as made:
@@ -167,15 +167,11 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     has_pooler = any(name.startswith(_POOLER) for name in stored)
     if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
-    wrong = [
-        f"{name} {shapes[name]}" + (f" (it has {list(stored[name])})" if name in stored else "")
-        for name in names
-        if list(stored.get(name, ())) != shapes[name]
-    ]
-    if wrong:
+    if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
+        described = ", ".join(f"{name} {shapes[name]}" for name in wrong[:3])
         raise UserError(
-            f"{weights.source} lacks {'; '.join(wrong[:3])} ({len(wrong)} variables in all) of what a {architecture} "
-            "of its configuration has; name a whole checkpoint, with the bert_config.json that it was trained with"
+            f"{weights.source} lacks {described}, or has it with another shape ({len(wrong)} variables in all), unlike "
+            f"a {architecture} of its configuration; name a whole checkpoint, with its own bert_config.json"
         )
     return architecture, names
 

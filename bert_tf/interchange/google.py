@@ -20,9 +20,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.interchange.weights import Weights, read_float32
-from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.variables import StoredWeights, open_checkpoint
-from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG_FILE = "bert_config.json"
@@ -67,9 +65,6 @@ def read_checkpoint(prefix: Path) -> Weights:
                 f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
             ) from None
     config_file = folder / CONFIG_FILE
-    state = read_state(folder) if (folder / STATE).is_file() else {}
-    # Of our fine-tuning before it wrote a tokenizer_config.json.
-    lower_case = state.get("identity", {}).get("do_lower_case")
 
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
@@ -82,7 +77,7 @@ def read_checkpoint(prefix: Path) -> Weights:
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         config_file=config_file,
-        tokenizer=StoredTokenizer(folder, recorded=None if lower_case is None else Casing.of(bool(lower_case))),
+        tokenizer=StoredTokenizer(folder),
         warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
 

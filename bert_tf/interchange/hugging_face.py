@@ -78,40 +78,16 @@ def is_transposed(name: str) -> bool:
     return name.endswith("/kernel")
 
 
-class _Field(NamedTuple):
-    """A field of ``config.json``: our encoder computes the same only with some of its values."""
-
-    default: Any  # its value where it is not there
-    is_ours: Callable[[Any], bool]
-    rule: str
-
-
-def _fixed(value: Any) -> _Field:
-    return _Field(value, lambda stored: stored == value, f"the encoder here has {value!r} only")
-
-
-def _are_berts(architectures: Any) -> bool:
-    is_list = architectures is None or isinstance(architectures, list)
-    return is_list and all(str(name).startswith("Bert") for name in architectures or ())
-
-
-def _has_no_model(auto_map: Any) -> bool:
-    return not isinstance(auto_map, dict) or not any(str(name).startswith("AutoModel") for name in auto_map)
-
-
-_BERT_ONLY = "only BERT's own architecture (bert) is supported"
-_FIELDS = {
-    "model_type": _Field("bert", lambda stored: stored == "bert", _BERT_ONLY),
-    "architectures": _Field(None, _are_berts, _BERT_ONLY),
-    "auto_map": _Field(None, _has_no_model, "code of its own computes something else than BERT"),
-    "position_embedding_type": _fixed("absolute"),
-    "is_decoder": _fixed(False),
-    "add_cross_attention": _fixed(False),
-    "layer_norm_eps": _fixed(LAYER_NORM_EPSILON),
-    "pruned_heads": _fixed({}),
-    "hidden_act": _Field(
-        "gelu", lambda stored: stored in list(ACTIVATIONS), f"must be one of {', '.join(ACTIVATIONS)}"
-    ),
+# Fields of ``config.json`` with the values with which our encoder computes the same; the first is that of a field which
+# is not there.
+_ALLOWED: dict[str, Sequence[Any]] = {
+    "model_type": ["bert"],
+    "position_embedding_type": ["absolute"],
+    "is_decoder": [False],
+    "add_cross_attention": [False],
+    "layer_norm_eps": [LAYER_NORM_EPSILON],
+    "pruned_heads": [{}],
+    "hidden_act": list(ACTIVATIONS),
 }
 
 
@@ -122,15 +98,27 @@ def read_config(path: Path) -> BertConfig:
       UserError: it is not BERT's, or has a setting with which our encoder would compute something different.
     """
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
-    for name, field in _FIELDS.items():
-        if not field.is_ours(value := values.get(name, field.default)):
-            raise UserError(f"{path}: {name} is {value!r:.120}: {field.rule}; name another model")
+    allowed = {
+        **{name: values.get(name, known[0]) in known for name, known in _ALLOWED.items()},
+        "architectures": all(str(name).startswith("Bert") for name in _list(values.get("architectures"))),
+        "auto_map": not any(str(name).startswith("AutoModel") for name in _list(values.get("auto_map"))),
+    }
+    if other := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
+        rule = f", and must be {' or '.join(map(repr, _ALLOWED[other]))}" if other in _ALLOWED else ""
+        raise UserError(
+            f"{path}: {other} is {values[other]!r:.120}{rule}: the encoder here is BERT's own; name another model"
+        )
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
         return BertConfig(**{"vocab_size": None, **sizes, "hidden_act": activation})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def _list(value: Any) -> list[Any]:
+    """The elements or keys of a JSON value; a single one that is neither list nor object."""
+    return [] if value is None else list(value) if isinstance(value, (list, dict)) else [value]
 
 
 def is_folder(folder: Path) -> bool:
@@ -231,7 +219,7 @@ def _check_tied(
         return
     raise UserError(
         f"{difference}: the masked-word head there has a table of its own, the head here uses the word embeddings; "
-        "only the encoder can be used: fine-tune it, extract features, or pre-train from another model"
+        "only the encoder can be used: fine-tune it, or pre-train from another model"
     )
 
 
@@ -245,8 +233,6 @@ def _open_files(path: Path) -> dict[str, Stored]:
     tensors: dict[str, Stored] = {}
     for name in sorted(set(mapping.values())):
         tensors.update(_open_file(path.parent / name))
-    if missing := sorted(set(mapping) - set(tensors)):
-        raise UserError(f"{path} promises {', '.join(missing[:3])}, which its files do not hold; {_FETCH_AGAIN}")
     return tensors
 
 

@@ -24,6 +24,11 @@ from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, op
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
+_NO_MODEL = (
+    f"no model is there; name a run folder (phase_2 in that of a pre-training), a folder with {PREFIX}{_INDEX} or the "
+    f"path up to and with '.ckpt', or a folder of Hugging Face's with {hugging_face.CONFIG}, of which "
+    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS} or {hugging_face.TORCH}; unpack an archive"
+)
 # Fields of a configuration, each with a variable and its dimension that has this size.
 _SIZES = {
     "hidden_size": ("bert/embeddings/word_embeddings", 1),
@@ -50,7 +55,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
         if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_explain_no_checkpoint(path))
+            raise UserError(_NO_MODEL)
         if (prefix.parent / MANIFEST).is_file() and (damage := find_damage(prefix.parent)):
             raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
@@ -78,34 +83,10 @@ def _prefix_in(folder: Path) -> Path:
     return indices[0].with_suffix("")
 
 
-def _explain_no_checkpoint(path: Path) -> str:
-    if path.is_file():
-        return (
-            f"is a single file; name its folder, {path.parent}, or if it is an archive, that into which you unpack it"
-        )
-    parts = {
-        hugging_face.CONFIG: (path / hugging_face.CONFIG).is_file(),
-        f"{hugging_face.SAFETENSORS} or {hugging_face.TORCH}": hugging_face.weight_file(path) is not None,
-    }
-    if any(parts.values()):
-        absent = next(name for name, is_there in parts.items() if not is_there)
-        return (
-            f"there is a part of a Hugging Face model, but no {absent}; fetch it too (where weights came with "
-            f"{google.CONFIG_FILE}, its copy serves as {hugging_face.CONFIG})"
-        )
-    return (
-        f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder (phase_2 in that of "
-        f"a pre-training), one with {PREFIX}{_INDEX} or {hugging_face.SAFETENSORS}, or the path up to and with '.ckpt'"
-    )
-
-
 def _missing(file: Path | None, flag: str) -> UserError:
     """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
-    if file is None:
-        return UserError(f"{flag} is required where no --init_checkpoint is given")
-    return UserError(
-        f"{file} does not exist; put the model's there, or where a program has the flag, name it with {flag}"
-    )
+    reason = f"{file} does not exist" if file else "no --init_checkpoint is given"
+    return UserError(f"{flag} is required, as {reason}")
 
 
 def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:
@@ -150,11 +131,8 @@ def choose_tokenizer(
       UserError: it is damaged, not supported, has more tokens than the model, or contradicts `flags`.
     """
     path = choose_vocabulary(vocab_file, weights)
+    tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
-    if weights and is_beside_weights and path.name in (VOCABULARY, TOKENIZER):
-        tokenizer, assumed = open_stored(weights.tokenizer, flags)
-    else:
-        tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
     return tokenizer, assumed
 
@@ -185,15 +163,12 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
             casing or tokenizer.casing
         ):
             pipeline = tokenizer.pipeline_json()
-    else:
+    else:  # which may be SentencePiece's, too
         pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
         if piece != other:
-            return (
-                f"has another vocabulary than the records: piece {number} is {piece!r} in {stored.vocab_file}, "
-                f"{other!r} in theirs"
-            )
+            return f"has another vocabulary than the records: piece {number} is {piece!r}, {other!r} in theirs"
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):

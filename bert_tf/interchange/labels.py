@@ -46,32 +46,31 @@ def read_task(weights: Weights) -> TrainedTask | None:
     """
     num_classes = (weights.shapes.get("output_weights") or [0])[0]
     if weights.config_file.name == CONFIG:
-        return _read_config(weights.config_file, num_classes)
-    file = weights.folder / TASK_FILE
-    if not file.is_file():
+        task = _read_config(weights.config_file, num_classes)
+    elif (weights.folder / TASK_FILE).is_file():
+        task = _read_task_file(weights.folder / TASK_FILE, num_classes)
+    else:
         return None
-    task = {"labels": [], **read_json_object(file, _CORRECT_IT)}
-    labels, columns = task["labels"], task.get("text_columns")
+    if len(task.labels) != num_classes:
+        raise _wrong(task.file, f"names {len(task.labels)} labels, the weights have {num_classes} classes")
+    return task
+
+
+def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
+    task = read_json_object(file, _CORRECT_IT)
+    labels, columns = task.get("labels", []), task.get("text_columns")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise _wrong(file, f"labels={labels!r:.80}: must be a list of texts")
-    if labels and len(labels) != num_classes:
-        raise _wrong(file, f"labels {_DIFFER.format(len(labels), num_classes)}")
     problem = REGRESSION if task.get("is_regression") else CLASSES
-    columns = [str(column) for column in columns] if isinstance(columns, list) else None
-    is_named, described = bool(labels) or problem == REGRESSION, {"problem_type": problem}
-    labels = tuple(labels) or numbered(num_classes)
     return TrainedTask(
         file,
         task.get("task_name"),
         problem=problem,
-        labels=labels,
-        is_named=is_named,
-        text_columns=columns,
-        described=described,
+        labels=tuple(labels) or numbered(num_classes),
+        is_named=bool(labels) or problem == REGRESSION,
+        text_columns=[str(column) for column in columns] if isinstance(columns, list) else None,
+        described={"problem_type": problem},
     )
-
-
-_DIFFER = "names {} labels, the weights have {} classes"
 
 
 def _wrong(file: Path, fault: str) -> UserError:
@@ -87,9 +86,6 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
     values = read_json_object(file, _CORRECT_IT)
     orders = {field: _in_order(file, field, values.get(field)) for field in ("id2label", "label2id")}
     named = {field: labels for field, labels in orders.items() if labels != numbered(len(labels))}
-    for field, labels in {"id2label": orders["id2label"], **named}.items():
-        if labels and len(labels) != num_classes:
-            raise _wrong(file, f"{field} {_DIFFER.format(len(labels), num_classes)}")
     if len({*named.values()}) > 1:
         raise _wrong(file, f"id2label says {named['id2label']}, label2id {named['label2id']}")
     labels, is_named = next(iter(named.values()), numbered(num_classes)), bool(named)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
-from bert_tf.interchange.weights import Weights
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import CasingFlags
@@ -36,18 +35,11 @@ class Pretrained(NamedTuple):
         most = self.encoder.config.max_position_embeddings
         if not 3 <= max_seq_length <= most:
             raise ValueError(f"max_seq_length={max_seq_length}: must be from 3 ([CLS], a token, [SEP]) to {most}")
-        return self.pad([self.encode(text, max_seq_length) for text in texts], (len(texts), max_seq_length))
-
-    def encode(self, text: str, max_seq_length: int) -> list[int]:
-        """The ids of ``[CLS] text [SEP]``, at most `max_seq_length`."""
-        first, last = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        return [first, *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], last]
-
-    def pad(self, rows: Sequence[Sequence[int]], shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        """The encoder's input with this `shape`, whose first rows contain the ids of `rows`."""
-        ids = np.full(shape, self.tokenizer.vocab["[PAD]"], np.int32)
+        vocab = self.tokenizer.vocab
+        ids = np.full([len(texts), max_seq_length], vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)
-        for number, row in enumerate(rows):
+        for number, text in enumerate(texts):
+            row = [vocab["[CLS]"], *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], vocab["[SEP]"]]
             ids[number, : len(row)], mask[number, : len(row)] = row, 1
         return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
 
@@ -72,23 +64,17 @@ def from_pretrained(
       UserError: something is missing, damaged, or belongs to another architecture.
     """
     weights = find_weights(folder, "folder")
-    vocabulary = None if vocab_file is None else str(vocab_file)
-    model, assumed = load_pretrained(weights, vocabulary, CasingFlags(do_lower_case, strip_accents))
-    notes = [assumed] if assumed else []
-    if not any(name.startswith("bert/pooler/") for name in weights.shapes):
-        notes.append(f"{weights.source} has no pooler: the second output of the encoder, the pooled one, is random")
-    for warning in (*weights.warnings, *notes):
-        warnings.warn(warning, stacklevel=2)
-    return model
-
-
-def load_pretrained(weights: Weights, vocab_file: str | None, flags: CasingFlags) -> tuple[Pretrained, str]:
-    """Like `from_pretrained`, for weights that have already been found; with a line about what was assumed."""
     config = choose_config(None, weights)
-    tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
+    vocabulary = None if vocab_file is None else str(vocab_file)
+    tokenizer, assumed = choose_tokenizer(vocabulary, CasingFlags(do_lower_case, strip_accents), config, weights)
     encoder = BertEncoder(config)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
     )
     load_weights(weights, encoder.variables, config.vocab_size)
-    return Pretrained(encoder, tokenizer), assumed
+    notes = [assumed] if assumed else []
+    if not any(name.startswith("bert/pooler/") for name in weights.shapes):
+        notes.append(f"{weights.source} has no pooler: the second output of the encoder, the pooled one, is random")
+    for warning in (*weights.warnings, *notes):
+        warnings.warn(warning, stacklevel=2)
+    return Pretrained(encoder, tokenizer)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
@@ -16,26 +16,19 @@ from bert_tf.launch import adam, finetune_benchmark, glue, lamb, run_sub, squad 
 from bert_tf.launch.arguments import Argument  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
-
-class Launcher(NamedTuple):
-    arguments: Sequence[Argument]
-    launch: Callable[[Sequence[str], LaunchEnvironment], int]
-
-
-LAUNCHERS: dict[str, Launcher] = {
-    "pretraining_lamb": Launcher(lamb.ARGUMENTS, lamb.launch),
-    "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_1")),
-    "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_2")),
-    "pretraining_adam": Launcher(adam.ARGUMENTS, adam.launch),
-    "run_sub": Launcher((), run_sub.launch),  # variables only
-    "squad": Launcher(squad.ARGUMENTS, squad.launch),
-    "squad_inference": Launcher(squad.INFERENCE_ARGUMENTS, squad.launch_inference),
-    "glue": Launcher(glue.ARGUMENTS, glue.launch),
-    "glue_inference": Launcher(glue.INFERENCE_ARGUMENTS, glue.launch_inference),
-    "finetune_train_benchmark": Launcher(finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
-    "finetune_inference_benchmark": Launcher(
-        finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference
-    ),
+# A launcher's arguments, and what it does.
+LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEnvironment], int]]] = {
+    "pretraining_lamb": (lamb.ARGUMENTS, lamb.launch),
+    "pretraining_lamb_phase1": (lamb.ARGUMENTS, partial(lamb.launch, only="phase_1")),
+    "pretraining_lamb_phase2": (lamb.ARGUMENTS, partial(lamb.launch, only="phase_2")),
+    "pretraining_adam": (adam.ARGUMENTS, adam.launch),
+    "run_sub": ((), run_sub.launch),  # variables only
+    "squad": (squad.ARGUMENTS, squad.launch),
+    "squad_inference": (squad.INFERENCE_ARGUMENTS, squad.launch_inference),
+    "glue": (glue.ARGUMENTS, glue.launch),
+    "glue_inference": (glue.INFERENCE_ARGUMENTS, glue.launch_inference),
+    "finetune_train_benchmark": (finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
+    "finetune_inference_benchmark": (finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference),
 }
 
 
@@ -45,20 +38,14 @@ def main(argv: Sequence[str]) -> int:
     name, typed = (argv[1:2] or [""])[0], argv[2:]
     if name not in LAUNCHERS:
         raise UserError(f"there is no launcher {name!r}; there are {', '.join(LAUNCHERS)}")
-    launcher = LAUNCHERS[name]
-    if launcher.arguments and typed[:1] in (["-h"], ["--help"]):
+    arguments, launch = LAUNCHERS[name]
+    if arguments and typed[:1] in (["-h"], ["--help"]):
         script = name if name.endswith("_benchmark") else f"run_{name}"
-        show(
-            [
-                f"usage: bash scripts/{script}.sh [value ...], by position:",
-                *(
-                    f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"
-                    for number, argument in enumerate(launcher.arguments, 1)
-                ),
-            ]
-        )
+        show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
+        for number, argument in enumerate(arguments, 1):
+            show([f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"])
         return 0
-    return launcher.launch(typed, LaunchEnvironment(os.environ))
+    return launch(typed, LaunchEnvironment(os.environ))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch.arguments import arguments, parse_arguments
+from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
 from bert_tf.settings.programs import PRETRAINING
@@ -20,24 +20,24 @@ ARGUMENTS = arguments(
 )
 
 
-def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Runs the phase; returns the ranks' exit code."""
-    values = parse_arguments(ARGUMENTS, typed)
-    if values["max_pred_per_seq"] > values["seq_len"]:
+    typed = Typed(ARGUMENTS, texts)
+    if typed["max_pred_per_seq"] > typed["seq_len"]:
         raise UserError(
-            f"max_pred_per_seq (position 13) is {values['max_pred_per_seq']}: must be at most seq_len, "
-            f"{values['seq_len']}"
+            f"{typed.title('max_pred_per_seq')} is {typed['max_pred_per_seq']}: must be at most seq_len, "
+            f"{typed['seq_len']}"
         )
     phase = Phase(
         "pretraining",
-        values["seq_len"],
-        values["max_pred_per_seq"],
-        values["train_batch_size"],
-        values["num_accumulation_steps"],
-        values["num_gpus"],
-        values["learning_rate"],
-        values["warmup_steps"],
-        values["train_steps"],
+        typed["seq_len"],
+        typed["max_pred_per_seq"],
+        typed["train_batch_size"],
+        typed["num_accumulation_steps"],
+        typed["num_gpus"],
+        typed["learning_rate"],
+        typed["warmup_steps"],
+        typed["train_steps"],
     )
-    check_warmup(phase, "warmup_steps (position 7)")
-    return Recipe("adam", "adamw", ARGUMENTS, typed, values, [phase]).launch(environment)
+    check_warmup(phase, typed.title("warmup_steps"))
+    return Recipe("pretraining_adam", typed, environment, "adamw", [phase]).launch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -73,62 +74,51 @@ def arguments(declared: str, *classes: type, **special: Setting) -> tuple[Argume
     return tuple(made)
 
 
-def parse_arguments(known: Sequence[Argument], typed: Sequence[str]) -> Values:
-    """Values by name, with defaults for arguments at the end that were not typed.
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """A launcher's arguments: the texts that were typed for the first ones, and the values of all.
 
     Raises:
       UserError: there are too many, or one has the wrong type or is out of range.
     """
-    if len(typed) > len(known):
-        raise UserError(
-            f"{len(typed)} arguments, but there are {len(known)}: {' '.join(argument.name for argument in known)}; the "
-            f"surplus begins with {typed[len(known)]!r}"
-        )
-    values: Values = {}
-    for position, argument in enumerate(known):
-        text = typed[position] if position < len(typed) else argument.default
-        try:
-            values[argument.name] = argument.parse(text)
-        except ValueError:
+
+    arguments: Sequence[Argument]
+    texts: Sequence[str]
+    values: Values = dataclasses.field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        known, texts = self.arguments, self.texts
+        if len(texts) > len(known):
             raise UserError(
-                f"{argument.name} (position {position + 1}) is {text!r}: must be {argument.rule}"
-                f"{_misplaced(known, typed)}"
-            ) from None
-    return values
+                f"{len(texts)} arguments, but there are {len(known)}: {' '.join(each.name for each in known)}; the "
+                f"surplus begins with {texts[len(known)]!r}"
+            )
+        for argument, text in itertools.zip_longest(known, texts):
+            text = argument.default if text is None else text
+            try:
+                self.values[argument.name] = argument.parse(text)
+            except ValueError:
+                # NVIDIA's scripts for other frameworks have the same arguments in other orders.
+                raise UserError(
+                    f"{self.title(argument.name)} is {text!r}: must be {argument.rule}; --help shows the order"
+                ) from None
 
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
 
-def _misplaced(known: Sequence[Argument], typed: Sequence[str]) -> str:
-    """A hint about the first word (fp16, true, large) in another argument's position; empty if there is none.
+    def title(self, name: str) -> str:
+        """What messages call an argument."""
+        return f"{name} (position {1 + [argument.name for argument in self.arguments].index(name)})"
 
-    NVIDIA's scripts for other frameworks have the same arguments in other orders.
-    """
-    position_of = {
-        word: position
-        for position, argument in enumerate(known, 1)
-        for word in argument.words
-        if word[0].isalpha()  # a number such as SQuAD's 1.1 may be anything
-    }
-    for position, text in enumerate(typed, 1):
-        expected = position_of.get(text, position)
-        if expected != position:
-            surplus = position - expected
-            values = f"{abs(surplus)} value(s) {'too many' if surplus > 0 else 'missing'} before it"
-            order = " ".join(argument.name for argument in known)
-            name = known[expected - 1].name
-            return f"; {text!r} is a value of {name} (position {expected}), and there are {values}. The order: {order}"
-    return ""
+    def describe(self) -> list[str]:
+        """A line for each argument, with the text that was typed or the default."""
+        shown = [*self.texts, *(f"{argument.default} (default)" for argument in self.arguments[len(self.texts) :])]
+        return [f"{argument.name} = {text}" for argument, text in zip(self.arguments, shown)]
 
-
-def describe_arguments(known: Sequence[Argument], typed: Sequence[str]) -> list[str]:
-    """A line for each argument, with the text that was typed or the default."""
-    shown = [*typed, *(f"{argument.default} (default)" for argument in known[len(typed) :])]
-    return [f"{argument.name} = {text}" for argument, text in zip(known, shown)]
-
-
-def flags_of(known: Sequence[Argument], values: Values) -> dict[str, Any]:
-    """The program's flags that the arguments stand for; without those of single phases, and of the ranks."""
-    return {
-        argument.setting.name: values[argument.name]
-        for argument in known
-        if argument.setting.is_flag and not _PHASE.search(argument.name)
-    }
+    def flags(self) -> dict[str, Any]:
+        """The program's flags that the arguments stand for; without those of single phases, and of the ranks."""
+        return {
+            argument.setting.name: self[argument.name]
+            for argument in self.arguments
+            if argument.setting.is_flag and not _PHASE.search(argument.name)
+        }

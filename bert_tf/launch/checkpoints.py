@@ -5,32 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import CHECKOUT, read_json_object
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.container import CHECKOUT
+from bert_tf.launch.arguments import Typed
 
 _THEIR_CONFIG = "config.json"  # Hugging Face's, which names the sizes as bert_config.json does
 
 
-def find_checkpoint(typed: str, position: int) -> Path:
-    """The folder or prefix that was typed, relative to the working folder or to the checkout."""
+def find_checkpoint(path: str, title: str) -> Path:
+    """A folder or prefix, relative to the working folder or to the checkout; `title` begins the message."""
     for base in (Path.cwd(), CHECKOUT):
-        path = base / typed
-        if path.is_dir() or Path(f"{path}.index").is_file():
-            return path
+        if (base / path).is_dir() or Path(f"{base / path}.index").is_file():
+            return base / path
     raise MissingError(
-        f"checkpoint (position {position}) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
-        "run folder, a checkpoint's folder or a bert_model.ckpt; fine-tuning takes 'none', too: random weights"
+        f"{title}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a model of Hugging "
+        "Face's, or a prefix such as .../bert_model.ckpt; fine-tuning takes 'none', too: random weights"
     )
-
-
-def check_init_checkpoint(path: Path) -> None:
-    """Raises `UserError` if there is no checkpoint at all; the program checks the rest."""
-    if not path.is_dir() and not Path(f"{path}.index").exists():
-        raise MissingError(
-            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a "
-            "model of Hugging Face's, or a prefix such as .../bert_model.ckpt"
-        )
 
 
 def config_file(checkpoint: Path) -> Path:
@@ -40,8 +30,8 @@ def config_file(checkpoint: Path) -> Path:
     return theirs if theirs.is_file() and not ours.is_file() else ours
 
 
-def check_model(checkpoint: Path, bert_model: str, position: int) -> None:
-    """Raises `UserError` if the file beside a checkpoint describes another model than argument `bert_model`."""
+def check_model(checkpoint: Path, typed: Typed) -> None:
+    """Raises `UserError` if the file beside a checkpoint describes another model than argument bert_model."""
     file = config_file(checkpoint)
     sizes = read_json_object(
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
@@ -50,9 +40,9 @@ def check_model(checkpoint: Path, bert_model: str, position: int) -> None:
     if kind != "bert":
         raise UserError(f"{file}: the model's type is {str(kind)[:40]!r}; name a checkpoint of BERT")
     described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
-    if described != PRESETS[bert_model]:
-        num_layers, hidden_size = PRESETS[bert_model]
+    num_layers, hidden_size = PRESETS[typed["bert_model"]]
+    if described != (num_layers, hidden_size):
         raise UserError(
-            f"bert_model (position {position}) is {bert_model}, {num_layers} layers of {hidden_size}, but {file} "
+            f"{typed.title('bert_model')} is {typed['bert_model']}, {num_layers} layers of {hidden_size}, but {file} "
             f"describes {described[0]} layers of {described[1]}; name the checkpoint's model"
         )

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Mapping
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.launching import LaunchVariables
@@ -28,13 +27,10 @@ def rank_python(environ: Mapping[str, str]) -> str:
 
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
-    """srun's options; empty if CONTAINER_IMAGE is not set. Raises `UserError` for a path that Pyxis cannot mount."""
+    """srun's options; empty if CONTAINER_IMAGE is not set."""
     if not uses_container(environ):
         return []
     folders = [str(CHECKOUT), *(os.path.abspath(environ[name]) for name in _FOLDERS if environ.get(name))]
-    for folder in folders:
-        if "," in folder or ":" in folder:
-            raise UserError(f"{folder}: Pyxis mounts no folder with a comma or a colon in its path; rename it")
     mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
     if environ.get("CONTAINER_MOUNTS"):
         mounts.append(environ["CONTAINER_MOUNTS"])

@@ -16,8 +16,8 @@ from bert_tf.base.errors import MissingError
 from bert_tf.base.files import work_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.launch import launchers
+from bert_tf.launch.checks import choose_launcher, count_nodes, start_checks
 from bert_tf.launch.container import rank_python
-from bert_tf.launch.findings import check_start, choose_launcher, count_nodes
 from bert_tf.launch.rank import describe_signal
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.launching import LaunchVariables
@@ -36,6 +36,7 @@ class LaunchEnvironment:
     Attributes:
       environ: the variables themselves.
       values: those of `LaunchVariables`.
+      signals: the numbers of those that have arrived while ranks were running.
 
     Raises:
       UserError: a variable has an invalid value.
@@ -50,6 +51,7 @@ class LaunchEnvironment:
         init_checkpoint = self.given("init_checkpoint")
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.max_hours: float | None = self.given("max_hours")
+        self.signals: list[int] = []
         self._started_at = time.monotonic()
         self._uses_cpu = self.given("device") == "cpu"
         self.num_gpus = 0 if self._uses_cpu else count_gpus(environ)
@@ -80,8 +82,8 @@ class LaunchEnvironment:
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        for finding in check_start(num_ranks, self.num_gpus, self.environ, results):
-            self._unless_missing(finding.raise_problem)
+        for check in start_checks(num_ranks, self.num_gpus, self.environ, results):
+            self._unless_missing(check)
         made = self._unless_missing(make)
         show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
         if not self.is_dry_run:
@@ -112,7 +114,8 @@ class LaunchEnvironment:
             *flag_texts({**from_variables(self.environ, *settings), "max_hours": None, **flags}),
         ]
         launcher = choose_launcher(num_ranks, self.environ)
-        return launchers.Job(command, num_ranks, self.num_gpus, launcher, Path(flags["model_dir"]) / "logs")
+        log_folder = Path(flags["model_dir"]) / "logs"
+        return launchers.Job(command, num_ranks, self.num_gpus, launcher, log_folder, self.environ)
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:

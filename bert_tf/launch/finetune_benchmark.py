@@ -16,10 +16,10 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import launchers
-from bert_tf.launch.arguments import Argument, Values, arguments, describe_arguments, parse_arguments
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
+from bert_tf.launch.checks import choose_launcher
 from bert_tf.launch.container import rank_python
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
-from bert_tf.launch.findings import choose_launcher
 from bert_tf.launch.finetuning import MODEL
 from bert_tf.memory.device import find_device
 from bert_tf.memory.plan import Workload, fits
@@ -35,21 +35,21 @@ _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
 _TRAIN_BATCHES, _INFERENCE_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
 
 
-def launch_train(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("train", TRAIN_ARGUMENTS, typed, environment)
+def launch_train(texts: Sequence[str], environment: LaunchEnvironment) -> int:
+    return _launch("train", TRAIN_ARGUMENTS, texts, environment)
 
 
-def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("predict", INFERENCE_ARGUMENTS, typed, environment)
+def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
+    return _launch("predict", INFERENCE_ARGUMENTS, texts, environment)
 
 
-def _launch(mode: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def _launch(mode: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
     folder = environment.path("results_dir", work_folder() / "results" / f"finetune_{mode}_benchmark")
-    if typed:
-        values = parse_arguments(known, typed)
-        show(describe_arguments(known, typed))
-        configurations = [{"seq_length": _SEQ_LENGTH, **values}]
+    if texts:
+        typed = Typed(known, texts)
+        show(typed.describe())
+        configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         configurations = list(_sweep(mode, environment))
     show([f"results_dir = {shown(folder)}", "random weights and made-up questions: only the speed is measured"])
@@ -110,8 +110,8 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
         raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
     command = [rank_python(environment.environ), str(program), *flag_texts(flags)]
     launcher = choose_launcher(num_ranks, environment.environ)
-    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
-    return run_job(_line(configuration), job, [])
+    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs", environment.environ)
+    return run_job(_line(configuration), job, environment.signals)
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:

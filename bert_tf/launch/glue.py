@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.launch.arguments import Argument, arguments, parse_arguments
+from bert_tf.launch.arguments import Argument, Typed, arguments
+from bert_tf.launch.call import Flags
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
-from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, Call, Flags
+from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.glue.settings import SETTINGS
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
@@ -37,9 +38,9 @@ INFERENCE_ARGUMENTS = arguments(
 )
 
 
-def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tunes and scores; returns the ranks' exit code."""
-    call, task = _make_call("finetuning_glue", ARGUMENTS, typed, environment)
+    call, task = _make_call("finetuning_glue", ARGUMENTS, texts, environment)
 
     def prepare() -> list[Flags]:
         check_files(task, (TRAIN, EVAL), call)
@@ -49,9 +50,9 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     return call.run(task.name, ("classifier", SETTINGS), prepare, results)
 
 
-def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Scores the development file and, if there is one, predicts the test file; 0, or the first bad exit code."""
-    call, task = _make_call("glue_inference", INFERENCE_ARGUMENTS, typed, environment)
+    call, task = _make_call("glue_inference", INFERENCE_ARGUMENTS, texts, environment)
 
     def prepare() -> list[Flags]:
         check_files(task, (EVAL,), call)
@@ -66,25 +67,24 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
 
 
 def _make_call(
-    kind: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment
-) -> tuple[Call, TextTask]:
-    values = parse_arguments(known, typed)
-    if values["task_name"].lower() == CUSTOM:
+    kind: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment
+) -> tuple[FinetuningCall, TextTask]:
+    typed = Typed(known, texts)
+    if typed["task_name"].lower() == CUSTOM:
         raise UserError(
-            f"task_name (position 1) is {values['task_name']!r}: for files of your own, see run_classifier.py "
+            f"task_name (position 1) is {typed['task_name']!r}: for files of your own, see run_classifier.py "
             f"--task_name={CUSTOM} in docs/fine_tuning.md"
         )
-    task = find_task(values["task_name"])
+    task = find_task(typed["task_name"])
     data_dir = environment.path("glue_dir", environment.data_dir / "download" / "glue") / task.name
-    name = f"{kind}_{task.name.lower()}"
-    return Call(name, known, typed, values, ("data_dir", data_dir), environment), task
+    return FinetuningCall(f"{kind}_{task.name.lower()}", typed, environment, ("data_dir", data_dir)), task
 
 
-def _task_flags(task: TextTask, call: Call, model_dir: Path) -> Flags:
+def _task_flags(task: TextTask, call: FinetuningCall, model_dir: Path) -> Flags:
     return {**call.flags(model_dir), "task_name": task.name, "data_dir": call.data[1]}
 
 
-def check_files(task: TextTask, uses: Sequence[str], call: Call) -> None:
+def check_files(task: TextTask, uses: Sequence[str], call: FinetuningCall) -> None:
     """Raises `UserError` if a file of the task is missing."""
     for use in uses:
         try:

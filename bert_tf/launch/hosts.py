@@ -9,9 +9,10 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.values import parse_whole
 
 
-def parse_hosts(text: str) -> dict[str, int]:
-    """``a:4,b:4`` -> the number of ranks by host, 1 if it is omitted. Raises `UserError`."""
+def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
+    """``a:4,b`` -> the number of ranks by host, 1 if it is omitted; empty if HOSTS is not set. Raises `UserError`."""
     hosts: dict[str, int] = {}
+    text = environ.get("HOSTS")
     for entry in text.split(",") if text else ():
         name, _, number = entry.strip().partition(":")
         with contextlib.suppress(ValueError):
@@ -19,10 +20,5 @@ def parse_hosts(text: str) -> dict[str, int]:
             if name and name[0] != "-" and name not in hosts and parse_whole(number or "1") > 0:
                 hosts[name] = parse_whole(number or "1")
                 continue
-        raise UserError(f"hosts {text!r}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4")
+        raise UserError(f"HOSTS={text}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4")
     return hosts
-
-
-def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
-    """The number of ranks of each host in HOSTS; empty if it is not set."""
-    return parse_hosts(environ.get("HOSTS", ""))

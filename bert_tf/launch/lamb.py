@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Values, arguments, parse_arguments
+from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
 from bert_tf.settings.programs import PRETRAINING
@@ -20,41 +20,36 @@ ARGUMENTS = arguments(
     """,
     *PRETRAINING,
 )
+_LENGTHS = ((128, 20), (512, 80))
 
 
-POSITIONS = {argument.name: f"{argument.name} (position {number})" for number, argument in enumerate(ARGUMENTS, 1)}
-
-
-def make_phases(values: Values, only: str | None = None, names: Mapping[str, str] = POSITIONS) -> list[Phase]:
+def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     """Both phases of the recipe, with nine tenths and one tenth of the sequences.
 
-    The number of updates and the warm-up are checked in both phases, or only in the one named `only`; `names` gives
-    the arguments' names for error messages.
+    The number of updates and the warm-up are checked in both phases, or only in the one named `only`.
 
     Raises:
       UserError: a phase has no update, or its warm-up is longer than the phase.
     """
-    steps, num_ranks = values["train_steps"], values["num_gpus"]
-    accumulations = (values["num_accumulation_phase1"], values["num_accumulation_steps_phase2"])
-    first_batch, second_batch = (
-        rows_in(values[f"train_batch_size_phase{number}"]) * accumulation
-        for number, accumulation in enumerate(accumulations, 1)
-    )
+    steps, num_ranks = typed["train_steps"], typed["num_gpus"]
+    sizes = [typed["train_batch_size_phase1"], typed["train_batch_size_phase2"]]
+    accumulations = [typed["num_accumulation_phase1"], typed["num_accumulation_steps_phase2"]]
+    first, second = (rows_in(size) * accumulation for size, accumulation in zip(sizes, accumulations))
     phases = [
         Phase(
             f"phase_{number}",
-            *lengths,
-            values[f"train_batch_size_phase{number}"],
+            *_LENGTHS[number - 1],
+            sizes[number - 1],
             accumulations[number - 1],
             num_ranks,
-            values[f"learning_rate_phase{number}"],
-            values[f"warmup_steps_phase{number}"],
+            typed[f"learning_rate_phase{number}"],
+            typed[f"warmup_steps_phase{number}"],
             num_updates,
             starts_after,
         )
-        for number, lengths, num_updates, starts_after in (
-            (1, (128, 20), steps * 9 // 10, None),
-            (2, (512, 80), steps // 10 * first_batch // second_batch, "phase_1"),
+        for number, num_updates, starts_after in (
+            (1, steps * 9 // 10, None),
+            (2, steps // 10 * first // second, "phase_1"),
         )
     ]
     for number, phase in enumerate(phases, 1):
@@ -62,27 +57,27 @@ def make_phases(values: Values, only: str | None = None, names: Mapping[str, str
             continue
         if phase.num_updates < 1:
             raise UserError(
-                f"{names['train_steps']} is {steps}: phase {number} would have no update (phase 1 "
+                f"{typed.title('train_steps')} is {steps}: phase {number} would have no update (phase 1 "
                 "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
-                f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps"
+                f"here {first * num_ranks} to {second * num_ranks}); raise train_steps"
             )
-        check_warmup(phase, names[f"warmup_steps_phase{number}"])
+        check_warmup(phase, typed.title(f"warmup_steps_phase{number}"))
     return phases
 
 
-def parse(typed: Sequence[str]) -> Values:
-    """The fifteen values; raises `UserError` as `parse_arguments` does."""
+def parse(texts: Sequence[str]) -> Typed:
+    """The fifteen values; raises `UserError` as `Typed` does."""
     # The article that people copy from omits num_gpus in its list of names.
-    if len(typed) == len(ARGUMENTS) - 1 and typed[-1] in PRESETS:
+    if len(texts) == len(ARGUMENTS) - 1 and texts[-1] in PRESETS:
         position = 1 + [argument.name for argument in ARGUMENTS].index("num_gpus")
         raise UserError(
-            f"num_gpus seems to be missing (position {position}): these are {len(typed)} values and the "
+            f"num_gpus seems to be missing (position {position}): these are {len(texts)} values and the "
             f"last is a model's name, which belongs at position {len(ARGUMENTS)}"
         )
-    return parse_arguments(ARGUMENTS, typed)
+    return Typed(ARGUMENTS, texts)
 
 
-def launch(typed: Sequence[str], environment: LaunchEnvironment, only: str | None = None) -> int:
+def launch(texts: Sequence[str], environment: LaunchEnvironment, only: str | None = None) -> int:
     """Runs both phases, or only one; returns the ranks' exit code."""
-    values = parse(typed)
-    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, make_phases(values, only)).launch(environment, only)
+    typed = parse(texts)
+    return Recipe("pretraining_lamb", typed, environment, "lamb", make_phases(typed, only)).launch(only)

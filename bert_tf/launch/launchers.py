@@ -31,8 +31,8 @@ from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.addresses import serve_addresses
+from bert_tf.launch.checks import count_nodes
 from bert_tf.launch.container import container_options, rank_python
-from bert_tf.launch.findings import count_nodes
 from bert_tf.launch.hosts import hosts_of
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
@@ -48,9 +48,8 @@ from bert_tf.launch.rank import (
 )
 
 _LAUNCHER_LOG = "launcher.log"
-_TRACEBACK = "Traceback (most recent call last):"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
 
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
@@ -145,6 +144,7 @@ class Job:
     num_gpus: int  # on this machine; 0: the ranks compute on the CPU
     launcher: str
     log_folder: Path
+    environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
 
 
 def run(job: Job, received: list[int] | None = None) -> int:
@@ -157,7 +157,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
     """
     folder = job.log_folder
     folder.mkdir(parents=True, exist_ok=True)
-    num_per_node = ranks_per_node(job.num_ranks, job.launcher, os.environ)
+    num_per_node = ranks_per_node(job.num_ranks, job.launcher, job.environ)
     variables = rank_environment(num_per_node, job.num_gpus)
     if job.launcher == "srun":
         variables.update(
@@ -167,14 +167,14 @@ def run(job: Job, received: list[int] | None = None) -> int:
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
-    environment = {**os.environ, **variables}
+    environment = {**job.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
-    wrapper = [rank_python(os.environ), "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
+    wrapper = [rank_python(job.environ), "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
     program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
-    passed_on = [*variables, *(name for name in os.environ if name.startswith(_PASSED_ON) and name not in variables)]
-    starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(os.environ))
-    command = [*starter, *container_options(os.environ), *wrapper, *program]
+    passed_on = [*variables, *(name for name in job.environ if name.startswith(_PASSED_ON) and name not in variables)]
+    starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(job.environ))
+    command = [*starter, *container_options(job.environ), *wrapper, *program]
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
     signals = _Signals(job, received)
     try:
@@ -257,10 +257,8 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
         _print_end(job.log_folder / _LAUNCHER_LOG)
-        if hosts := os.environ.get("HOSTS"):
-            print(
-                f"'bash scripts/doctor.sh --hosts {hosts}' says what keeps ranks from starting there", file=sys.stderr
-            )
+        if job.environ.get("HOSTS"):
+            print("docs/troubleshooting.md says what hosts need to have in common", file=sys.stderr)
         return shell_code(launcher_code) or 1
     return 0
 
@@ -276,7 +274,6 @@ def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    if _TRACEBACK in lines and log.name == _LAUNCHER_LOG:  # Horovod's, also for a host's mistyped name
-        start = lines.index(_TRACEBACK)
-        lines = [line for line in lines[:start] if line] + [line for line in lines[start + 1 :] if line[:1] != " "]
+    if log.name == _LAUNCHER_LOG:  # without the frames of Horovod's traceback, also for a host's mistyped name
+        lines = [line for line in lines if line and line[0] != " "]
     return [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]

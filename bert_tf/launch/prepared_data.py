@@ -42,9 +42,13 @@ class PreparedData:
         return any(self.test.glob(f"*{FORMATS[self.data_format][1]}"))
 
     @property
+    def shown_lengths(self) -> str:
+        return "/".join(map(str, self.lengths)) if self.lengths else "all lengths"
+
+    @property
     def kind(self) -> tuple[str, str, Path | None]:
         """What all phases of a run must have in common; the same token files serve all of them."""
-        return self.dataset, self.vocabulary, self.folder if self.lengths is None else None
+        return self.dataset, self.vocabulary, None if self.lengths else self.folder
 
 
 def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
@@ -80,8 +84,6 @@ def choose_data(
     Raises:
       UserError: there is none, or more than one; the message says what was found.
     """
-    if data_format not in (None, *FORMATS):
-        raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")
     complete, unfinished = find_data(data_dir)
     allowed = [
         item
@@ -93,7 +95,12 @@ def choose_data(
     if len(choices) == 1:
         return list(choices[0])
     needed = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
-    listing = _listing(data_dir, complete, unfinished)
+    found = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
+    found += [
+        f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
+        for folder in unfinished
+    ]
+    listing = f"found below {data_dir}: {', '.join(found) or 'nothing'}"
     if not choices:
         whose = f"DATASET={dataset} is not" if dataset else "no dataset is"
         raise MissingError(
@@ -106,15 +113,3 @@ def choose_data(
         f"{len(choices)} sets of data are prepared for {needed} ({fitting}): choose by DATASET=<name> or "
         f"DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted out of {data_dir}; {listing}"
     )
-
-
-def _listing(data_dir: Path, complete: Sequence[PreparedData], unfinished: Sequence[Path]) -> str:
-    lines = [
-        f"{item.folder.relative_to(data_dir)} ({'/'.join(map(str, item.lengths)) if item.lengths else 'all lengths'})"
-        for item in complete
-    ]
-    lines += [
-        f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
-        for folder in unfinished
-    ]
-    return f"found below {data_dir}: {', '.join(lines) if lines else 'nothing'}"

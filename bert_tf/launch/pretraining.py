@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.base.files import check_output, read_json_object, work_folder
-from bert_tf.launch.arguments import Argument, Values, describe_arguments, flags_of
-from bert_tf.launch.checkpoints import check_init_checkpoint, check_model, config_file
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
-from bert_tf.launch.launchers import Job
+from bert_tf.base.files import check_output, read_json_object
+from bert_tf.launch.call import Call, Flags
+from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
+from bert_tf.launch.environment import as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
-from bert_tf.launch.supervisor import newest_update, train
-from bert_tf.memory.split import check_unpacked
+from bert_tf.launch.supervisor import newest_update
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import AUTO
+from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
-# The largest ever published is 90,112; a number beyond this is a typing error.
-MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
@@ -47,10 +43,10 @@ class Phase:
     starts_after: str | None = None  # the phase whose weights it starts from
 
     def __post_init__(self) -> None:
-        if self.global_batch_size > MAX_GLOBAL_BATCH_SIZE:
+        if self.global_batch_size > MAX_GLOBAL_BATCH:
             raise UserError(
                 f"{self.title}: {self.global_batch_size:,} sequences in an update (batch size x accumulation x "
-                f"num_gpus), at most {MAX_GLOBAL_BATCH_SIZE:,} are possible; make one of these smaller"
+                f"num_gpus), at most {MAX_GLOBAL_BATCH:,} are possible; make one of these smaller"
             )
 
     @property
@@ -88,66 +84,57 @@ class Phase:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A recipe with its arguments, and the phases that follow from them."""
+class Recipe(Call):
+    """A call of a recipe, and the phases that follow from it, in order."""
 
-    name: str  # part of the folder's name
     optimizer_type: str  # run_pretraining.py's flag
-    arguments: Sequence[Argument]
-    typed: Sequence[str]  # texts for the first arguments
-    values: Values  # of all arguments, typed or default
-    phases: Sequence[Phase]  # in order
+    phases: Sequence[Phase]
 
     @property
-    def default_folder(self) -> Path:
-        model, precision = self.values["bert_model"], self.values["precision"]
+    def size(self) -> str:
         numbers = range(1, len(self.phases) + 1) if len(self.phases) > 1 else [""]
-        batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
-        return work_folder() / "results" / f"tf_bert_pretraining_{self.name}_{model}_{precision}_{batches}"
+        return "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
 
-    def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
+    def run_folder(self, phase: Phase) -> Path:
+        return self.folder / phase.name
+
+    def launch(self, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
-        folder = environment.path("results_dir", self.default_folder)
+        folder, environment = self.folder, self.environment
         chosen = [phase for phase in self.phases if only in (None, phase.name)]
-        self._show_plan(environment, folder, chosen[0])
+        self.show_plan(self._describe(chosen[0]))
         for phase in chosen:
             check_unpacked(phase.train_batch_size, environment.given("packing"))
-        prepared = environment.prepare(
-            self.values["num_gpus"], folder, lambda: self._prepare(chosen, environment, folder)
-        )
+        prepared = environment.prepare(self.num_ranks, folder, lambda: self._prepare(chosen))
         if prepared is None:
             return 0
         data, plan = prepared
         write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
         for phase, records in zip(chosen, data):
-            run_folder = folder / phase.name
+            run_folder = self.run_folder(phase)
             if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
-            code = train(phase.title, self._job(phase, records, folder, environment), environment)
-            if code:
+            if code := self.train(phase.title, "pretraining", PRETRAINING, self._flags(phase, records)):
                 return code
-        write_joint_report(folder, [folder / phase.name for phase in self.phases])
+        self._write_report()
         return 0
 
-    def _prepare(
-        self, chosen: Sequence[Phase], environment: LaunchEnvironment, folder: Path
-    ) -> tuple[list[PreparedData], dict[str, Any]]:
+    def _prepare(self, chosen: Sequence[Phase]) -> tuple[list[PreparedData], dict[str, Any]]:
         """The data of the `chosen` phases, and the plan, which must not change during the run.
 
         Raises:
-          UserError: something is missing, or the run in `folder` was started with other values.
+          UserError: something is missing, or the run in the folder was started with other values.
         """
-        unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
+        folder, environment = self.folder, self.environment
+        unbegun = [phase for phase in self.phases if not (self.run_folder(phase) / CONFIG).exists()]
         if len(unbegun) == len(self.phases):
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
             check_output(folder / REPORT, str(folder / REPORT), is_report)
         if environment.init_checkpoint:
-            checkpoint = Path(environment.init_checkpoint)
-            check_init_checkpoint(checkpoint)
+            checkpoint = find_checkpoint(environment.init_checkpoint, f"INIT_CHECKPOINT={environment.init_checkpoint}")
             if config_file(checkpoint).is_file():
-                position = 1 + [argument.name for argument in self.arguments].index("bert_model")
-                check_model(checkpoint, self.values["bert_model"], position)
+                check_model(checkpoint, self.typed)
         data = choose_data(
             environment.data_dir,
             environment.values.dataset,
@@ -159,7 +146,7 @@ class Recipe:
         if not all(records.has_test for records in data):
             show(["evaluation = none, because the dataset has no test split"])
         plan = {
-            **{name: as_typed(value) for name, value in self.values.items()},
+            **{name: as_typed(value) for name, value in self.typed.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
             "packing": environment.given("packing") or None,
@@ -168,38 +155,31 @@ class Recipe:
         }
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
-        self._check_start(chosen[0], folder)
+        earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
+        if earlier and not is_finished(earlier, self.run_folder(earlier)):
+            raise MissingError(
+                f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
+                "has not reached; run that phase with the same arguments first"
+            )
         return data, plan
 
-    def _show_plan(self, environment: LaunchEnvironment, folder: Path, first: Phase) -> None:
-        start = _start_of(first, folder, environment)
-        show(describe_arguments(self.arguments, self.typed))
+    def _describe(self, first: Phase) -> list[str]:
+        """What follows from the arguments."""
+        start = self._start_of(first)
+        lines = []
         for phase in self.phases:
-            show(phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""))
-        show(
-            [
-                f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
-                f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
-                f"packing = {as_typed(bool(environment.given('packing')))}",
-                f"device = {environment.describe_device(self.values['num_gpus'])}",
-                f"results_dir = {shown(folder)}",
-                *environment.describe_limits(),
-            ]
-        )
+            lines += phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else "")
+        return [
+            *lines,
+            f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
+            f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
+            f"packing = {as_typed(bool(self.environment.given('packing')))}",
+        ]
 
-    def _check_start(self, phase: Phase, folder: Path) -> None:
-        earlier = next((other for other in self.phases if other.name == phase.starts_after), None)
-        if earlier and not is_finished(earlier, folder / earlier.name):
-            raise MissingError(
-                f"{phase.title} starts from the end of {earlier.title}, which "
-                f"{shown(folder / earlier.name)} has not reached; run that phase with the same arguments "
-                "first"
-            )
-
-    def _job(self, phase: Phase, data: PreparedData, folder: Path, environment: LaunchEnvironment) -> Job:
-        run_folder = folder / phase.name
-        flags: dict[str, Any] = {
-            **flags_of(self.arguments, self.values),
+    def _flags(self, phase: Phase, data: PreparedData) -> Flags:
+        run_folder = self.run_folder(phase)
+        flags = {
+            **self.typed.flags(),
             "input_files": data.training,
             "eval_files": data.test if data.has_test else None,
             "model_dir": run_folder,
@@ -210,17 +190,22 @@ class Recipe:
             "warmup_steps": phase.warmup_steps,
             "max_seq_length": phase.max_seq_length,
             "max_predictions_per_seq": phase.max_predictions_per_seq,
-            "init_checkpoint": _start_of(phase, folder, environment),
+            "init_checkpoint": self._start_of(phase),
             "dllog_path": run_folder / "dllogger.json",
         }
-        if not data.has_test:
-            flags["max_eval_steps"] = None
-        return environment.job("pretraining", PRETRAINING, flags, self.values["num_gpus"])
+        return flags if data.has_test else {**flags, "max_eval_steps": None}
 
+    def _start_of(self, phase: Phase) -> str | None:
+        """The checkpoint that the phase's weights start from; None: random weights."""
+        return str(self.folder / phase.starts_after) if phase.starts_after else self.environment.init_checkpoint
 
-def _start_of(phase: Phase, folder: Path, environment: LaunchEnvironment) -> str | None:
-    """The checkpoint that the phase's weights start from; None: random weights."""
-    return str(folder / phase.starts_after) if phase.starts_after else environment.init_checkpoint
+    def _write_report(self) -> None:
+        from bert_tf.report import write_page
+
+        begun = [run for run in map(self.run_folder, self.phases) if (run / "metrics.jsonl").exists()]
+        write_page(begun, self.folder / REPORT, title=f"Pre-training, {self.folder.name}")
+        checkpoints = [f"checkpoints: {shown(run / 'checkpoints')}" for run in begun]
+        show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
 
 
 def check_warmup(phase: Phase, argument: str) -> None:
@@ -259,11 +244,3 @@ def is_evaluated(phase: Phase, run_folder: Path) -> bool:
     except OSError:
         return False
     return f"global_step = {phase.num_updates}" in lines
-
-
-def write_joint_report(folder: Path, run_folders: Sequence[Path]) -> None:
-    from bert_tf.report import write_page
-
-    begun = [run for run in run_folders if (run / "metrics.jsonl").exists()]
-    write_page(begun, folder / REPORT, title=f"Pre-training, {folder.name}")
-    show([f"curves: {shown(folder / 'report.html')}", *(f"checkpoints: {shown(run / 'checkpoints')}" for run in begun)])

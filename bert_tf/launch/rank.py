@@ -107,10 +107,8 @@ def main(argv: Sequence[str]) -> int:
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         signals.pass_to(child)
-        threading.Thread(target=_watch, args=(child, folder, signals), daemon=True).start()
-        if num_ranks > 1:
-            name = f"rank {rank} on {platform.node()}"
-            threading.Thread(target=_end_stopped, args=(child, name, log), daemon=True).start()
+        name = f"rank {rank} on {platform.node()}" if num_ranks > 1 else ""
+        threading.Thread(target=_watch, args=(child, folder, signals, log, name), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
     if code - 128 in signals.received and code - 128 != signal.SIGINT:
@@ -206,10 +204,14 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
             return
 
 
-def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> None:
-    """Forwards the launcher's signals; kills the rank if it goes on after another failed or the launcher is gone."""
+def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals, log: io.FileIO, name: str) -> None:
+    """Forwards the launcher's signals, and kills a rank that would go on, or stand still, forever.
+
+    So it does if another rank has failed, if the launcher is gone, or if others wait for it (it then has a `name`)
+    while its process is stopped.
+    """
     launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
-    num_passed_on = 0
+    num_passed_on = num_stopped = 0  # polls are counted, not time, during which this process may have been stopped, too
     while child.poll() is None:
         time.sleep(WATCH_SECS)
         with contextlib.suppress(OSError):
@@ -222,22 +224,15 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> 
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()
-
-
-def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
-    """Kills a rank whose process is stopped, and says so in its log."""
-    num_looks = 0  # polls are counted, not time, during which this process may have been stopped, too
-    while child.poll() is None and num_looks < STOPPED_LOOKS:
-        time.sleep(WATCH_SECS)
-        num_looks = num_looks + 1 if _state(str(child.pid)) == "T" else 0
-    if child.poll() is None:
-        message = (
-            f"error: {name} {STOOD_STILL} {num_looks * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
-            "all others wait for it. The same command goes on from the last checkpoint\n"
-        )
-        with contextlib.suppress(OSError):  # a full disk
-            log.write(message.encode())
-        child.kill()
+        num_stopped = num_stopped + 1 if name and _state(str(child.pid)) == "T" else 0
+        if num_stopped == STOPPED_LOOKS:
+            message = (
+                f"error: {name} {STOOD_STILL} {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
+                "all others wait for it. The same command goes on from the last checkpoint\n"
+            )
+            with contextlib.suppress(OSError):  # a full disk
+                log.write(message.encode())
+            child.kill()
 
 
 def _state(process: str) -> str:
@@ -249,9 +244,8 @@ def _state(process: str) -> str:
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
-    if code == 0:
-        return
-    until = time.monotonic() + (WAIT_FOR_SAVING_SECS if code == STOPPED_EXIT_CODE else WAIT_AFTER_FAILURE_SECS)
+    secs = {0: 0.0, STOPPED_EXIT_CODE: WAIT_FOR_SAVING_SECS}.get(code, WAIT_AFTER_FAILURE_SECS)
+    until = time.monotonic() + secs
     while time.monotonic() < until and len(list(folder.glob("rank_*.exit"))) < num_ranks:
         time.sleep(POLL_SECS)
 

@@ -6,21 +6,18 @@ import difflib
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
-from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
-from bert_tf.base.values import parse_count
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import lamb, launchers
+from bert_tf.launch.checks import count_nodes, slurm_count
 from bert_tf.launch.container import container_options
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
-from bert_tf.launch.findings import count_nodes
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
-from bert_tf.launch.rank import ForwardedSignals, shell_code
 from bert_tf.launch.supervisor import newest_update
 from bert_tf.settings.declaration import with_variable
 
@@ -40,21 +37,19 @@ _DEFAULTS = {
     "learning_rate_phase2": "1.25e-4",
 }
 _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
-
-
 # Names at least this similar are taken for typing errors; other programs' variables reach about 0.85.
 _ALIKE = 0.88
 
 
-def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Runs one phase on all tasks of the job; returns the ranks' exit code.
 
     Raises:
       UserError: a variable has an invalid value, or this is not a Slurm job.
     """
-    if typed:
+    if texts:
         raise UserError(
-            f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {typed[0]!r}"
+            f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {texts[0]!r}"
         )
     environ = dict(environment.environ)
     phase = environment.values.phase
@@ -63,19 +58,19 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     refuse_mistyped(environ, phase)
     folder = environment.path("results_dir", work_folder() / "results" / "slurm")
     num_ranks = count_tasks(environment)
-    texts = argument_texts(phase, environ, folder, num_ranks)
-    script = f"pretraining_lamb_phase{phase}"
-    lamb.make_phases(lamb.parse(texts), f"phase_{phase}", variables_of(phase))
+    typed = argument_texts(phase, environ, folder, num_ranks)
     environ["RESULTS_DIR"] = str(folder)
     if num_ranks > 1:
         environ.setdefault("LAUNCHER", "srun")
     num_per_node = launchers.ranks_per_node(num_ranks, "srun", environ)
     srun = [*launchers.launcher_command("srun", num_ranks, num_per_node, []), *container_options(environ)]
-    show([f"+ bash scripts/run_{script}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
+    script = f"scripts/run_pretraining_lamb_phase{phase}.sh"
+    show([f"+ bash {script} {shlex.join(typed)}", f"srun = {shlex.join(srun)}"])
     run_folder = folder / f"phase_{phase}"
     before = newest_update(run_folder)
-    code, received = _run([sys.executable, "-m", "bert_tf.launch", script, *texts], environ)
-    if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in received:  # SIGTERM: cancelled, or Slurm itself requeues
+    here = LaunchEnvironment(environ)
+    code = lamb.launch(typed, here, f"phase_{phase}")
+    if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:  # SIGTERM: cancelled, or Slurm itself requeues
         if newest_update(run_folder) <= before:
             raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
         show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
@@ -85,20 +80,12 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
-    num_tasks = _count(environment.environ, "SLURM_NTASKS")
-    num_nodes = count_nodes(environment.environ)
-    num_per_node = _count(environment.environ, "SLURM_NTASKS_PER_NODE")
-    if not num_tasks and not num_per_node and not environment.is_dry_run:
+    environ = environment.environ
+    num_per_node = slurm_count(environ, "SLURM_NTASKS_PER_NODE")
+    num_tasks = slurm_count(environ, "SLURM_NTASKS") or count_nodes(environ) * num_per_node
+    if not num_tasks and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
-    return num_tasks or num_nodes * (num_per_node or 8)
-
-
-def _count(environ: Mapping[str, str], name: str) -> int | None:
-    """One of Slurm's numbers of tasks; None if it is not set."""
-    try:
-        return parse_count(environ[name]) if environ.get(name) else None
-    except ValueError as error:
-        raise UserError(f"{name}={environ[name]}: {error}") from None
+    return num_tasks or count_nodes(environ) * 8
 
 
 def variables_of(phase: int) -> dict[str, str]:
@@ -111,21 +98,14 @@ def variables_of(phase: int) -> dict[str, str]:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable that has no effect: NUM_GPUS, or one that is probably mistyped, such as
-    BATCH_SIZE for BATCHSIZE.
-    """
-    if environ.get("NUM_GPUS"):
-        raise UserError(
-            f"NUM_GPUS={environ['NUM_GPUS']}: has no effect on run.sub, whose ranks are the job's tasks: say it by "
-            f"sbatch's -N and --ntasks-per-node, as in {_USAGE}, and take it out: env -u NUM_GPUS sbatch ..."
-        )
+    """Raises `UserError` for a variable that has no effect and is probably mistyped, such as BATCH_SIZE."""
     read = {*variables_of(phase).values(), *(each.variable for each in with_variable(*SETTINGS))}
-    meant = {name.replace("_", ""): name for name in read}
+    meant = {"NUM_GPUS": "sbatch's -N and --ntasks-per-node", **{name: name for name in read}}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
         for name in names:
-            meant.update(dict.fromkeys((name.upper().replace("_", ""), name.upper()[:-7].replace("_", "")), variable))
+            meant.update(dict.fromkeys((name.upper(), name.upper()[:-7]), variable))
     for name in sorted(set(environ) - read):
-        if environ[name] and (close := difflib.get_close_matches(name.replace("_", ""), meant, 1, _ALIKE)):
+        if environ[name] and (close := difflib.get_close_matches(name, meant, 1, _ALIKE)):
             raise UserError(
                 f"{name}={environ[name]}: run.sub reads no such variable; did you mean {meant[close[0]]}? "
                 f"Else take it out: env -u {name} sbatch ..."
@@ -136,28 +116,17 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
     """The recipe's fifteen arguments: from their variables, else from the plan of the run in `folder`, else defaults.
 
     Raises:
-      UserError: a value is invalid.
+      UserError: a variable's value is invalid.
     """
     begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
     variables, texts = variables_of(phase), []
     for argument in lamb.ARGUMENTS:
         variable = variables.get(argument.name, "")
-        text = environ.get(variable) or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default)))
-        if argument.name == "num_gpus":
-            text = str(num_ranks)
-        try:
-            argument.parse(text)
-        except ValueError:
-            where = variable if environ.get(variable) else f"{folder / PLAN}: {argument.name}"
-            raise UserError(f"{where}={text}: must be {argument.rule}") from None
-        texts.append(text)
+        if text := environ.get(variable):
+            try:
+                argument.parse(text)
+            except ValueError:
+                raise UserError(f"{variable}={text}: must be {argument.rule}") from None
+        texts.append(text or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default))))
+    texts[[argument.name for argument in lamb.ARGUMENTS].index("num_gpus")] = str(num_ranks)
     return texts
-
-
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, list[int]]:
-    """Runs a launcher; returns its exit code and the stop signals that were forwarded to it."""
-    signals = ForwardedSignals(STOP_SIGNALS)
-    child = subprocess.Popen(command, env=dict(environ))
-    signals.pass_to(child)
-    code = shell_code(child.wait())
-    return STOPPED_EXIT_CODE if code - 128 in signals.received else code, signals.received

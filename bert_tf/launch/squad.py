@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.files import check_file
-from bert_tf.launch.arguments import Argument, arguments, parse_arguments
+from bert_tf.launch.arguments import Argument, Typed, arguments
+from bert_tf.launch.call import Flags
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, Call, Flags
+from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS, FeatureSettings
 
@@ -35,16 +36,16 @@ INFERENCE_ARGUMENTS = arguments(
 )
 
 
-def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tunes, predicts and scores; returns the ranks' exit code."""
-    call = make_call("finetuning_squad", ARGUMENTS, typed, environment)
+    call = make_call("finetuning_squad", ARGUMENTS, texts, environment)
     results = {"predictions": "predictions.json", "curves": "report.html"}
     return call.run("SQuAD", ("squad", SETTINGS), lambda: [training_flags(call)], results)
 
 
-def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Predicts, and scores if the file contains answers; returns the program's exit code."""
-    call = make_call("squad_inference", INFERENCE_ARGUMENTS, typed, environment)
+    call = make_call("squad_inference", INFERENCE_ARGUMENTS, texts, environment)
 
     def prepare() -> list[Flags]:
         start = {"mode": "predict", "init_checkpoint": call.checkpoint()}
@@ -53,15 +54,16 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
     return call.run("SQuAD", ("squad", SETTINGS), prepare, {"predictions": "predictions.json"})
 
 
-def make_call(kind: str, known: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> Call:
-    values = parse_arguments(known, typed)
-    FeatureSettings(values["seq_length"], values["doc_stride"])  # refuses what the program would refuse
-    default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
-    data = ("squad_dir", environment.path("squad_dir", default))
-    return Call(kind, known, typed, values, data, environment)
+def make_call(
+    kind: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment
+) -> FinetuningCall:
+    typed = Typed(known, texts)
+    FeatureSettings(typed["seq_length"], typed["doc_stride"])  # refuses what the program would refuse
+    default = environment.data_dir / "download" / "squad" / f"v{typed['squad_version']}"
+    return FinetuningCall(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
 
 
-def training_flags(call: Call) -> Flags:
+def training_flags(call: FinetuningCall) -> Flags:
     """The program's flags for fine-tuning.
 
     Raises:
@@ -75,18 +77,18 @@ def training_flags(call: Call) -> Flags:
     }
 
 
-def prediction_flags(call: Call, model_dir: Path) -> Flags:
+def prediction_flags(call: FinetuningCall, model_dir: Path) -> Flags:
     """The flags that fine-tuning and mere prediction have in common."""
     return {
         **call.flags(model_dir),
         "predict_file": find_questions("dev", call),
-        "version_2_with_negative": call.values["squad_version"] == "2.0",
+        "version_2_with_negative": call.typed["squad_version"] == "2.0",
     }
 
 
-def find_questions(split: str, call: Call) -> Path:
+def find_questions(split: str, call: FinetuningCall) -> Path:
     """SQuAD's file for a split; raises `UserError` if it is missing."""
-    file = call.data[1] / f"{split}-v{call.values['squad_version']}.json"
+    file = call.data[1] / f"{split}-v{call.typed['squad_version']}.json"
     check_file(
         file,
         "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder "

@@ -48,9 +48,8 @@ def train(title: str, job: Job, environment: LaunchEnvironment) -> int:
                 return STOPPED_EXIT_CODE
             flags = [f"--max_hours={left:.4f}"]
         reached = newest_update(run_folder)
-        signals: list[int] = []
-        code = run_job(title, dataclasses.replace(job, command=[*job.command, *flags]), signals)
-        if code in _FINAL_CODES or signals or not environment.values.restarts:
+        code = run_job(title, dataclasses.replace(job, command=[*job.command, *flags]), environment.signals)
+        if code in _FINAL_CODES or environment.signals or not environment.values.restarts:
             return code
         update = newest_update(run_folder)
         num_fruitless = 0 if update > reached else num_fruitless + 1

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, memory_limit
 
 
@@ -19,11 +17,8 @@ class Device(NamedTuple):
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     """A rank's memory: as given, else that of this machine's smallest GPU, else its share of the free memory."""
     if gpu_memory_gib is not None:
-        if not gpu_memory_gib > 0:
-            raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    gpus = _gpus()
-    if gpus:
+    if gpus := _gpus():
         return Device(min(gpus), "the GPU's memory")
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
@@ -37,17 +32,12 @@ def _gpus() -> list[float]:
 
 
 def _free_memory() -> float:
-    """Bytes that this process may still use, within the machine's, its container's and its own limit."""
+    """Bytes that this process may still use, within the machine's and its container's limit."""
     kinds = {
         line.split(":")[0]: 1024 * int(line.split()[1])
         for file in ("/proc/meminfo", "/proc/self/status")
         for line in Path(file).read_text().splitlines()
         if line.split()[-1] == "kB"
     }
-    free = [kinds["MemAvailable"]]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        free.append(limit - kinds["VmSize"])
-    if (container_limit := memory_limit()) is not None:
-        free.append(container_limit - kinds["VmRSS"])
-    return min(free)
+    limit = memory_limit()
+    return kinds["MemAvailable"] if limit is None else min(kinds["MemAvailable"], limit - kinds["VmRSS"])

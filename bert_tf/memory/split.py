@@ -62,15 +62,14 @@ def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], wor
     if size != AUTO:
         if global_size is not None:
             raise UserError(
-                f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
-                "train_batch_size x num_accumulation_steps x ranks"
+                f"--global_batch_size={global_size} belongs to --train_batch_size={AUTO}: omit it, or give that"
             )
-        return BatchSplit(size, 1 if steps is None else steps, workers.size)
+        return BatchSplit(size, steps or 1, workers.size)
     if global_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if steps is not None:
         raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; omit that")
-    if global_size < 1 or global_size % workers.size:
+    if global_size % workers.size:
         raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
     num_rows = global_size // workers.size
     limit = find_device(flags["gpu_memory_gib"], workers.size).memory
@@ -83,15 +82,6 @@ def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], wor
             flush=True,
         )
     return split
-
-
-def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
-    """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
-    if packing and train_batch_size == AUTO:
-        raise UserError(
-            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
-            "know packed rows: give the size as a number, or turn packing off"
-        )
 
 
 def halve(split: BatchSplit) -> BatchSplit:

@@ -6,45 +6,25 @@ This is a prediction; docs/clusters.md says what it consists of, and how far it 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
 from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
 from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
-from bert_tf.planning.update_time import Cluster
+from bert_tf.planning.update_time import Cluster, UpdateTime
 from bert_tf.run.flops import pretraining_flops_per_sequence
+from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
 
-_PARTS = {
-    "compute": "computing",
-    "waiting": "waiting for the slowest",
-    "all_reduce": "all-reduce",
-    "optimizer": "LAMB",
-    "host": "host",
-    "input": "input",
-    "checkpoints": "checkpoints",
-}
 
-
-def _positive(parse: Callable[[str], Any], most: int) -> Callable[[str], Any]:
-    least = 1 if parse is parse_whole else SMALLEST
-
-    def check(text: str) -> Any:
-        with contextlib.suppress(ValueError):
-            if least <= (value := parse(text)) <= most:
-                return value
-        kind = "whole number" if parse is parse_whole else "number"
-        raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} from {least:g} to {most:,}")
-
-    return check
+def _number(kind: str, most: int) -> Callable[[str], Any]:
+    """A parser for positive numbers, whole if `kind` is "int"."""
+    return argument_type(Setting("", kind, None, at_least=1 if kind == "int" else SMALLEST, at_most=most))
 
 
 def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
@@ -61,25 +41,24 @@ def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 def _parser() -> CommandParser:
     parser = CommandParser("plan_cluster", description=__doc__)
     parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN)}, or five numbers of a data sheet")
-    parser.add_argument("--nodes", type=_positive(parse_whole, MAX_RANKS), default=1)
-    parser.add_argument("--gpus_per_node", type=_positive(parse_whole, MAX_RANKS), default=8)
+    parser.add_argument("--nodes", type=_number("int", MAX_RANKS), default=1)
+    parser.add_argument("--gpus_per_node", type=_number("int", MAX_RANKS), default=8)
     parser.add_argument(
         "--network_gbit",
-        type=_positive(parse_number, 100_000),
+        type=_number("float", 100_000),
         default=100.0,
         help="of a node, all its network cards; %(default)s",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--model", choices=list(PRESETS), default="large")
-    size, rate = _positive(parse_whole, MAX_GLOBAL_BATCH), _positive(parse_number, 1_000_000)
+    size, rate = _number("int", MAX_GLOBAL_BATCH), _number("float", 1_000_000)
     auto = (None, None)
     parser.add_argument("--micro_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: what fits")
     parser.add_argument("--global_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: the recipe's")
     parser.add_argument(
         "--measured_seqs_per_sec", type=_pair(rate), default=auto, metavar="R1,R2", help="of one GPU, if measured"
     )
-    parser.add_argument("--price_per_gpu_hour", type=_positive(parse_number, 1_000_000))
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    parser.add_argument("--price_per_gpu_hour", type=_number("float", 1_000_000))
     return parser
 
 
@@ -92,41 +71,9 @@ def main(argv: Sequence[str]) -> None:
     if cluster.num_ranks > MAX_RANKS:
         raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
     choices = Choices(
-        options.model,
-        options.precision,
-        micro_batches=options.micro_batch,
-        global_batches=options.global_batch,
-        rates=options.measured_seqs_per_sec,
+        options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
     )
-    plan = plan_recipe(cluster, choices)
-    if options.json:
-        print(json.dumps(as_dict(plan, options.price_per_gpu_hour), indent=2))
-    else:
-        print("\n".join(as_table(plan, options.price_per_gpu_hour)))
-
-
-def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
-    phases = {
-        time.phase.name: {
-            "micro_batch": time.work.micro_batch_size,
-            "accumulation": time.phase.num_accumulation_steps,
-            "global_batch": time.phase.global_batch_size,
-            "updates": time.phase.num_updates,
-            "update_secs": dataclasses.asdict(time.update),
-            "sequences_per_sec": time.sequences_per_sec,
-            "hours": time.hours,
-        }
-        for time in plan.phases
-    }
-    return {
-        **phases,
-        "hours": plan.hours,
-        "gpu_hours": plan.gpu_hours,
-        "gloo_hours": plan.gloo_hours,
-        "cost": price and price * plan.gpu_hours,
-        "hours_saved": plan.hours_saved(),
-        "arguments": list(plan.typed),
-    }
+    print("\n".join(as_table(plan_recipe(cluster, choices), options.price_per_gpu_hour)))
 
 
 def as_table(plan: RecipeTime, price: float | None) -> list[str]:
@@ -143,9 +90,11 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         "updates": [f"{time.phase.num_updates:,}" for time in phases],
         "seconds of an update": [f"{time.update.total:.3f}" for time in phases],
     }
-    for part, name in _PARTS.items():
-        values = [getattr(time.update, part) for time in phases]
-        rows[f"  {name}"] = [f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)]
+    for part in dataclasses.fields(UpdateTime):
+        values = [getattr(time.update, part.name) for time in phases]
+        rows[f"  {part.name.replace('_', '-')}"] = [
+            f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)
+        ]
     rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
     rows["share of the GPUs' peak"] = [f"{_mfu(time, cluster):.0%}" for time in phases]
     rows["hours"] = [f"{time.hours:.2f}" for time in phases]
@@ -153,11 +102,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     return [
         *(f"{name:<34}" + "".join(f"{cell:>20}" for cell in cells) for name, cells in rows.items()),
         "",
-        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost};",
-        f"where Horovod's ranks talk by Gloo and not by MPI, {plan.gloo_hours:.2f} hours more",
-        "",
-        "hours that would be saved by",
-        *(f"{hours:8.2f}  {name}" for name, hours in plan.hours_saved().items()),
+        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}",
         "",
         "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.typed),
         "",

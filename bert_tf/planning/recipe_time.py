@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
@@ -13,9 +12,6 @@ from bert_tf.launch import lamb
 from bert_tf.launch.pretraining import Phase
 from bert_tf.memory.plan import FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.update_time import START_SECS, Cluster, UpdateTime, update_time
-
-# Instances per row of length 512 with --packing, on Wikipedia (benchmarks/results/records/packing.md).
-PACKED_INSTANCES = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +47,6 @@ class RecipeTime:
     """Both phases, and the launcher's fifteen arguments."""
 
     cluster: Cluster
-    choices: Choices
     typed: Sequence[str]
     phases: Sequence[PhaseTime]
 
@@ -62,33 +57,6 @@ class RecipeTime:
     @property
     def gpu_hours(self) -> float:
         return self.hours * self.cluster.num_ranks
-
-    @property
-    def gloo_hours(self) -> float:
-        """The additional hours if Horovod was built without MPI."""
-        return sum(
-            time.phase.num_updates * self.cluster.gloo_secs(FLOAT * time.work.num_parameters) / 3600
-            for time in self.phases
-        )
-
-    def hours_saved(self) -> dict[str, float]:
-        """Measures, and the hours that each would save."""
-        faster = dataclasses.replace(self.cluster, network=10 * self.cluster.network)
-        updates = [phase.phase.num_updates for phase in self.phases]
-        half = plan_recipe(self.cluster, self.choices, gradient_bytes=FLOAT / 2)
-        compute = [phase.update.compute + phase.update.waiting for phase in self.phases]
-        # The time of half of the updates, without what they spend on each of their sequences.
-        rest = sum(count / 2 * (time.update.total - spent) for count, time, spent in zip(updates, self.phases, compute))
-        steps = self.phases[1].phase.num_accumulation_steps
-        packed = math.ceil(steps / PACKED_INSTANCES)  # packing saves whole micro-batches
-        helps = {
-            "twice the accumulation, half as many updates (another recipe: try its rate)": rest / 3600,
-            "run_pretraining.py --allreduce_compression=fp16": self.hours - half.hours,
-            "PACKING=1 in phase 2, with Wikipedia": updates[1] * compute[1] * (1 - packed / steps) / 3600,
-        }
-        if self.cluster.num_nodes > 1:
-            helps["a network ten times as fast"] = self.hours - plan_recipe(faster, self.choices).hours
-        return helps
 
 
 def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOAT) -> RecipeTime:
@@ -142,7 +110,7 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
         )
         for phase, work, rate in zip(lamb.make_phases(values), works, choices.rates)
     ]
-    return RecipeTime(cluster, choices, list(typed.values()), times)
+    return RecipeTime(cluster, list(typed.values()), times)
 
 
 def _split(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:

@@ -56,15 +56,6 @@ class Cluster:
         sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
         return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET_BYTES) * LATENCY_SECS
 
-    def gloo_secs(self, num_bytes: float) -> float:
-        """The additional seconds of an update if Horovod's ranks negotiate by Gloo instead of MPI.
-
-        They negotiate each bucket, and once before the update, by messages that pass all ranks one by one, twice
-        (gloo/allreduce.cc, gloo/allgatherv.cc), while MPI uses a tree.
-        """
-        rounds = math.ceil(num_bytes / BUCKET_BYTES) + 1
-        return rounds * 2 * (self.num_ranks - 1) * LATENCY_SECS
-
 
 @dataclasses.dataclass(frozen=True)
 class UpdateTime:

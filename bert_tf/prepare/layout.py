@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_tf.prepare.corpora import registry
-from bert_tf.prepare.fetching.sources import wikipedia_of
+from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool, TaskPool
 
@@ -31,7 +31,7 @@ class Layout:
         return [*registry.DATASETS, *sorted(name for name in names - {*registry.DATASETS} if wikipedia_of(name))]
 
     def download_folder(self, dataset: str) -> Path:
-        source = registry.dataset_named(dataset).source
+        source = source_of(dataset)
         return self.download / (source.folder if source else dataset)
 
     def formatted_file(self, corpus: str) -> Path:
@@ -41,9 +41,6 @@ class Layout:
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
-
-    def drop_report(self, corpus: str) -> Path:
-        return self.formatted_file(corpus).with_suffix(".dropped.tsv")
 
 
 def task_pool_of(options: argparse.Namespace, layout: Layout) -> TaskPool:

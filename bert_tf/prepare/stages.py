@@ -28,11 +28,6 @@ DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 
 
-def default_shards(dataset: str) -> tuple[int, int]:
-    """The default numbers of training and test shards."""
-    return SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
-
-
 def run_download(options: argparse.Namespace, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
         _make_sample(layout.download / "sample")
@@ -61,65 +56,45 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
     with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
         if not already_done(stage):
-            if corpus.note:
-                print(corpus.note, flush=True)
-            report = layout.drop_report(options.dataset) if options.keep_report else None
             writer = formatting.Writer(
-                stage,
-                output,
-                keep_duplicates=options.keep_duplicates,
-                max_bad_records=options.max_bad_records,
-                report=report,
+                stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
             )
             counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
             print_done("formatted", counts, output)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
-    paths: list[Path] = []
+    paths = [layout.formatted_file(corpus) for corpus in registry.corpora_of(dataset)]
     inputs: list[InputFile] = []
-    for corpus in registry.corpora_of(dataset):
-        path = layout.formatted_file(corpus)
+    for corpus, path in zip(registry.corpora_of(dataset), paths):
         format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
-        if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
-            raise UserError(
-                f"books_wiki_en_corpus needs books, and {path} does not exist; BookCorpus is no "
-                f"longer distributed. Put a folder of .txt books into {layout.download / corpus} "
-                "and run --action=text_formatting --dataset=bookscorpus, or continue with Wikipedia "
-                "alone: --dataset=wikicorpus_en"
-            )
         if not path.is_file():
-            raise UserError(f"{path} does not exist: run {format_again} first")
+            ways_out = f"run {format_again} first"
+            if corpus == "bookscorpus":
+                ways_out = (
+                    f"BookCorpus is no longer distributed; put a folder of .txt books into {layout.download / corpus} "
+                    f"and run {format_again}, or continue with Wikipedia alone: --dataset=wikicorpus_en"
+                )
+            raise UserError(f"{path} does not exist: {ways_out}")
         manifest = read_manifest(layout.formatted_manifest(corpus))
-        made = {entry.file: entry for entry in manifest.entries} if manifest else {}
-        entry = made.get(path.name)
-        if entry is not None and entry.num_bytes != path.stat().st_size:
-            raise UserError(
-                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry.num_bytes:,}: "
-                f"run {format_again} again"
-            )
-        paths.append(path)
-        inputs.append(describe_input(path, layout.root, entry.sha256 if entry else None))
+        if manifest:
+            manifest.require_whole(layout.formatted, f"{format_again} again")
+        made = {entry.file: entry.sha256 for entry in manifest.entries} if manifest else {}
+        inputs.append(describe_input(path, layout.root, made.get(path.name)))
     return paths, inputs
 
 
 def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     dataset = options.dataset
+    defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     num_training, num_test = (
         default if given is None else given
-        for given, default in zip((options.n_training_shards, options.n_test_shards), default_shards(dataset))
+        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults)
     )
     settings = sharding.ShardingSettings(
         num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
     ).validated()
     paths, inputs = _formatted_inputs(dataset, layout)
-    if dataset == "custom" and settings.segmentation_method != "rules":
-        formatted = read_manifest(layout.formatted_manifest(dataset))
-        if formatted and formatted.arguments.get("input_format") == "sentences":
-            raise UserError(
-                f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
-                "--input_format=sentences, whose sentences are kept: leave it out"
-            )
     folder = layout.sharded / dataset
     with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
         if not already_done(stage):
@@ -133,9 +108,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
 def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
-    if output.is_dir():
-        raise UserError(f"vocab_file={output} is a folder: name a file in it")
-    manifest_path = output.with_name(output.name + ".manifest.json")
+    manifest_path = Path(f"{output}.manifest.json")
     if output.exists() and not manifest_path.exists():
         raise UserError(
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
+
+from absl.flags import FLAGS
 
 from bert_tf.base.determinism import make_deterministic
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.machine import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
-from bert_tf.base.tensorflow import choose_device
+from bert_tf.programs.flags import define_flags, require_flags
 from bert_tf.tasks.registry import find_task_class
+
+
+def define_program(task_name: str, settings: Sequence[type]) -> Callable[[Sequence[str]], None]:
+    """The program of a task of `tasks.registry`, a main function whose flags, made here, are the `settings`."""
+    define_flags(*settings)
+
+    @exit_on_user_error
+    def main(_: Sequence[str]) -> None:
+        run_task(task_name, FLAGS.flag_values_dict())
+
+    return main
 
 
 def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
@@ -24,8 +38,7 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
 
         print(describe_plan(flags, task_class.head))
         return
-    if not flags["model_dir"]:
-        raise UserError(f"--model_dir is required with --mode={flags['mode']}")
+    require_flags(flags, "model_dir")
     task, model_dir = task_class.from_flags(flags), Path(flags["model_dir"])
     if flags["deterministic"]:
         make_deterministic(model_dir)

@@ -53,12 +53,12 @@ def define_flags(*classes: type, flag_values: flags.FlagValues = flags.FLAGS) ->
             flags.DEFINE(_Parser(each), each.name, default, each.help, flag_values)
 
 
-def run_program(main: Any, *classes: type) -> None:
-    """Runs `main`, which gets what `parse_flags` returns; --help shows its docstring, and the flags of the classes."""
+def run_program(main: Any, about: str | None, *classes: type) -> None:
+    """Runs `main`, which gets what `parse_flags` returns; --help shows `about`, and the flags of the classes."""
     if not _HELP & set(sys.argv[1:]):
         app.run(main, flags_parser=parse_flags)
         return
-    print(main.__doc__)
+    print(about)
     for each in sorted(settings_of(*classes), key=lambda each: each.name):
         if each.is_flag:
             default = flags.FLAGS[each.name].default
@@ -67,11 +67,11 @@ def run_program(main: Any, *classes: type) -> None:
             print(textwrap.fill(each.help, 100, initial_indent="    ", subsequent_indent="    "))
 
 
-def require_flags(values: Mapping[str, Any], *names: str, mode: str = "") -> None:
-    """Raises `UserError` if one of the flags has no value; `mode`: the one that needs them."""
+def require_flags(values: Mapping[str, Any], *names: str) -> None:
+    """Raises `UserError` if one of the flags has no value."""
     for name in names:
         if values[name] in (None, ""):
-            raise UserError(f"--{name} is required" + (f" with --mode={mode}" if mode else ""))
+            raise UserError(f"--{name} is required")
 
 
 @exit_on_user_error

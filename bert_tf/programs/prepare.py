@@ -22,9 +22,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable
 
 from bert_tf.base.command_parser import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
@@ -33,7 +32,7 @@ from bert_tf.base.machine import count_cores
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import inspection, status, verification
 from bert_tf.prepare.corpora import registry, text_files
-from bert_tf.settings.declaration import Setting, settings_of
+from bert_tf.settings.declaration import Setting, argument_type, settings_of
 from bert_tf.settings.preparation import PreparationOptions
 
 ACTIONS = {
@@ -43,6 +42,7 @@ ACTIONS = {
     "verify": verification.run_verify,
     "inspect": inspection.run_inspect,
 }
+DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 _OF_ALL_ACTIONS = ("help", "action", "dataset")
@@ -53,27 +53,11 @@ def options_of(action: str) -> list[str]:
     return [each.name for each in settings_of(PreparationOptions) if action in each.actions.split()]
 
 
-def _of_type(parse: Callable[[str], Any], rule: str, known: Iterable[str] = ()) -> Callable[[str], Any]:
-    """`parse` for argparse, with the rule in its error, and the most similar word if there are known ones."""
-
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} must be {rule}{nearest(text, known)}") from None
-
-    return convert
-
-
-def _word(allowed: Any, shown: Sequence[str], parse: Callable[[str], str] = str) -> Callable[[str], str]:
-    """For argparse: one of the words that `allowed` contains, of which the message lists those in `shown`."""
-
-    def find(text: str) -> str:
-        if parse(text) not in allowed:
-            raise ValueError
-        return parse(text)
-
-    return _of_type(find, f"one of {', '.join(shown)}", shown)
+def _dataset(text: str) -> str:
+    """For argparse: a dataset's name, in lower case."""
+    if text.lower() not in registry.Names(DATASETS):
+        raise argparse.ArgumentTypeError(f"{text!r} must be one of {', '.join(DATASETS)}{nearest(text, DATASETS)}")
+    return text.lower()
 
 
 def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
@@ -84,7 +68,7 @@ def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
     shown = "" if option.default is None else " Default: %(default)s."
     parser.add_argument(
         f"--{option.name}",
-        type=_of_type(option.parse, option.rule, map(str, option.choices)),
+        type=argument_type(option, map(str, option.choices)),
         default=default,
         help=f"{option.help}{shown}",
         metavar="|".join(map(str, option.choices)) or option.name.upper(),
@@ -113,13 +97,13 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
     parser = CommandParser("bertPrep.py", __doc__)
-    datasets = (*registry.DATASETS, "wikicorpus_<code>", "all")
-    parser.add_argument("--action", type=_word(ACTIONS, tuple(ACTIONS)), metavar="ACTION", help=", ".join(ACTIONS))
+    action = Setting("action", "str", None, choices=tuple(ACTIONS))
+    parser.add_argument("--action", type=argument_type(action, ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
     parser.add_argument(
         "--dataset",
-        type=_word(registry.Names(datasets), datasets, str.lower),
+        type=_dataset,
         metavar="DATASET",
-        help=f"{', '.join(datasets)}, in upper or lower case; status and verify: without it, all that exist",
+        help=f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist",
     )
     for option in settings_of(PreparationOptions):
         add_option(parser, option)

@@ -10,11 +10,11 @@ from absl import flags
 
 from bert_tf.base.determinism import make_deterministic
 from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.machine import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
-from bert_tf.base.tensorflow import choose_device
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import PretrainingConfig
+from bert_tf.settings.training import PretrainingConfig, check_unpacked
 
 FLAGS = flags.FLAGS
 # Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
@@ -82,7 +82,7 @@ def _inputs():
 def _max_eval_steps(num_ranks: int) -> int:
     if FLAGS.max_eval_steps is not None:
         return FLAGS.max_eval_steps
-    return -(-EVALUATED_INSTANCES // (max(FLAGS.eval_batch_size, 1) * num_ranks))
+    return -(-EVALUATED_INSTANCES // (FLAGS.eval_batch_size * num_ranks))
 
 
 def _replay() -> None:
@@ -108,7 +108,6 @@ def _plan() -> None:
 
 @exit_on_user_error
 def main(_: Sequence[str]) -> None:
-    """Pre-trains BERT: one phase, from token files or TFRecords to checkpoints. See docs/training.md."""
     leave_on_stop_signals()
     choose_device(FLAGS.device)
     if FLAGS.replay_update is not None:
@@ -121,7 +120,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.memory.plan import Workload
-    from bert_tf.memory.split import check_unpacked, choose_split, with_scope
+    from bert_tf.memory.split import choose_split, with_scope
     from bert_tf.ranks.connect import connect
     from bert_tf.run.run_folder import check_run_folder
     from bert_tf.training.pretraining import pretrain
@@ -147,4 +146,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    run_program(main, *PRETRAINING)
+    run_program(main, __doc__, *PRETRAINING)

@@ -18,8 +18,6 @@ from bert_tf.base.files import write_text
 # Set by the launchers: "<rank> <number of ranks> <folder>".
 VARIABLE = "BERT_TF_RENDEZVOUS"
 LIMIT_SECS = 120.0
-# A larger difference between the hosts' clocks is reported.
-MOST_SKEW_SECS = 2.0
 _POLL_SECS = 0.2
 _VERDICT = "missing_ranks.txt"
 

@@ -14,8 +14,8 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 class RecordSchema(NamedTuple):
     """The two sizes that determine every feature's shape, and which feature names the file uses."""
 
-    max_seq_length: int
-    max_predictions_per_seq: int
+    sequence_length: int
+    num_predictions: int
     has_v2_names: bool = False  # those of the TF2 model garden and NVIDIA's TF2 recipe; read, never written
 
     @property
@@ -34,7 +34,7 @@ class RecordSchema(NamedTuple):
 
     def __str__(self) -> str:
         names = f", {', '.join(V2_NAMES.values())}" if self.has_v2_names else ""
-        return f"max_seq_length={self.max_seq_length}, max_predictions_per_seq={self.max_predictions_per_seq}{names}"
+        return f"max_seq_length={self.sequence_length}, max_predictions_per_seq={self.num_predictions}{names}"
 
     def stored_name(self, name: str) -> str:
         """The feature's name in the file."""

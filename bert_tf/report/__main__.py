@@ -13,7 +13,6 @@ from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_output
 from bert_tf.report.page import write_page
-from bert_tf.report.runs import read_run
 from bert_tf.run.run_folder import is_report
 
 
@@ -29,13 +28,6 @@ def main(argv: Sequence[str]) -> None:
             here = f", here {' or '.join(below)}" if below else ""
             raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run{here}")
     check_output(options.output, f"--output={options.output}", is_report)
-    for run in options.runs:
-        if num_unreadable := read_run(run).num_unreadable:
-            print(
-                f"warning: {run / 'metrics.jsonl'}: {num_unreadable:,} line(s) are no reports of a run, such as one "
-                "cut short by a kill, and are left out",
-                file=sys.stderr,
-            )
     write_page(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)
 

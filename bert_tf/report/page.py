@@ -17,7 +17,6 @@ from bert_tf.base.files import write_text
 from bert_tf.report.figures import Chart, draw, write_value
 from bert_tf.report.runs import RunRecord, differing_settings, read_runs
 from bert_tf.run.events import is_number
-from bert_tf.run.goodput import write_time
 
 
 def write_page(folders: Sequence[str | Path], output: str | Path, title: str = "", comparing: bool = False) -> None:
@@ -40,7 +39,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
     functions = (Chart, differing_settings, draw, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
-    formats = {"count": "{:,.0f}".format, "number": float, "value": write_value, "time": write_time, "clock": _clock}
+    formats = {"count": "{:,.0f}".format, "number": float, "value": write_value, "time": _time, "clock": _clock}
     environment.filters.update({name: _of_number(write) for name, write in formats.items()})
     environment.filters.update(json=json.dumps, shell=shlex.quote)
     return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
@@ -49,6 +48,10 @@ def _template() -> jinja2.Template:
 def _of_number(write: Any) -> Callable[..., Any]:
     """A template filter that formats finite numbers with `write` and gives "" for everything else."""
     return lambda value, **how: write(value, **how) if is_number(value) and math.isfinite(value) else ""
+
+
+def _time(secs: float) -> str:
+    return f"{secs / 3600:,.1f} h" if secs >= 3600 else f"{secs / 60:.1f} min"
 
 
 def _clock(time_unix: float) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.run.events import Event, is_number, json_object, read_lines
-from bert_tf.run.goodput import Goodput, measure_goodput
+from bert_tf.run.events import Event, is_number, json_object, read_events
 
 Point = tuple[int, float]  # update, value
 
@@ -35,8 +34,6 @@ class RunRecord:
     config: dict[str, Any]
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
-    goodput: Goodput | None  # None if nothing has been trained
-    num_unreadable: int  # lines of metrics.jsonl that are no events
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
@@ -73,6 +70,12 @@ class RunRecord:
     def last_update(self) -> int:
         kinds = ("start", "train", "evaluation", "end")
         return max((event["update"] for kind in kinds for event in self.events[kind][-1:]), default=0)
+
+    @property
+    def wall_secs(self) -> float:
+        """From the first start to the last event, in seconds; 0 if there is no start."""
+        starts = self.events["start"]
+        return self.last_time_unix - starts[0]["time_unix"] if starts and self.last_time_unix else 0.0
 
     @property
     def restarts(self) -> list[int]:
@@ -125,8 +128,7 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
-    path, lines = Path(folder) / "config.json", read_lines(folder)
-    events = [event for event in lines if event]
+    path, events = Path(folder) / "config.json", read_events(folder)
     config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
     kept: dict[str, list[Event]] = collections.defaultdict(list)
     for event in events:
@@ -135,11 +137,4 @@ def read_run(folder: str | Path) -> RunRecord:
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
-    return RunRecord(
-        Path(folder),
-        config,
-        kept,
-        last_time_unix=events[-1]["time_unix"] if events else None,
-        goodput=measure_goodput(events),
-        num_unreadable=lines.count(None),
-    )
+    return RunRecord(Path(folder), config, kept, last_time_unix=events[-1]["time_unix"] if events else None)

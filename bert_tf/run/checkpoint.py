@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
 from bert_tf.run.run_folder import find_checkpoints
-from bert_tf.run.variables import file_tensors, load_weights, named_variables, num_layers, open_checkpoint, save_tensors
+from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, open_checkpoint, save_tensors
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
@@ -102,11 +101,7 @@ class CheckpointFolder:
         return final
 
     def finished(self) -> list[Path]:
-        """The checkpoints, oldest first. Raises `UserError` if something else is in the folder's place."""
-        if not self.folder.is_dir():
-            if os.path.lexists(self.folder):
-                raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
-            return []
+        """The checkpoints, oldest first."""
         return list(find_checkpoints(self.folder).values())
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
@@ -119,25 +114,13 @@ class CheckpointFolder:
             complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
         return None, complaints
 
-    def newest_finite(self) -> Path | None:
-        """The newest undamaged checkpoint whose numbers are all finite. Reads whole checkpoints."""
-        for path in reversed(self.finished()):
-            if find_damage(path) is None:
-                reader = tf.train.load_checkpoint(str(path / PREFIX))
-                if all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map()):
-                    return path
-        return None
-
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
-        stored = open_checkpoint(path / PREFIX)
-        report = load_weights(stored, variables, self._vocab_size)
-        theirs, ours = num_layers(stored.shapes), num_layers(named_variables(variables))
-        if report.missing or theirs != ours:
-            lacking = f"lacks {', '.join(report.missing[:3])} ({len(report.missing)} variables in all)"
+        report = load_weights(open_checkpoint(path / PREFIX), variables, self._vocab_size)
+        if differing := [*report.missing, *report.unused]:
             raise UserError(
-                f"checkpoint {path} {lacking if theirs == ours else f'has {theirs} layers, the model {ours}'}: it "
-                "belongs to another model or optimizer; choose another run folder"
+                f"checkpoint {path} does not have the variables of the model and its optimizer: "
+                f"{enumerate_names(differing)} are in one of them only; choose another run folder"
             )
         return read_state(path)
 
@@ -152,9 +135,9 @@ class CheckpointFolder:
         sync(folder)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed run left half-written or half-deleted."""
+        """Removes what a killed run left half-written or half-deleted, as far as it can."""
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def save_encoder(

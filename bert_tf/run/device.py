@@ -9,9 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.model.backends import make_backend
-from bert_tf.model.backends.plain import Plain
-from bert_tf.settings.training import TrainingConfig, compute_dtype
+from bert_tf.base.tensorflow import limit_lost_memory
 
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
@@ -31,14 +29,14 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
 
 
 def prepare_device(precision: str) -> None:
-    """Turns TF32 on or off, for the whole process. Raises `UserError` for bf16 on a processor that gains nothing."""
+    """Turns TF32 on or off, for the whole process, before there is a model.
+
+    Raises: UserError for bf16 on a processor that gains nothing.
+    """
     if precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
             "--precision=bf16: this processor has no AVX-512 (or ONEDNN_MAX_CPU_ISA hides it), without which bfloat16 "
             "is slower than float32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-
-
-def make_model_backend(config: TrainingConfig) -> Plain:
-    return make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
+    limit_lost_memory()

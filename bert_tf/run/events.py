@@ -18,16 +18,11 @@ def read_events(run_folder: str | Path) -> list[Event]:
 
     A line that is not an event, for example one cut short by a kill, is left out.
     """
-    return [event for event in read_lines(run_folder) if event]
-
-
-def read_lines(run_folder: str | Path) -> list[Event | None]:
-    """As `read_events`, but with None for each line that is neither an event nor empty."""
     path = Path(run_folder) / METRICS
     if not path.is_file():  # not written yet, or a device
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
-        return [_event(line) for line in file if not line.isspace()]
+        return [event for event in map(_event, file) if event]
 
 
 def is_number(value: Any) -> bool:

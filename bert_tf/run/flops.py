@@ -27,17 +27,16 @@ def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_pred
     return 3.0 * (_encoder_flops(config, seq_length) + head)
 
 
-def span_flops_per_sequence(config: BertConfig, seq_length: int) -> float:
-    """Floating-point operations of one training sequence with the question answering head.
+def task_flops_per_sequence(
+    config: BertConfig, seq_length: int, num_outputs: int, *, by_position: bool, uses_pooler: bool
+) -> float:
+    """Floating-point operations of one training sequence with a task's head.
 
-    Like `pretraining_flops_per_sequence`, but the head is two logits per token and there is no pooler.
+    Like `pretraining_flops_per_sequence`, but the head has `num_outputs` logits, of each token or of the sequence.
     """
-    return 3.0 * (_encoder_flops(config, seq_length) + seq_length * 4 * config.hidden_size)
-
-
-def classifier_flops_per_sequence(config: BertConfig, seq_length: int, num_classes: int) -> float:
-    """Floating-point operations of one training sequence with pooler and classifier."""
-    return 3.0 * (_encoder_flops(config, seq_length) + 2 * config.hidden_size * (config.hidden_size + num_classes))
+    width = config.hidden_size
+    head = 2 * width * num_outputs * (seq_length if by_position else 1) + (2 * width**2 if uses_pooler else 0)
+    return 3.0 * (_encoder_flops(config, seq_length) + head)
 
 
 def _encoder_flops(config: BertConfig, seq_length: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import re
@@ -25,7 +26,7 @@ _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 # Files that the programs write.
 _WRITTEN = (
     *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
-    *(METRICS, "training_summary.txt", REPORT, "summaries", "mlflow_run_id", "pretrained"),
+    *(METRICS, "training_summary.txt", REPORT, "summaries", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )
 
@@ -201,17 +202,10 @@ def _commit() -> str | None:
     folder = checkout()
     if folder is None:
         return None
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
+    return None
 
 
 def _processor() -> str:

@@ -1,11 +1,10 @@
-"""Where telemetry goes: the console, line-based files, DLLogger's file, TensorBoard and MLflow.
+"""Where telemetry goes: the console, line-based files, DLLogger's file and TensorBoard.
 
 A failed write raises OSError or a TensorFlow error; `telemetry` handles it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import math
@@ -18,20 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf.base.files import write_text
 from bert_tf.base.progress import Progress
-from bert_tf.run.run_folder import read_config
-
-# Units for the readers of DLLogger's file.
-_DLLOGGER_UNITS = {
-    "throughput_train": {"unit": "sequences/s", "format": ":.3f"},
-    "throughput_val": {"unit": "sequences/s", "format": ":.3f"},
-    "total_loss": {"unit": None, "format": ":.4f"},
-    "mlm_loss": {"unit": None, "format": ":.4f"},
-    "nsp_loss": {"unit": None, "format": ":.4f"},
-    "exact_match": {"unit": None, "format": ":.3f"},
-    "f1": {"unit": None, "format": ":.3f"},
-}
 
 
 class Console(Progress):
@@ -112,27 +98,23 @@ class DLLogger:
         self._file = LineFile(Path(path))
         self._started_at = time.monotonic()
 
-    def parameters(self, data: dict[str, Any]) -> None:
-        for name, metadata in _DLLOGGER_UNITS.items():
-            self._write(type="METADATA", metric=name, metadata=metadata)
-        self.log("PARAMETER", data)
-
     def log(self, step: str | list[int], data: dict[str, Any]) -> None:
-        self._write(type="LOG", step=step, data=data)
-
-    def _write(self, **fields: Any) -> None:
+        """`step` is [update], [] for the final results, or "PARAMETER"."""
         now = datetime.datetime.now()
-        header = {
+        line = {
             "timestamp": str(now.timestamp()),
             "datetime": str(now),
             "elapsedtime": str(time.monotonic() - self._started_at),
+            "type": "LOG",
+            "step": step,
+            "data": data,
         }
         # NaN is written as a number, as DLLogger does, because its readers compute with it.
-        self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
+        self._file.write(f"DLLL {json.dumps(line)}\n")
 
 
 class TensorBoard:
-    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train, eval and variables."""
+    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train and eval."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -144,77 +126,12 @@ class TensorBoard:
         writer = self._writers[split]
         # Pinned to the host: a summary must not wait for a device or use its memory.
         with writer.as_default(step=update), tf.device("CPU:0"):
-            for name, value in _numbers(metrics).items():
-                tf.summary.scalar(name, value)
+            for name, value in metrics.items():
+                if isinstance(value, (int, float)):
+                    tf.summary.scalar(name, value)
         writer.flush()
 
     def close(self) -> None:
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()
-
-
-class MLflow:
-    """The same numbers in MLflow, if MLFLOW_TRACKING_URI is set. MLflow's other variables name experiment and account.
-
-    A resumed run continues in the same MLflow run, whose id is in the run folder. MLflow's threads send the numbers, so
-    that no update waits for a server; a server that cannot be used at the beginning is not tried again.
-    """
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._is_on = bool(os.environ.get("MLFLOW_TRACKING_URI"))
-        self._mlflow: Any = None  # the package, once the MLflow run has begun
-
-    def write(self, update: int, metrics: dict[str, Any]) -> None:
-        if self._is_on and self._mlflow is None:
-            self._is_on = False  # unless the next line succeeds
-            self._mlflow = self._begin()
-            self._is_on = True
-        if self._is_on:
-            with _as_os_error(self._mlflow):
-                self._mlflow.log_metrics(_numbers(metrics), step=update, synchronous=False)
-
-    def _begin(self) -> Any:
-        # Meanwhile the other ranks wait, and after 30 s they would take this one for lost; with MLflow's defaults a
-        # server that does not answer would take minutes.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
-        try:
-            import mlflow
-        except ImportError:
-            raise OSError("MLFLOW_TRACKING_URI is set, but there is no mlflow: pip install mlflow-skinny") from None
-        run_id = self._folder / "mlflow_run_id"
-        with _as_os_error(mlflow):
-            if run_id.exists():
-                mlflow.start_run(run_id=run_id.read_text())
-            else:
-                name = os.environ.get("MLFLOW_RUN_NAME", "/".join(self._folder.absolute().parts[-2:]))
-                run = mlflow.start_run(run_name=name, tags={"run_folder": str(self._folder)})
-                mlflow.log_params((read_config(self._folder) or {}).get("settings", {}))
-                write_text(run_id, run.info.run_id)
-        return mlflow
-
-    def close(self, status: str) -> None:
-        """`status` is MLflow's: FINISHED, KILLED or FAILED."""
-        mlflow, self._mlflow, self._is_on = self._mlflow, None, False
-        if mlflow:
-            with _as_os_error(mlflow):
-                mlflow.flush_async_logging()
-                mlflow.end_run(status)
-
-
-@contextlib.contextmanager
-def _as_os_error(mlflow: Any) -> Iterator[None]:
-    try:
-        yield
-    except mlflow.exceptions.MlflowException as error:
-        raise OSError(str(error)) from None
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, int | float]:
-    return {
-        name: value
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }

@@ -1,9 +1,8 @@
-"""Statistics of the updates between two log lines, and figures for single variables."""
+"""Statistics of the updates between two log lines."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,7 +99,6 @@ class UpdateStatistics:
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
-        last_applied = results[np.flatnonzero(applied)[-1]] if applied.any() else None
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
         timed = results[:2][-1]
         reducing = min(timed.waited_secs * len(results), self._secs["compute"])
@@ -118,7 +116,6 @@ class UpdateStatistics:
             "own_secs": own_secs,
             "skipped": int((~applied).sum()),
             "norm_by_variable": last.norm_by_variable.numpy(),
-            "change_by_variable": last_applied.change_by_variable.numpy() if last_applied else None,
             **shares,
         }
 
@@ -147,13 +144,3 @@ def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> 
     if not bad.size:
         return None
     return f"{variables[bad[0]].name.split(':')[0]} ({bad.size} of {len(variables)} variables)"
-
-
-def variable_figures(variables: Sequence[tf.Variable], changes_Vx3: np.ndarray) -> dict[str, float]:
-    """Trust ratio and root mean square change of each variable, from `UpdateResult.change_by_variable`."""
-    figures = {}
-    for variable, (_, change_norm, trust_ratio) in zip(variables, changes_Vx3):
-        name = variable.name.split(":")[0]
-        figures[f"trust_ratio/{name}"] = float(trust_ratio)
-        figures[f"update_rms/{name}"] = float(change_norm) / math.sqrt(variable.shape.num_elements())
-    return figures

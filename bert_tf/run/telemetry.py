@@ -1,4 +1,4 @@
-"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger, MLflow.
+"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
 rank writes. A sink that cannot be written, for instance on a full disk, is reported once and does not
@@ -22,9 +22,8 @@ import tensorflow as tf
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import memory_peak_mib
-from bert_tf.run.events import METRICS, read_events
-from bert_tf.run.goodput import Goodput, measure_goodput
-from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
+from bert_tf.run.events import METRICS
+from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
 
@@ -54,7 +53,7 @@ class Telemetry:
     """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
-      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval,variables}`` and
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
         ``training_summary.txt``.
       is_chief: all other ranks stay silent and write nothing.
       total_updates: the update at which the run ends.
@@ -72,9 +71,7 @@ class Telemetry:
         self._metrics = LineFile(self.run_folder / METRICS)
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
-        self._mlflow, self._mlflow_status = MLflow(self.run_folder), "FAILED"  # until `end` says otherwise
         self._failed: list[str] = []
-        self._started_at = time.monotonic()
         self._first_update = self._last_update = 0
         self._static: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
@@ -99,35 +96,22 @@ class Telemetry:
         """
         self._first_update = self._last_update = update
         self._static = fields
-        self._started_at = time.monotonic()
-        record = dict(
-            phase=phase,
-            update=update,
-            total_updates=self._total_updates,
-            resumed_from=str(resumed_from) if resumed_from else None,
-            **fields,
-        )
+        total, source = self._total_updates, str(resumed_from) if resumed_from else None
+        record = dict(phase=phase, update=update, total_updates=total, resumed_from=source, **fields)
         self._record("start", record)
-        if self._dllogger:
-            self._write("DLLogger", self._dllogger.parameters, record)
-        self._console = Console(self._total_updates, phase, update)
-        self.note(self._opening_line(phase, update, resumed_from))
-
-    def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
-        remaining = max(self._total_updates - update, 0)
-        ranks = self._static.get("num_ranks", 1)
-        where = f" on {ranks:,} rank{'' if ranks == 1 else 's'}"
-        if "device" in self._static:
-            where += f" ({self._static['device']})"
-        if resumed_from:
-            return (
-                f"{phase}: going on from {resumed_from}: {update:,} of {self._total_updates:,} "
-                f"updates done, {remaining:,} to go{where}"
+        self._log("PARAMETER", record)
+        self._console = Console(total, phase, update)
+        ranks, remaining = fields.get("num_ranks", 1), max(total - update, 0)
+        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields.get('device')})"
+        if source:
+            self.note(
+                f"{phase}: going on from {source}: {update:,} of {total:,} updates done, {remaining:,} to go {where}"
             )
-        line = f"{phase}: {remaining:,} updates"
-        if "global_batch_size" in self._static:
-            line += f" of {self._static['global_batch_size']:,} sequences"
-        return f"{line}{where}; everything goes to {self.run_folder}"
+        else:
+            size = fields.get("global_batch_size", 0)
+            self.note(
+                f"{phase}: {remaining:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
+            )
 
     @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
@@ -136,21 +120,20 @@ class Telemetry:
         ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
         ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
         """
-        self._complete(metrics)
+        self._add_flops_and_memory(metrics)
         rate = metrics.get("throughput_train", math.nan)
         if update > self._last_update and 0 < rate < math.inf:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
-        self._write("MLflow", self._mlflow.write, update, metrics)
         data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
         if "total_loss" in metrics:
             data["avg_loss_step"] = metrics["total_loss"]
         self._log([update], data)
         self._console.train(update, metrics)
 
-    def _complete(self, metrics: dict[str, Any]) -> None:
+    def _add_flops_and_memory(self, metrics: dict[str, Any]) -> None:
         rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
         if rate is not None and flops:
             # Instances that share a row share its work.
@@ -160,22 +143,18 @@ class Telemetry:
         metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
 
     @_on_chief
-    def by_variable(self, update: int, values: dict[str, float]) -> None:
-        """Records figures of single variables (``figure/variable``), in TensorBoard only, as there are hundreds."""
-        self._write("TensorBoard", self._tensorboard.write, "variables", update, values)
-
-    @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
         self._last_evaluation = metrics
         self._record("evaluation", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
-        self._write("MLflow", self._mlflow.write, update, metrics)
         self._log([update], metrics)
         # The program has already printed how fast it was, under NVIDIA's names.
         left_out = ("global_step", "latency_", "throughput_")
         shown = ", ".join(
-            f"{name} = {_short(value)}" for name, value in metrics.items() if not name.startswith(left_out)
+            f"{name} = {value:.5g}" if isinstance(value, float) else f"{name} = {value}"
+            for name, value in metrics.items()
+            if not name.startswith(left_out)
         )
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
@@ -199,11 +178,11 @@ class Telemetry:
         self._console.say(message, sys.stdout)
 
     @_on_chief
-    def end(self, reason: str = DONE, *, total_secs: float | None = None) -> None:
+    def end(self, reason: str = DONE, *, total_secs: float = 0.0) -> None:
         """Closes the run: the last console lines, ``training_summary.txt``, the final record.
 
-        `reason` is "done" or says why the run stopped early. `total_secs` defaults to the time since
-        `start`; time and sequences are those of this start of the program, not of earlier ones.
+        `reason` is "done" or says why the run stopped early. `total_secs` is what the updates of this start of the
+        program took; the sequences are of this start, too.
         """
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
@@ -211,31 +190,18 @@ class Telemetry:
         record = dict(
             reason=reason,
             update=self._last_update,
-            total_secs=round(time.monotonic() - self._started_at if total_secs is None else total_secs, 3),
+            total_secs=round(total_secs, 3),
             num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
         )
-        goodput = self._goodput()
-        if goodput:
-            record["goodput"] = round(goodput.useful_share, 4)
         self._console.close()
-        self._mlflow_status = "FINISHED" if reason == DONE else "KILLED"
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
-        if goodput:
-            self.note(f"Useful share of the training time = {goodput.describe()}")
         for line in _closing_lines(record):
             self.note(line)
         self.close()
-
-    def _goodput(self) -> Goodput | None:
-        """The goodput over all starts in metrics.jsonl; None if that cannot be read."""
-        try:
-            return measure_goodput(read_events(self.run_folder))
-        except OSError:
-            return None
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
@@ -253,16 +219,15 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar, TensorBoard's files and MLflow's run. Called by `end` and at the end of a ``with`` block."""
+        """Closes the bar and TensorBoard's files. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
         self._write("TensorBoard", self._tensorboard.close)
-        self._write("MLflow", self._mlflow.close, self._mlflow_status)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
         self._write(METRICS, self._metrics.write, json.dumps(_strict(record)) + "\n")
 
-    def _log(self, step: list[int], data: dict[str, Any]) -> None:
+    def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:
             self._write("DLLogger", self._dllogger.log, step, data)
 
@@ -302,7 +267,3 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
-
-
-def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -96,27 +96,26 @@ def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) ->
     """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
 
     Raises:
-      UserError: it lacks a variable or has one that the model does not have; the message ends with `way_out`.
+      UserError: it lacks a variable or has one that the model does not have; the message ends with `remedy`.
     """
     theirs, ours = num_layers(stored.shapes), num_layers(names)
     needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
-    faults = {
-        "lacks": [name for name in needed if name not in stored.shapes],
-        "also has": [name for name in stored.shapes if name.startswith("bert/") and name not in names],
-    }
-    described = [
-        f"{fault} {', '.join(concerned[:3])} ({len(concerned)} variables in all)"
-        for fault, concerned in faults.items()
-        if concerned
-    ]
+    lacking = [name for name in needed if name not in stored.shapes]
+    extra = [name for name in stored.shapes if name.startswith("bert/") and name not in names]
+    if not (lacking or extra):
+        return
     if not theirs:
-        described = [
-            f"has no layers, only {', '.join(list(stored.shapes)[:3])} ({len(stored.shapes)} variables in all)"
-        ]
+        fault = f"has no layers, only {enumerate_names(list(stored.shapes))}"
     elif theirs != ours:
-        described = [f"has {theirs} layers, the model {ours}"]
-    if described:
-        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {remedy}")
+        fault = f"has {theirs} layers, the model {ours}"
+    else:
+        fault = f"lacks {enumerate_names(lacking)}" if lacking else f"also has {enumerate_names(extra)}"
+    raise UserError(f"{stored.source}: its encoder is not the model's: it {fault}; {remedy}")
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """The first of these names of variables, for a message."""
+    return f"{', '.join(names[:3])} ({len(names)} variables in all)"
 
 
 def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
@@ -127,16 +126,13 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
     """
     shapes, named = stored.shapes, named_variables(variables)
     for name, variable in named.items():
-        expected = list(variable.shape)
-        if _base_name(name) in _VOCABULARY_ROWS:
+        has_vocabulary_rows, expected = _base_name(name) in _VOCABULARY_ROWS, list(variable.shape)
+        if has_vocabulary_rows:
             expected[0] = vocab_size
         if name in shapes and shapes[name] != expected:
-            only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
-            hint = (
-                "the vocabulary does not belong to these weights"
-                if only_rows
-                else "they are of another model size, or of a task with other labels"
-            )
+            hint = "they are of another model size, or of a task with other labels"
+            if has_vocabulary_rows and shapes[name][1:] == expected[1:]:
+                hint = "the vocabulary does not belong to these weights"
             raise UserError(f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
     loaded = [name for name in named if name in shapes]
     for name in loaded:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, Union
 
+from bert_tf.base.command_parser import nearest
 from bert_tf.base.errors import UserError
 from bert_tf.base.values import parse_number, parse_switch, parse_whole
 
@@ -33,7 +35,6 @@ class Setting:
       variable: the environment variable by which launchers take it; empty: none.
       actions: the actions of bertPrep that read it, separated by spaces.
       bare: the value if only the option's name is typed, for options of bertPrep.
-      option: its name on bertPrep's command line, if that is another one.
     """
 
     name: str
@@ -133,6 +134,20 @@ def settings_of(*classes: type) -> Iterator[Setting]:
 
 def find_setting(name: str, *classes: type) -> Setting:
     return next(each for each in settings_of(*classes) if each.name == name)
+
+
+def argument_type(declared: Setting, known: Iterable[str] = ()) -> Callable[[str], Any]:
+    """The setting's `parse` for argparse, whose error names the rule, and the most similar of the `known` words."""
+
+    words = tuple(known)
+
+    def convert(text: str) -> Any:
+        try:
+            return declared.parse(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} must be {declared.rule}{nearest(text, words)}") from None
+
+    return convert
 
 
 def check(values: Any) -> None:

@@ -70,11 +70,6 @@ class PreparationOptions(MaskingOptions):
         actions="text_formatting",
     )
     keep_duplicates: bool = setting(False, "Keep repeated documents.", actions="text_formatting")
-    keep_report: bool = setting(
-        False,
-        "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output.",
-        actions="text_formatting",
-    )
     n_training_shards: int | None = setting(
         None, "Shards to train on; default: 1472; of the sample: 8.", at_least=1, actions="sharding"
     )
@@ -97,7 +92,10 @@ class PreparationOptions(MaskingOptions):
         "Face's, else WordPiece.",
         actions="create_vocab create_token_files create_tfrecord_files verify",
     )
-    vocab_size: int = setting(30_522, "Pieces.", at_least=1, actions="create_vocab", variable="VOCAB_SIZE")
+    # The trainer allocates room for all pieces before it begins, and aborts where there is none.
+    vocab_size: int = setting(
+        30_522, "Pieces.", at_least=1, at_most=1 << 22, actions="create_vocab", variable="VOCAB_SIZE"
+    )
     do_lower_case: int | None = setting(
         None,
         "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1.",

@@ -27,6 +27,11 @@ class BatchSplit(NamedTuple):
     rank: int = 0
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """[A, B], the leading dimensions of a rank's features: micro-batches, and rows of each."""
+        return self.num_accumulation_steps, self.micro_batch_size
+
+    @property
     def rows_per_rank(self) -> int:
         return self.micro_batch_size * self.num_accumulation_steps
 
@@ -256,6 +261,15 @@ class FinetuningConfig(TrainingConfig):
             # None, because that is what runs have that began before there was a choice.
             "adam_bias_correction": self.adam_bias_correction or None,
         }
+
+
+def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
+    """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
+    if packing and train_batch_size == AUTO:
+        raise UserError(
+            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
+            "know packed rows: give the size as a number, or turn packing off"
+        )
 
 
 def compute_dtype(precision: str) -> str:

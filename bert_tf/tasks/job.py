@@ -24,11 +24,14 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.memory.device import find_device
 from bert_tf.memory.plan import Workload, plan
 from bert_tf.memory.split import choose_split, with_scope
+from bert_tf.model.backends import make_backend
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.device import make_model_backend, prepare_device
+from bert_tf.run.device import prepare_device
+from bert_tf.run.flops import task_flops_per_sequence
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.settings.training import BatchSplit, FinetuningConfig
+from bert_tf.run.variables import named_variables
+from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtype
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
@@ -173,7 +176,8 @@ class TaskRun:
                 f"max_position_embeddings={self.bert_config.max_position_embeddings}"
             )
         prepare_device(job.training.precision)
-        self.backend = make_model_backend(job.training)
+        config = job.training
+        self.backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
 
     def _find_weights(self) -> Weights | None:
         if not self._task.training_files:
@@ -240,7 +244,7 @@ class TaskRun:
                 optimizer_options={"bias_correction": config.adam_bias_correction},
             ),
             identity=identity,
-            flops_per_sequence=task.flops_per_sequence(self.bert_config),
+            flops_per_sequence=self._flops_per_sequence(model),
             initialise=lambda telemetry: initialise_from(
                 self.weights,
                 model if task.keeps_head else model.bert,
@@ -256,7 +260,17 @@ class TaskRun:
                 "settings": {**job.settings(), **task.settings()},
                 "data": {"files": len(files), "first_file": str(files[0]), "instances": num_rows},
             },
-            log_facts={"num_rows": num_rows},
+        )
+
+    def _flops_per_sequence(self, model: tf.keras.Model) -> float:
+        config, head = self.bert_config, self._task.head
+        size = named_variables(model.variables)[head.variable].shape.num_elements()
+        return task_flops_per_sequence(
+            config,
+            self._task.max_seq_length,
+            size // config.hidden_size,
+            by_position=head.by_position,
+            uses_pooler=head.uses_pooler,
         )
 
 

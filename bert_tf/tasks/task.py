@@ -28,7 +28,7 @@ class Head(NamedTuple):
     """What a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
 
     name: str  # as messages call it
-    variable: str  # one that only the fine-tuned checkpoint has
+    variable: str  # its matrix, which only the fine-tuned checkpoint has
     outputs: Sequence[str]  # what the model computes, by its names in exports
     by_position: bool = False  # whether the outputs have a value for each position
     uses_pooler: bool = False  # whether it reads the pooled first position only
@@ -45,6 +45,23 @@ class TaskRows(Protocol):
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...]."""
         ...
+
+
+def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.ndarray) -> dict[str, np.ndarray]:
+    """The model's inputs for rows of one text or two: int32 arrays input_ids, input_mask, segment_ids [..., S].
+
+    Args:
+      input_ids: [..., S]; what stands behind a row's tokens is padding, whatever it is.
+      num_tokens: [...], of each row; `num_first`: [...], of these the first text's, with its [CLS] and [SEP].
+    """
+    columns = np.arange(input_ids.shape[-1])
+    is_token = columns < num_tokens[..., None]
+    is_second = is_token & (columns >= num_first[..., None])
+    return {
+        "input_ids": np.where(is_token, input_ids, 0),
+        "input_mask": is_token.astype(np.int32),
+        "segment_ids": is_second.astype(np.int32),
+    }
 
 
 class Task(abc.ABC):
@@ -83,9 +100,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def make_objective(self) -> Any:
         """Like those of `bert_tf.model.losses`."""
-
-    @abc.abstractmethod
-    def flops_per_sequence(self, config: BertConfig) -> float: ...
 
     @abc.abstractmethod
     def training_rows(self, run: TaskRun) -> TaskRows: ...

@@ -30,21 +30,18 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     Raises:
       UserError: neither has the head.
     """
-    if init_checkpoint:
-        weights = find_weights(init_checkpoint)
-        if head.variable in weights.shapes and not _has_run_from(model_dir, init_checkpoint):
-            return weights
+    weights = find_weights(init_checkpoint) if init_checkpoint else None
+    if weights and head.variable in weights.shapes and not _has_run_from(model_dir, str(init_checkpoint)):
+        return weights
     if (model_dir / "checkpoints").is_dir():
         return find_weights(model_dir, "--model_dir")
-    if init_checkpoint:
+    without = ""
+    if weights:
         kind = f" but is a {' and a '.join(weights.architectures)}," if weights.architectures else ""
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
-            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
-        )
+        without = f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
     raise UserError(
-        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
-        "or name a fine-tuned checkpoint with --init_checkpoint"
+        f"{without}--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, or "
+        "name a fine-tuned checkpoint with --init_checkpoint"
     )
 
 
@@ -54,13 +51,10 @@ def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) ->
     Raises:
       UserError: the checkpoint lacks a variable that prediction uses.
     """
-    check_encoder(weights, named_variables(model.variables), f"name a checkpoint that was fine-tuned for {head.name}")
+    remedy = f"name a checkpoint that was fine-tuned for {head.name}"
+    check_encoder(weights, named_variables(model.variables), remedy)
     report = load_weights(weights, model.variables, model.config.vocab_size)
     used = {variable.name.split(":")[0] for variable in model.trainable_variables}
-    missing = [name for name in report.missing if name in used]
-    if missing:
-        raise UserError(
-            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
-            f"used for {head.name}; name a checkpoint that was fine-tuned for that"
-        )
+    if missing := [name for name in report.missing if name in used]:
+        raise UserError(f"{weights.source} lacks {', '.join(missing)}; {remedy}")
     return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0

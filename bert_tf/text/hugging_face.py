@@ -8,7 +8,6 @@ added to the vocabulary, is that token. Only in text to pre-train on the names o
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import unicodedata
@@ -56,16 +55,15 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedT
 _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
-_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-
-
-class AddedToken(NamedTuple):
-    """A token that a folder adds to its vocabulary."""
-
-    token_id: int
-    token: tokenizers.AddedToken
-    source: Path
+# Settings with the values that mean the same here as in transformers; None: not there.
+_ALLOWED: dict[str, tuple[Any, ...]] = {
+    "word_tokenizer_type": (None, "basic"),  # others are code such as MeCab or Jieba
+    "do_basic_tokenize": (None, True),
+    "never_split": (None, []),
+    **dict.fromkeys(_CASING_SETTINGS, (None, True, False)),
+    **{field: (None, token) for field, token in SPECIAL_FIELDS.items()},
+}
 
 
 class FolderSettings(NamedTuple):
@@ -75,7 +73,7 @@ class FolderSettings(NamedTuple):
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
-    added: tuple[AddedToken, ...] = ()  # by id
+    added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
 
     @property
     def is_generic(self) -> bool:
@@ -85,7 +83,7 @@ class FolderSettings(NamedTuple):
     @property
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
-        has_own_tokens = any(added.token.content not in SPECIAL_TOKENS for added in self.added)
+        has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
         return self.tokenize_chinese_chars is False or has_own_tokens
 
     @property
@@ -104,62 +102,49 @@ def read_settings(folder: Path) -> FolderSettings:
     if "tokenizer_class" not in content and (folder / _MODEL_CONFIG).is_file():
         of_model = read_json_object(folder / _MODEL_CONFIG, _REMEDY).get("tokenizer_class")
         content = content if of_model is None else {**content, "tokenizer_class": of_model}
-    name = content.get("tokenizer_class")
-    splitter = content.get("word_tokenizer_type")
+    name, own_code = content.get("tokenizer_class"), content.get("auto_map")
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
-    own_code = content.get("auto_map")
-    has_own_code = isinstance(own_code, dict) and "AutoTokenizer" in own_code
-    if not is_known or splitter not in (None, "basic") or has_own_code:
-        described = f"tokenizer_class {name!r:.60}" + (
-            f" with word_tokenizer_type {splitter!r:.40}" if splitter else ""
-        )
-        raise UserError(
-            f"{path}: {described} finds words with code of its own, such as MeCab or Jieba, or is not known here, and "
-            "any other tokenizer would give the model other tokens; name a model whose tokenizer is in "
-            f"{TOKENIZER}, or one with BertTokenizer"
-        )
-    if content.get("do_basic_tokenize", True) is not True or content.get("never_split"):
-        raise UserError(
-            f"{path}: do_basic_tokenize=false and never_split are not supported here; name a model whose tokenizer is "
-            f"in {TOKENIZER}"
-        )
-    values = {setting: content.get(setting) for setting in _CASING_SETTINGS}
-    for setting, value in values.items():
-        if not isinstance(value, (bool, type(None))):
-            raise UserError(f"{path}: {setting}={value!r:.40}: must be true or false; {_REMEDY}")
-    for special in (path, folder / _SPECIAL_NAMES):
-        _check_special_names(special, read_json_object(special, _REMEDY) if special.is_file() else {})
-    return FolderSettings(name, **values, added=_read_added(folder, path, content.get("added_tokens_decoder")))
+    if not is_known or (isinstance(own_code, dict) and "AutoTokenizer" in own_code):
+        raise _other_tokenizer(f"{path}: tokenizer_class {name!r:.60} is code of its own, or not known here")
+    special = folder / _SPECIAL_NAMES
+    for file, values in ((path, content), (special, read_json_object(special, _REMEDY) if special.is_file() else {})):
+        for setting, allowed in _ALLOWED.items():
+            value = values.get(setting)
+            value = value.get("content") if isinstance(value, Mapping) else value
+            if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false
+                rule = " or ".join(json.dumps(each) for each in allowed[1:])
+                raise _other_tokenizer(f"{file}: {setting}={value!r:.40}: only {rule} is supported")
+    casing = {setting: content.get(setting) for setting in _CASING_SETTINGS}
+    return FolderSettings(name, **casing, added=_read_added(folder, content.get("added_tokens_decoder")))
 
 
-def _check_special_names(path: Path, content: Mapping[str, Any]) -> None:
-    for field, token in SPECIAL_FIELDS.items():
-        said = content.get(field)
-        said = said.get("content") if isinstance(said, Mapping) else said
-        if said not in (None, token):
-            raise UserError(
-                f"{path}: {field}={said!r:.40}: only a model whose {field} is {token}, as BERT calls it, is supported; "
-                "name another model"
-            )
+def _other_tokenizer(difference: str) -> UserError:
+    return UserError(
+        f"{difference}, and another tokenizer would give the model other tokens; name a model whose tokenizer is in "
+        f"{TOKENIZER}, or one with BertTokenizer"
+    )
 
 
-def _read_added(folder: Path, settings_file: Path, decoder: Any) -> tuple[AddedToken, ...]:
-    """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings."""
+def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
+    """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
     path = folder / ADDED_TOKENS
-    content: dict[str, Any] = read_json_object(path, _REMEDY) if path.is_file() else {}
-    entries: list[tuple[Any, Any, Path]]
-    entries = [(number, {"content": token, "normalized": True}, path) for token, number in content.items()]
-    if isinstance(decoder, Mapping):
-        entries += [(number, described, settings_file) for number, described in decoder.items()]
-    tokens = []
-    for number, described, source in entries:
-        try:
-            flags = {flag: described.get(flag, False) for flag in _TOKEN_FLAGS}
-            tokens.append(AddedToken(int(number), tokenizers.AddedToken(described["content"], **flags), source))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise UserError(f"{source}: {number!r:.40}: {described!r:.80} is no added token; {_REMEDY}") from None
-    return tuple(sorted(tokens, key=lambda token: token.token_id))
+    added: list[tuple[Any, Any]] = list(read_json_object(path, _REMEDY).items()) if path.is_file() else []
+    for number, token in decoder.items() if isinstance(decoder, Mapping) else ():
+        added.append((token.get("content") if isinstance(token, Mapping) else token, number))
+    return tuple((str(token), str(number)) for token, number in added)
+
+
+def _check_added(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
+    """Raises: UserError if a folder's settings add a token that its pipeline does not have as an added one."""
+    known = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
+    for token, number in settings.added:
+        if known.get(token) != number:
+            raise UserError(
+                f"{source} has no added token {token!r:.40} with id {number:.40}, unlike {SETTINGS} or {ADDED_TOKENS} "
+                f"beside it; make one {TOKENIZER} of them (transformers does: AutoTokenizer.from_pretrained(...)"
+                ".save_pretrained(...))"
+            )
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -204,17 +189,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def has_bert_steps(self, casing: Casing, split_ideographs: bool = True) -> bool:
         """Whether it cuts text by BERT's own steps, with this `casing`."""
-        content = json.loads(self.pipeline_json())
-        normalizer, model = content["normalizer"] or {}, content["model"]
-        lower_case, strip_accents = normalizer.get("lowercase"), normalizer.get("strip_accents")
-        return (
-            (normalizer.get("type"), normalizer.get("clean_text")) == ("BertNormalizer", True)
-            and normalizer.get("handle_chinese_chars") is split_ideographs
-            and casing == (lower_case, lower_case if strip_accents is None else strip_accents)
-            and (content["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-            and model["type"] == "WordPiece"
-            and (model.get("continuing_subword_prefix"), model.get("unk_token")) == (CONTINUATION, UNKNOWN_TOKEN)
-        )
+        bert = wordpiece_pipeline(ids_of(SPECIAL_TOKENS), casing, split_ideographs=split_ideographs)
+        return self.casing == casing and _steps(self.pipeline_json()) == _steps(bert.to_str())
 
     def is_google_wordpiece(self, casing: Casing) -> bool:
         """Whether `text.wordpiece` with this `casing` gives its ids, for all but the rare text that the head of this
@@ -242,16 +218,19 @@ class HuggingFaceTokenizer(Tokenizer):
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
         # No threads: preparation has processes.
-        return _join([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
+        return TokenizedLines.of([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
-        return _join([of_line.ids for of_line in encoded])
+        return TokenizedLines.of([of_line.ids for of_line in encoded])
 
 
-def _join(ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
-    sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
-    return TokenizedLines(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
+def _steps(pipeline_json: str) -> list[dict[str, Any]]:
+    """The steps of a pipeline, apart from its casing, its vocabulary, and the length of the longest word."""
+    content = json.loads(pipeline_json)
+    others = {"lowercase", "strip_accents", "vocab", "max_input_chars_per_word"}
+    steps = (content[name] or {} for name in ("normalizer", "pre_tokenizer", "model"))
+    return [{name: value for name, value in step.items() if name not in others} for step in steps]
 
 
 def _as_line(piece: str) -> str:
@@ -283,8 +262,7 @@ def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
     if (one.ids, two.ids) != (first, first + second) or two.type_ids != [0] * len(first) + [1] * len(second):
         raise UserError(
             f"{source}: its post_processor makes {' '.join(two.tokens)} with segments {two.type_ids} of two texts 'a', "
-            "BERT's is [CLS] a [SEP] a [SEP] with 0 0 0 1 1; name a model with that, or set it so if yours was trained "
-            "with it (tokenizers.processors.TemplateProcessing)"
+            "BERT's is [CLS] a [SEP] a [SEP] with 0 0 0 1 1; name a model with that"
         )
 
 
@@ -313,28 +291,15 @@ def wordpiece_pipeline(
     return pipeline
 
 
-def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings) -> None:
-    """Raises: UserError if a token does not get the id that the folder says."""
-    for token_id, token, source in settings.added:
-        (pipeline.add_special_tokens if token.special else pipeline.add_tokens)([token])
-        if pipeline.token_to_id(token.content) != token_id:
-            raise UserError(
-                f"{source}: {token.content!r:.40} has id {token_id}, but comes to "
-                f"{pipeline.token_to_id(token.content)} after the vocabulary and the tokens added before; {_REMEDY}"
-            )
-
-
 def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
-    """What `transformers` makes of a vocab.txt, with the folder's added tokens.
-
-    Raises: UserError if the added tokens do not follow the vocabulary.
-    """
+    """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
     split_ideographs = settings.tokenize_chinese_chars is not False
     pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=split_ideographs)
-    _add_tokens(pipeline, settings)
-    return HuggingFaceTokenizer(pipeline, str(folder or "vocab.txt"))
+    source = str(folder or "vocab.txt")
+    _check_added(pipeline, settings, source)
+    return HuggingFaceTokenizer(pipeline, source)
 
 
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
@@ -352,7 +317,7 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         raise
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
-    _add_tokens(pipeline, settings)
+    _check_added(pipeline, settings, str(path))
     normalizer = pipeline.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not settings.is_generic:
         normalizer.lowercase, normalizer.strip_accents = settings.casing
@@ -367,13 +332,11 @@ def describe_differences(path: Path, tokenizer: HuggingFaceTokenizer, settings: 
     theirs = Casing.of(settings.do_lower_case is not False, settings.strip_accents)
     if not settings.is_generic and not tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
         differences.append(
-            f"{path} is taken as it is, with {tokenizer.casing}; transformers may go by tokenizer_class="
-            f"{settings.tokenizer_class!r:.40} of {SETTINGS} instead, BertTokenizer with {theirs}; with "
-            "PreTrainedTokenizerFast there it does the same as here"
+            f"{path} is taken as it is, with {tokenizer.casing}; transformers may make BertTokenizer with {theirs} of "
+            f"it, unless {SETTINGS} has tokenizer_class PreTrainedTokenizerFast"
         )
     if tokenizer.lacked_markers:
         differences.append(
-            f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, as BERT needs them, but not by "
-            "transformers"
+            f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, but not by transformers"
         )
     return "; ".join(differences)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
-import numpy as np
-
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import (
     SPECIAL_TOKENS,
@@ -15,6 +13,8 @@ from bert_tf.text.vocabulary import (
     VOCABULARY,
     TokenizedLines,
     Tokenizer,
+    check_pieces,
+    ids_of,
     vocabulary_text,
 )
 
@@ -31,15 +31,8 @@ class SentencePieceTokenizer(Tokenizer):
         self._model = _load_sentencepiece(model_file)
         self.casing = Casing.of(do_lower_case, strip_accents)
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
-        self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
-        missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
-        if missing or len(self.vocab) < len(self.inv_vocab):
-            problem = f"lacks {' '.join(missing)}" if missing else "has two pieces of one name"
-            raise UserError(
-                f"SentencePiece model {model_file} ({self.vocab_size} pieces) {problem}; BERT needs a "
-                "padding piece and [CLS], [SEP] and [MASK] as control symbols: make one by bertPrep.py "
-                "--action create_vocab --vocab_file <name>.model"
-            )
+        self.vocab = ids_of(self.inv_vocab)
+        check_pieces(self.inv_vocab, f"SentencePiece model {model_file}")
 
     def files(self) -> dict[str, str]:
         return {VOCABULARY: vocabulary_text(self.inv_vocab)}
@@ -48,9 +41,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._model.encode(self.casing.apply(text))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        ids_of_lines = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
-        sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
-        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
+        return TokenizedLines.of(list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1])))
 
     def _name(self, token_id: int) -> str:
         model, piece = self._model, self._model.id_to_piece(token_id)
@@ -75,16 +66,12 @@ def _load_sentencepiece(path: str | Path):
             f"vocabulary {path} needs the package sentencepiece: install it (pip install "
             "sentencepiece, or bash scripts/setup.sh)"
         ) from None
+    check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor treats an empty file as no file
         for token_id in range(model.get_piece_size()):
             model.id_to_piece(token_id)  # raises UnicodeDecodeError
         return model
-    except OSError as error:
-        raise UserError(
-            f"SentencePiece model {path} cannot be read ({error.strerror}); make one by bertPrep.py "
-            "--action create_vocab --vocab_file <name>.model"
-        ) from error
     except (RuntimeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error

@@ -63,7 +63,6 @@ class StoredTokenizer(NamedTuple):
 
     folder: Path
     is_hugging_face: bool = False  # whether the weights are
-    recorded: Casing | None = None  # what the weights say themselves, without a tokenizer_config.json
 
     @property
     def vocab_file(self) -> Path | None:
@@ -79,8 +78,8 @@ class StoredTokenizer(NamedTuple):
 
     @property
     def casing(self) -> Casing | None:
-        """What the folder or the weights say of capitals and accents; None: nothing."""
-        return hugging_face.read_settings(self.folder).casing or self.recorded
+        """What the folder says of capitals and accents; None: nothing."""
+        return hugging_face.read_settings(self.folder).casing
 
     @classmethod
     def of_file(cls, vocab_file: Path, is_hugging_face: bool) -> StoredTokenizer | None:
@@ -119,13 +118,11 @@ def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> 
         flags.check(tokenizer.casing, pipeline_file)
         differences = hugging_face.describe_differences(pipeline_file, tokenizer, settings)
         return tokenizer, differences if stored.is_hugging_face else ""
-    casing, assumed = settings.casing or stored.recorded, ""
-    if casing:
-        flags.check(casing, stored.folder / SETTINGS if settings.casing else stored.folder)
-    else:
+    casing, assumed = settings.casing, ""
+    if not casing:
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
         casing, assumed = _assume_casing(vocab_file, flags._replace(strip_accents=accents))
-        flags.check(casing, stored.folder / SETTINGS)
+    flags.check(casing, stored.folder / SETTINGS)
     if stored.needs_library:
         return hugging_face.open_vocabulary(load_wordpieces(vocab_file), casing, settings, stored.folder), assumed
     return FullTokenizer(vocab_file, *casing), assumed
@@ -134,8 +131,7 @@ def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> 
 def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tuple[Tokenizer, str]:
     """The tokenizer of a vocabulary that the user names, like `open_stored`: that of its folder if it has the usual
     name."""
-    stored = StoredTokenizer.of_file(path, is_hugging_face)
-    if stored:
+    if stored := StoredTokenizer.of_file(path, is_hugging_face):
         return open_stored(stored, flags)
     if is_pipeline(path):
         tokenizer = hugging_face.open_json(path)

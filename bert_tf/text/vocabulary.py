@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file, decode_utf8
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
@@ -35,6 +37,11 @@ class TokenizedLines(NamedTuple):
 
     ids: np.ndarray  # int32, of all lines
     sizes: np.ndarray  # int64, number of tokens in each line
+
+    @classmethod
+    def of(cls, ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
+        sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
+        return cls(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
 
 
 class TokenSpans(NamedTuple):
@@ -201,17 +208,8 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     """
     if is_sentencepiece_model(path):
         raise not_wordpiece(path)
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(
-            f"vocabulary file {path} cannot be read ({error.strerror}); pass --vocab_file with the "
-            "vocab.txt of a checkpoint, or make one with bertPrep.py"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold one token per line"
-        ) from error
+    check_file(Path(path), "pass --vocab_file with the vocab.txt of a checkpoint, or make one with bertPrep.py")
+    text = decode_utf8(Path(path).read_bytes(), f"vocabulary file {path}", "utf-8-sig")
     pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
     if pieces[-1] == "":
         pieces = pieces[:-1]
@@ -236,16 +234,11 @@ def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
     token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)
     if count > 1:
-        first = pieces.index(token)
+        raise UserError(f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]")
+    if missing := [token for token in SPECIAL_TOKENS if token not in pieces]:
         raise UserError(
-            f"{source}: {token!r} is on lines {first + 1} and {pieces.index(token, first + 1) + 1}; a token may occur "
-            "once: rename one of them to [unusedN]"
-        )
-    missing = [token for token in SPECIAL_TOKENS if token not in pieces]
-    if missing:
-        raise UserError(
-            f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: is it "
-            "a vocab.txt with one token a line?"
+            f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "
+            "vocab.txt with one token a line, or as control symbols: bertPrep.py --action create_vocab makes one"
         )
 
 
@@ -285,16 +278,12 @@ def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> Non
     """Raises `UserError` if text with this `casing` would never have some of the pieces, or if its capitals would all
     be unknown."""
     words = _words(pieces)
-    for part, flag, kind in (
-        (Casing(casing.lower_case, False), "do_lower_case", "capital letters"),
-        (Casing(False, casing.strip_accents), "strip_accents", "accents, vowel signs or Hangul syllables"),
-    ):
-        if _share_changed(words, part) > _MAX_UNREACHABLE:
-            num = sum(part.apply(word) != word for word in words)
-            raise UserError(
-                f"{path} has {num:,} pieces with {kind}, which text never has with {casing}; pass --{flag}=0 with "
-                "a model whose vocabulary has them"
-            )
+    changed = [word for word in words if casing.apply(word) != word]
+    if len(changed) > _MAX_UNREACHABLE * len(words):
+        raise UserError(
+            f"{path} has {len(changed):,} pieces such as {changed[0]!r}, which text never has with {casing}; pass "
+            "--do_lower_case=0 for capital letters, --strip_accents=0 for accents, vowel signs and Hangul syllables"
+        )
     has_case = [word for word in words if word.upper() != word.lower()]
     if not casing.lower_case and 2 * len(has_case) > len(words) and all(word == word.lower() for word in has_case):
         raise UserError(

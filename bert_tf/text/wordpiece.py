@@ -55,24 +55,24 @@ CACHE_WORD_LENGTH = 64
 _LINE_END_ID = -1
 
 
-class _WordCache(dict[Any, tuple[int, ...]]):
+class _WordCache(dict[Any, Any]):
     """Caches `compute(word)` for bytes or strings; a look-up that hits runs no Python code.
 
     At `max_words` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
     """
 
-    def __init__(self, compute: Callable[[Any], tuple[int, ...]], max_words: int):
+    def __init__(self, compute: Callable[[Any], Any], max_words: int):
         super().__init__()
         self._compute = compute
         self.max_words = max_words
 
-    def __missing__(self, word: Any) -> tuple[int, ...]:
-        ids = self._compute(word)
+    def __missing__(self, word: Any) -> Any:
+        computed = self._compute(word)
         if len(word) <= CACHE_WORD_LENGTH:
             if len(self) >= self.max_words:
                 self.clear()
-            self[word] = ids
-        return ids
+            self[word] = computed
+        return computed
 
 
 def _split_chunks(text: bytes) -> list[bytes]:
@@ -119,7 +119,7 @@ class FullTokenizer(Tokenizer):
         self._chunk_ids = _WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
         self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
-        self._chunk_spans: dict[str, TokenSpans] = {}
+        self._chunk_spans = _WordCache(self._compute_spans, max_cached_words)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, with one cache look-up per chunk."""
@@ -131,11 +131,7 @@ class FullTokenizer(Tokenizer):
         spans = TokenSpans([], [], [])
         start = 0
         for chunk in text.split(" "):
-            of_chunk = self._chunk_spans.get(chunk)
-            if of_chunk is None:
-                of_chunk = self._compute_spans(chunk)
-                if len(chunk) <= CACHE_WORD_LENGTH and len(self._chunk_spans) < CACHE_WORDS:
-                    self._chunk_spans[chunk] = of_chunk
+            of_chunk = self._chunk_spans[chunk]
             spans.ids.extend(of_chunk.ids)
             spans.starts.extend([start + offset for offset in of_chunk.starts])
             spans.ends.extend([start + offset for offset in of_chunk.ends])

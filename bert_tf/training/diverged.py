@@ -39,8 +39,8 @@ def describe_divergence(
     """
     bad = first_non_finite(state.model.trainable_variables, norms_V)
     more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
-    saved = checkpoints.newest_finite()
-    sound = f"{saved.name} is sound" if saved else "there is no checkpoint of finite weights"
+    saved, _ = checkpoints.newest_sound()
+    sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
         f"the last one was global batch {state.batches_consumed - 1}, not finite first in "

@@ -1,4 +1,7 @@
-"""One pre-training phase: puts its inputs, model, training and evaluation together."""
+"""One pre-training phase: puts its inputs, model, training and evaluation together.
+
+What the layers below need of the settings is derived here, once: split, schedule, objective, identity.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,27 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
+from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import Features, PretrainingObjective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
-from bert_tf.run.device import make_model_backend, prepare_device
+from bert_tf.run.device import prepare_device
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
-from bert_tf.run.run_folder import RunFolder, write_whole
+from bert_tf.run.run_folder import CONFIG, RunFolder, write_whole
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.settings.training import BatchSplit, PretrainingConfig
+from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
 from bert_tf.training.trainer import Schedule, Trainer, Training, name_metrics
 
@@ -95,8 +103,8 @@ class PretrainingData:
     def __init__(self, config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers):
         self._config, self._inputs = config, inputs
         self._order = GlobalOrder(inputs.training.copies, config.seed)
-        num_accumulation_steps = config.num_accumulation_steps * config.num_ranks // workers.size
-        self._split = BatchSplit(config.train_batch_size, num_accumulation_steps, workers.size, workers.rank)
+        num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
+        self._split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
 
     def batches(self, first: int) -> Iterator[Batch]:
         return training_batches(
@@ -119,7 +127,14 @@ def make_training(
     """The training of one phase, whose model has random weights as yet."""
     bert_config = inputs.bert_config
     prepare_device(config.precision)
-    model = PretrainingModel(bert_config, make_model_backend(config), config.seed)
+    backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
+    model = PretrainingModel(bert_config, backend, config.seed)
+    warnings = []
+    if config.packing and config.num_accumulation_steps == 1:
+        warnings.append(
+            "--packing saves whole micro-batches, and each update has only one here "
+            "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
+        )
 
     def initialise(telemetry: Telemetry) -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
@@ -146,18 +161,41 @@ def make_training(
         sources=inputs.sources,
         companions=inputs.companions,
         facts=inputs.facts(),
-        warnings=_warnings(config),
+        warnings=warnings,
         watch=LossWatch(bert_config.vocab_size, config.warmup_steps),
     )
 
 
-def _warnings(config: PretrainingConfig) -> list[str]:
-    if config.packing and config.num_accumulation_steps == 1:
-        return [
-            "--packing saves whole micro-batches, and each update has only one here "
-            "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
-        ]
-    return []
+def training_of_run(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, Training]:
+    """The settings and the training of the run in a folder, for one process; `input_files` if its records have moved.
+
+    Raises: UserError if the folder has no run of this version, or the records are not those of the run.
+    """
+    path = model_dir / CONFIG
+    record = read_json_object(path, "name the folder of a pre-training run by --model_dir")
+    try:
+        identity = record["identity"]
+        config = PretrainingConfig(**record["settings"])
+        bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
+        patterns = input_files or record["data"]["input_files"]
+        default = {"max_predictions_per_seq": config.max_predictions_per_seq}
+        rules = MaskingRules.from_json(record["data"].get("masking_rules", default))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is not what this version writes for a pre-training run "
+            f"({type(error).__name__}: {error}); replay with the version the run was made with"
+        ) from None
+    training = open_instances(patterns, "input_files", config.max_seq_length, rules)
+    # What may be missing in the initial weights was decided when the run began.
+    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
+    now = run_identity(config, inputs)
+    changed = [name for name in identity if identity[name] != now.get(name)]
+    if changed:
+        raise UserError(
+            f"{patterns} or the settings are no longer those of the run in {model_dir} "
+            f"({', '.join(changed)} differ); name the run's own records with --input_files"
+        )
+    return config, make_training(config, inputs, now, Workers())
 
 
 def pretrain(

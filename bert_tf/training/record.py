@@ -18,18 +18,18 @@ def run_record(config: TrainingConfig, model: tf.keras.Model, **facts: Any) -> d
     record = {
         "settings": config.to_dict(),
         "bert_config": model.config.to_dict(),
-        "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
         **facts,
         "device": device_name(),
         **provenance(),
     }
-    settings = record["settings"]
+    settings, (micro_batch_size, num_micro_batches, num_ranks, _) = record["settings"], config.split()
     uses_pooler = model.bert.pooler.trainable and "max_predictions_per_seq" not in settings
-    num_at_once = micro_batches_at_once(config.xla_scope)
-    flags = {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}
-    work = Workload.from_flags(flags, model.config, config.num_ranks)
-    work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
+    num_at_once = micro_batches_at_once(model.backend.scope)
+    work = Workload.from_flags(
+        {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}, model.config, num_ranks
+    )
+    work = split_into(work, micro_batch_size, num_micro_batches)
     planned = {"num_parameters": work.num_parameters}
     if not settings.get("packing"):  # the memory plan does not cover packed rows
         # On a CPU the peak is the whole process's, so it includes the program itself.

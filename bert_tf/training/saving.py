@@ -31,13 +31,8 @@ class BackgroundWriter:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def save(
-        self, state: TrainState, identity: Mapping[str, Any], *, is_last: bool, figures: Mapping[str, float]
-    ) -> None:
+    def save(self, state: TrainState, identity: Mapping[str, Any], *, is_last: bool) -> None:
         """Copies the state, and has it written; waits for that only if it `is_last`.
-
-        Args:
-          figures: of single variables, recorded with the checkpoint.
 
         Raises:
           SaveError: the last checkpoint could not be written. Of others that is a warning.
@@ -59,8 +54,6 @@ class BackgroundWriter:
             write_secs = time.monotonic() - began
             waited_secs = copied_secs + write_secs if is_last else copied_secs
             self._telemetry.checkpoint(snapshot.update, path, waited_secs, write_secs)
-            if figures:
-                self._telemetry.by_variable(snapshot.update, figures)
             self._after_save()
 
         self._newest = self._thread.submit(write)

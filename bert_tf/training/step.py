@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from bert_tf.optimizer.update_rules import gradient_norms
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.statistics import UpdateResult
 from bert_tf.training.state import TrainState
+from bert_tf.training.tensor_list import pack, unpack
 
 
 class AgreedUpdate(NamedTuple):
@@ -62,7 +63,7 @@ class AgreedUpdate(NamedTuple):
 class GradientSums(NamedTuple):
     """This rank's part of an update."""
 
-    gradients: list[tf.Tensor]  # float32, of each variable, times the loss scale
+    gradients: tf.Tensor  # a list (`tensor_list`) float32 of each variable, times the loss scale
     metrics_M: tf.Tensor
     own_secs: float  # as in `UpdateResult`
     ended_at: float  # by `time.monotonic`
@@ -92,8 +93,9 @@ class TrainStep:
         self._accumulate = tf.function(
             self._accumulate_micro_batches, jit_compile=self._model.backend.scope == "step", autograph=False
         )
-        has_exchange = workers.size > 1 or self._reduce_dtype != tf.float32  # else there is nothing to be traced
-        self._reduce = tf.function(self._mean_over_ranks, autograph=False) if has_exchange else self._mean_over_ranks
+        self._sum = tf.function(self._sum_micro_batches, autograph=False)
+        self._has_exchange = workers.size > 1 or self._reduce_dtype != tf.float32
+        self._reduce = tf.function(self._mean_over_ranks, autograph=False)
         self._apply = tf.function(self._clip_and_apply, autograph=False)
 
     def __call__(self, features: Features, batch_number: int, **options: Any) -> UpdateResult:
@@ -162,7 +164,7 @@ class TrainStep:
         loss_weights = tf.constant(num_accumulation_steps * self._workers.size / update.totals_K, tf.float32)
         per_rank = update.num_micro_batches or num_accumulation_steps
         first_row = self._workers.rank * per_rank * micro_batch_size
-        gradients, metrics_M = self._accumulate(
+        gradients, metrics_M = self._sum(
             update.features,
             loss_weights,
             self._loss_scale.scale,
@@ -179,12 +181,22 @@ class TrainStep:
         """Averages the gradients over the ranks and updates the weights."""
         num_accumulation_steps, _ = update.shape
         with _naming_a_shortage(update), self._workers.expecting_all():
-            means, metric_means_M = self._reduce(sums.gradients, sums.metrics_M, num_accumulation_steps)
+            means, metric_means_M = sums.gradients, sums.metrics_M
+            if self._has_exchange:
+                means, metric_means_M = self._reduce(means, metric_means_M, num_accumulation_steps)
             if update.is_timed:
                 metric_means_M.numpy()
             waited_secs = update.waited_secs + time.monotonic() - sums.ended_at if self._workers.size > 1 else 0.0
             results = self._apply(means, metric_means_M, update.metric_totals_M, num_accumulation_steps)
         return UpdateResult(update.stop_requested, sums.own_secs, waited_secs, *results)
+
+    def _sum_micro_batches(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The compiled sums, as they leave TensorFlow."""
+        gradients, metrics_M = self._accumulate(*arguments)
+        return pack(gradients), metrics_M
+
+    def _unpack(self, gradients: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
+        return unpack(gradients, dtype, [variable.shape for variable in self.variables])
 
     def _accumulate_micro_batches(
         self,
@@ -251,24 +263,21 @@ class TrainStep:
         return 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
 
     def _mean_over_ranks(
-        self, gradients: Sequence[tf.Tensor], metric_sums_M: tf.Tensor, num_accumulation_steps: int
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        self, gradient_sums: tf.Tensor, metric_sums_M: tf.Tensor, num_accumulation_steps: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        gradients = self._unpack(gradient_sums, tf.float32)
         if self._reduce_dtype != tf.float32:
             divisor = self._divisor(num_accumulation_steps)
             gradients = [tf.cast(gradient / divisor, self._reduce_dtype) for gradient in gradients]
         # The metrics are sent with the gradients: each separate all-reduce costs some milliseconds.
         *means, metric_means_M = self._workers.mean([*gradients, metric_sums_M])
-        return means, metric_means_M
+        return pack(means), metric_means_M
 
     def _clip_and_apply(
-        self,
-        means: Sequence[tf.Tensor],
-        metric_means_M: tf.Tensor,
-        metric_totals_M: tf.Tensor,
-        num_accumulation_steps: int,
+        self, means: tf.Tensor, metric_means_M: tf.Tensor, metric_totals_M: tf.Tensor, num_accumulation_steps: int
     ) -> tuple[tf.Tensor, ...]:
         """Unscales and clips the gradients, and applies the update if it is finite."""
-        gradients = [tf.cast(mean, tf.float32) for mean in means]
+        gradients = [tf.cast(mean, tf.float32) for mean in self._unpack(means, self._reduce_dtype)]
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
         unscale = self._divisor(num_accumulation_steps) / (num_accumulation_steps * scale)

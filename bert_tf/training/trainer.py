@@ -28,7 +28,7 @@ from bert_tf.run.device import device_name
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import REPORT, RunFolder
-from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks, variable_figures
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.diverged import DivergedError, describe_divergence, max_skips
@@ -80,7 +80,6 @@ class Training:
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
-    log_facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for the log's first line
     warnings: Sequence[str] = ()  # about the settings
     watch: LossWatch | None = None  # None: no warnings about the loss
 
@@ -138,6 +137,7 @@ class Trainer:
             total_updates=training.schedule.num_updates,
             dllog_path=folder.dllog_path,
         )
+        # No method of this object: a cycle would hold the folder's lock until Python looks for such.
         self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
         self._statistics = UpdateStatistics()
@@ -146,7 +146,6 @@ class Trainer:
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
         self._applied = self._num_skipped = 0
         self._stopped_by: str | None = None
-        self._changes_Vx3: np.ndarray | None = None  # of the last update that was both logged and applied
 
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
         """Runs updates until their number has been applied; saves at intervals and at the end.
@@ -197,7 +196,6 @@ class Trainer:
             **({"peak_tflops": peak * config.num_ranks} if peak else {}),
             warmup_steps=training.schedule.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
-            **training.log_facts,
         )
         for warning in training.warnings:
             self._telemetry.warning(warning)
@@ -205,13 +203,7 @@ class Trainer:
     def _resume_or_initialise(self) -> Path | None:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
-        try:
-            checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
-        except OSError as error:
-            telemetry.warning(
-                f"{error.filename}, left by a save that was killed, could not be removed "
-                f"({error.strerror}); it does no harm but takes room"
-            )
+        checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
             telemetry.warning(complaint)
@@ -305,10 +297,9 @@ class Trainer:
 
     def _split_again(self, features: Features) -> Features:
         """The same rows [A, B, ...] in the present micro-batches."""
-        shape = [self._split.num_accumulation_steps, self._split.micro_batch_size]
-        if features["input_ids"].shape[:2] == shape:
+        if tuple(features["input_ids"].shape[:2]) == self._split.shape:
             return features
-        return {name: tf.reshape(values, [*shape, *values.shape[2:]]) for name, values in features.items()}
+        return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
 
     def _try_to_sum(self, update: AgreedUpdate) -> GradientSums | None:
         """This rank's sums; None if the memory is too small."""
@@ -325,7 +316,7 @@ class Trainer:
         state, watch = self.state, self._training.watch
         figures = self._statistics.read(self._config.global_batch_size)
         self._num_skipped += figures.pop("skipped")
-        norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
+        norms_V = figures.pop("norm_by_variable")
         metrics = name_metrics(self._training.objective, figures.pop("means"))
         self._applied = state.updates_applied  # fewer than were attempted if some were skipped
         ranks = compare_ranks(figures.pop("own_secs"), self._workers)
@@ -341,9 +332,8 @@ class Trainer:
     def _save(self) -> None:
         keep_autotune_results(self._folder.path)
         if self._workers.is_chief:
-            changes_Vx3, is_last = self._changes_Vx3, bool(self._stopped_by) or self._is_at_end
-            figures = {} if changes_Vx3 is None else variable_figures(self._step.variables, changes_Vx3)
-            self._writer.save(self.state, self._training.identity, is_last=is_last, figures=figures)
+            is_last = bool(self._stopped_by) or self._is_at_end
+            self._writer.save(self.state, self._training.identity, is_last=is_last)
 
 
 def _renew_report(telemetry: Telemetry) -> None:

@@ -46,7 +46,7 @@ for file in "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py; d
     [[ ! "$line" =~ variable=\"([A-Z_]+)\" ]] || names+=("${BASH_REMATCH[1]}")
   done <"$file"
 done
-for name in "${names[@]}" SHARDS MLFLOW_TRACKING_URI "${proxies[@]}"; do
+for name in "${names[@]}" SHARDS "${proxies[@]}"; do
   [[ -n "${!name:-}" ]] || continue
   case $name in
     DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # this script's own, mounted above, and those of srun

@@ -12,7 +12,9 @@ import sys
 import pytest
 
 from bert_tf.base import locks
+from bert_tf.base.errors import UserError
 from bert_tf.base.locks import FileLock, LockedError, is_locked
+from bert_tf.run.run_folder import RunFolder
 
 
 def refuse_flock(monkeypatch, error_number):
@@ -22,7 +24,7 @@ def refuse_flock(monkeypatch, error_number):
     monkeypatch.setattr(locks.fcntl, "flock", refuse)
 
 
-@pytest.fixture(params=["flock", errno.ENOLCK])
+@pytest.fixture(params=["flock", errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def path(request, tmp_path, monkeypatch):
     """A lock's file; with an error number, where flock answers with that."""
     if request.param != "flock":
@@ -58,15 +60,20 @@ def test_it_is_said_and_the_file_goes(without_flock, capfd):
     assert "warning: the file system of" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("holder", ["process 1 on elsewhere", "", f"process 1 on {platform.node()}"])
+@pytest.mark.parametrize("holder", ["1\nelsewhere\n", "", f"1\n{platform.node()}\n"])
 def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(without_flock, holder):
     held = without_flock.parent / "lock.held"
     held.write_text(holder)
     with pytest.raises(LockedError, match=f"if that has ended, delete {held}"):
         FileLock(without_flock)
     assert held.read_text() == holder
-    held.write_text(f"process 4194305 on {platform.node()}")  # more than any process's number
-    FileLock(without_flock).release()
+
+
+def test_a_run_folder_without_flock_has_one_holder(without_flock):
+    folder = RunFolder(without_flock.parent)
+    with pytest.raises(UserError, match=f"is in use by process {os.getpid()}"):
+        RunFolder(without_flock.parent)
+    del folder
 
 
 HOLDER = """
@@ -89,7 +96,13 @@ main(sys.argv)
 
 
 @pytest.mark.parametrize(
-    "end, code", [("raise UserError('x')", 2), ("os.kill(os.getpid(), signal.SIGUSR1)", 75), ("sys.exit(7)", 7)]
+    "end, code",
+    [
+        ("raise UserError('x')", 2),
+        ("raise KeyboardInterrupt", 130),
+        ("os.kill(os.getpid(), signal.SIGUSR1)", 75),
+        ("sys.exit(7)", 7),
+    ],
 )
 def test_however_a_program_ends_it_leaves_no_file_that_stands_for_a_lock(tmp_path, end, code):
     """Another machine could not tell that it means nothing any more."""

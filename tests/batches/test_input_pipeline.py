@@ -67,7 +67,7 @@ def batches(dataset, count, accumulation=2, micro_batch=4, **split):
 
 
 def ids(batch):
-    return batch["input_ids"].numpy().reshape(-1, SCHEMA.max_seq_length)
+    return batch["input_ids"].numpy().reshape(-1, SCHEMA.sequence_length)
 
 
 def test_shapes_types_and_equality_with_a_plain_reader(dataset):
@@ -249,7 +249,7 @@ def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
     with pytest.raises(UserError, match="with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep"):
         open_dataset(folder)
     (folder / "vocab.txt").rename(folder / "v.txt")
-    with pytest.raises(UserError, match="vocab.txt cannot be read"):
+    with pytest.raises(UserError, match="vocab.txt does not exist"):
         open_dataset(folder)
     (folder / "manifest.json").unlink()
     with pytest.raises(UserError, match="--input_files: there is no manifest.json beside the token files"):
@@ -335,7 +335,7 @@ def test_going_on_gives_what_would_have_come(roomy_dataset, packing):
 def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     folder = write_dataset(tmp_path / "data", shards=(40,), schema=ROOMY)
     records = RecordSet(str(folder / "training"), "input_files")
-    assert records.fingerprint() != records.fingerprint(packing=True)
+    assert records.fingerprint() != records.fingerprint(with_lengths=True)
     right = load_index(folder / "training" / "x_training_0.tfrecord")
     lengths = right.lengths().copy()
     lengths[7] -= 1
@@ -388,7 +388,7 @@ def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
 
 def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch):
     folder = write_dataset(tmp_path / "data", schema=ROOMY)
-    expected = RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True)
+    expected = RecordSet(str(folder / "training"), "input_files").fingerprint(with_lengths=True)
     for path in (folder / "training").glob("*.index"):
         path.unlink()
 
@@ -396,7 +396,7 @@ def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch)
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(index, "write_index", refuse)
-    assert RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True) == expected
+    assert RecordSet(str(folder / "training"), "input_files").fingerprint(with_lengths=True) == expected
     assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
 
 

@@ -203,5 +203,5 @@ def test_forms_name_what_there_is(page):
         names = re.findall(r"<(\w+)>", form)
         if names:
             launcher = Path(programs[0]).stem
-            arguments = LAUNCHERS[launcher[4:] if launcher.startswith("run_") else launcher].arguments
+            arguments, _ = LAUNCHERS[launcher[4:] if launcher.startswith("run_") else launcher]
             assert names == [argument.name for argument in arguments], form

@@ -139,14 +139,6 @@ def test_the_pooler_is_no_part_of_the_encoder(tmp_path):
     assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
 
 
-def test_weights_that_are_not_finite_are_named_with_their_file(tmp_path):
-    values = random_values(published_names(2))
-    values["bert/encoder/layer_1/output/dense/bias"][3] = np.nan
-    weights = find_weights(write_tf1(tmp_path, values))
-    with pytest.raises(UserError, match=r"bert_model.ckpt: bert/encoder/layer_1/output/dense/bias holds .* not finite"):
-        initialise_from(weights, SpanModel(CONFIG), Notes())
-
-
 def test_another_activation_is_a_warning_and_another_model_a_fault(google, tmp_path):
     telemetry, config = Notes(), changed(hidden_act="gelu_exact")
     initialise_from(find_weights(google), SpanModel(config), telemetry)
@@ -172,14 +164,14 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     begin([*pieces, ""], True, False)  # an empty line is no piece
     unknown_casing = {"vocab.txt": "".join(f"{piece}\n" for piece in pieces)}
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
-    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat' .*, 'dog' in theirs"):
+    with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat', 'dog' in theirs"):
         begin([*pieces[:5], "dog", *pieces[6:]], True, False)
-    with pytest.raises(UserError, match=r"piece 6 is '\\u2028' .*, '' in theirs"):
+    with pytest.raises(UserError, match=r"piece 6 is '\\u2028', '' in theirs"):
         begin([*pieces[:6], "", "la"], True, False)
     with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
         begin(pieces, True)
     (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
-    with pytest.raises(UserError, match="vocab.txt is not UTF-8 .byte 7"):
+    with pytest.raises(UserError, match="vocab.txt: byte 7 is not UTF-8"):
         begin(pieces, True, False)
 
 
@@ -200,19 +192,10 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
-    with pytest.raises(UserError, match="^--init_checkpoint=.*is a single file; name its folder.* archive"):
-        find_weights(HUGGING_FACE / "model.safetensors")
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    with pytest.raises(UserError, match="but no model.safetensors or pytorch_model.bin; fetch it"):
-        find_weights(tmp_path)
-    (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(
-        UserError, match="but no config.json; fetch it too .where weights came with bert_config.json, its copy"
-    ):
-        find_weights(tmp_path)
-    with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):
-        find_weights(tmp_path / "nowhere")
+    for path in (HUGGING_FACE / "model.safetensors", tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UserError, match=f"^--init_checkpoint={path}: no model is there; .* unpack an"):
+            find_weights(path)
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     with pytest.raises(UserError, match="several checkpoints lie there .model.ckpt-1, model.ckpt-2."):
@@ -234,9 +217,9 @@ def test_configuration_and_vocabulary(google, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
-        with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
+        with pytest.raises(UserError, match=f"--{flag} is required, as no --init_checkpoint"):
             choose(None, None)
-    with pytest.raises(UserError, match="vocab.txt does not exist; put the model's there, or .* --vocab_file"):
+    with pytest.raises(UserError, match="--vocab_file is required, as .*vocab.txt does not exist"):
         choose_vocabulary(None, weights)
 
 
@@ -295,9 +278,3 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
     assert choose_tokenizer(str(tmp_path / "vocab.txt"), CasingFlags(), padded, weights)[0].vocab_size == 6
     with pytest.raises(UserError, match="has 6 pieces, but the model's configuration says vocab_size=5"):
         choose_tokenizer(None, CasingFlags(), dataclasses.replace(config, vocab_size=5), weights)
-
-
-def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):
-    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
-    run.save(1, PretrainingModel(CONFIG, seed=3).variables, {"identity": {"do_lower_case": False}})
-    assert find_weights(tmp_path).tokenizer.casing == (False, False)

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import finetuning, glue
+from bert_tf.launch import call, glue
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.glue_data import write_cola, write_model
 
@@ -40,7 +40,7 @@ def started(monkeypatch):
         calls.append((what, command, num_ranks))
         return 0
 
-    monkeypatch.setattr(finetuning, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
+    monkeypatch.setattr(call, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
     return calls
 
 
@@ -78,12 +78,6 @@ def test_fine_tuning(folder, started, capsys):
     assert "doc_stride = 64\n" in shown and "global_batch_size = 4\n" in shown and "eval_results.txt" in shown
 
 
-def test_missing_weights_are_allowed_by_a_variable(folder, started, monkeypatch):
-    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
-    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
-    assert "--allow_missing_weights=true" in started[0][1]
-
-
 def test_inference_scores_and_predicts(folder, started, capsys):
     assert launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny") == 0
     modes = [flags_of(command).pop("mode") for _, command, _ in started]
@@ -95,34 +89,25 @@ def test_inference_scores_and_predicts(folder, started, capsys):
     assert len(started) == 3 and "test.tsv nothing is predicted" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "number, value, message",
-    [
-        (8, "base", r"bert_model \(position 9\) is base, 12 layers of 768, but .* 2 layers of 128"),
+def test_mistakes(folder, started):
+    for number, value, message in (
         (11, "absent.ckpt", r"checkpoint \(position 12\) is 'absent.ckpt'"),
         (0, "RTE", "RTE has no train.tsv; .*; GLUE_DIR names the folder"),
-    ],
-)
-def test_mistakes(folder, started, number, value, message):
-    typed = [*TYPED, folder / "tiny"]
-    typed[number] = value
-    with pytest.raises(UserError, match=message):
-        launch(glue.launch, *typed)
+    ):
+        typed = [*TYPED, folder / "tiny"]
+        typed[number] = value
+        with pytest.raises(UserError, match=message):
+            launch(glue.launch, *typed)
     assert not started
 
 
-def test_quoting(folder, started, monkeypatch):
+def test_quoting_and_random_weights(folder, started, monkeypatch):
     monkeypatch.setenv("QUOTING", "csv")
-    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
-    assert flags_of(started[0][1])["quoting"] == "csv"
+    monkeypatch.setenv("VOCAB_FILE", str(write_model(folder / "model") / "vocab.txt"))
+    assert launch(glue.launch, *TYPED, "none") == 0
+    flags = flags_of(started[0][1])
+    assert flags["quoting"] == "csv" and "init_checkpoint" not in flags
+    assert BertConfig.from_json_file(flags["bert_config_file"]).num_hidden_layers == 2
     monkeypatch.setenv("QUOTING", "yes")
     with pytest.raises(UserError, match="QUOTING=yes: must be one of none, csv"):
         launch(glue.launch, *TYPED, folder / "tiny")
-
-
-def test_random_weights(folder, started, monkeypatch):
-    with pytest.raises(UserError, match="VOCAB_FILE"):
-        launch(glue.launch, *TYPED, "none")
-    monkeypatch.setenv("VOCAB_FILE", str(write_model(folder / "model") / "vocab.txt"))
-    assert launch(glue.launch, *TYPED, "none") == 0
-    assert BertConfig.from_json_file(flags_of(started[0][1])["bert_config_file"]).num_hidden_layers == 2

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import container, findings, lamb, launchers, pretraining, run_sub
+from bert_tf.launch import checks, lamb, launchers, pretraining, run_sub
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.test_launch import RECIPE_VARIABLES, prepare
@@ -26,7 +26,6 @@ SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP
 FOUR_NODES = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NTASKS_PER_NODE": "8"}
 # One rank's end for each; a checkpoint, and code 75, where a signal asks for it.
 SRUN = """#!/usr/bin/env bash
-[[ "$1" != --help ]] || { echo "$SRUN_HELP"; exit; }
 echo "$*" >>"$CALLS"
 while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
 code=0
@@ -64,7 +63,6 @@ def job(tmp_path, monkeypatch):
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NTASKS": "4",
         "SLURM_SUBMIT_DIR": str(ROOT),
-        "SRUN_HELP": "  --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
     }
 
 
@@ -91,17 +89,11 @@ def texts(phase, environ, folder, num_ranks=32):
     "phase, variables, expected",
     [
         (1, "", NVIDIA),
-        (2, "", NVIDIA),
         (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", NVIDIA),
-        (1, "BATCHSIZE=32", NVIDIA.replace("16 2", "32 2", 1)),
         (2, "BATCHSIZE=4", NVIDIA.replace("16 2", "16 4", 1)),
         (1, "BATCHSIZE=auto", NVIDIA.replace("16 2", "auto 2", 1)),
-        (1, "BATCHSIZE=", NVIDIA),
-        (1, "LEARNING_RATE=1e-3", NVIDIA.replace("1.875e-4", "1e-3")),
         (2, "LEARNING_RATE=1e-3", NVIDIA.replace("1.25e-4", "1e-3")),
         (1, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("128", "64")),
-        (2, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("512", "64")),
-        (1, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "9 200")),
         (2, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "2000 9")),
         (1, "PRECISION=bf16 USE_XLA=false BERT_MODEL=base", NVIDIA.replace("fp16 true", "bf16 false")[:-5] + "base"),
         (
@@ -122,13 +114,15 @@ def test_nvidias_defaults_make_nvidias_global_batches():
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
-    (tmp_path / "plan.json").write_text(json.dumps({**lamb.parse(typed), "use_xla": "false", "dataset": "sample"}))
+    (tmp_path / "plan.json").write_text(
+        json.dumps({**lamb.parse(typed).values, "use_xla": "false", "dataset": "sample"})
+    )
     assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
 def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
-    values = lamb.parse(NVIDIA.split())
-    first, second = lamb.make_phases(values)
+    typed = lamb.parse(NVIDIA.split())
+    values, (_, second) = typed.values, lamb.make_phases(typed)
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
@@ -138,21 +132,12 @@ def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
         pretraining.check_same_plan(tmp_path, {**other, "train_batch_size_phase1": 4}, [second])
 
 
-def test_only_the_phase_that_is_run_has_to_have_updates():
-    values = lamb.parse("4 2 2 1e-3 1e-3 fp32 false 2 1 1 9 5 1 2 tiny".split())
-    assert lamb.make_phases(values, "phase_1")[0].num_updates == 8
-    with pytest.raises(UserError, match="phase 2 would have no update"):
-        lamb.make_phases(values, "phase_2")
-
-
 @pytest.mark.parametrize(
     "environ, expected",
     [
         ({"SLURM_NTASKS": "12"}, 12),
         (FOUR_NODES, 32),
-        ({**FOUR_NODES, "SLURM_NTASKS": "32"}, 32),
         ({"DRY_RUN": "1"}, 8),
-        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": "2"}, 16),
         ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": ""}, 8),
     ],
 )
@@ -164,27 +149,22 @@ def test_number_of_ranks(environ, expected):
     "typed, changed, expected",
     [
         ([], {"PHASE": "3"}, "PHASE=3: must be one of 1, 2"),
-        ([], {"PHASE": "12"}, "PHASE=12: must be one of 1, 2"),
         ([], {"BATCHSIZE": "0"}, "BATCHSIZE=0: must be a whole number of at least 1"),
-        ([], {"BATCHSIZE": "16.0"}, "BATCHSIZE=16.0: must be"),
         ([], {"LEARNING_RATE": "-1e-4", "PHASE": "2"}, "LEARNING_RATE=-1e-4: must be a number above 0"),
-        ([], {"NUM_ACCUMULATION_STEPS": "x"}, "NUM_ACCUMULATION_STEPS=x: must be"),
-        ([], {"BERT_MODEL": "huge"}, "BERT_MODEL=huge: must be one of"),
         ([], {"USE_XLA": "yes"}, "USE_XLA=yes: must be one of true, false"),
-        ([], {"WARMUP_STEPS": "30"}, "WARMUP_STEPS is 30: must be at most the phase's 18 updates"),
-        ([], {"WARMUP_STEPS": "30", "PHASE": "2"}, "WARMUP_STEPS is 30: must be at most the phase's 4 updates"),
-        ([], {"TRAIN_STEPS": "1"}, "TRAIN_STEPS is 1: phase 1 would have no update"),
+        (
+            [],
+            {"WARMUP_STEPS": "30", "PHASE": "2"},
+            "warmup_steps_phase2 (position 10) is 30: must be at most the phase's 4",
+        ),
         ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
         ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
         ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
-        ([], {"NUM_GPUS": "4"}, "NUM_GPUS=4: has no effect on run.sub, whose ranks are the job's tasks"),
+        ([], {"NUM_GPUS": "4"}, "did you mean sbatch's -N and --ntasks-per-node?"),
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
-        ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
-        ([], {"SLURM_JOB_NUM_NODES": "0"}, "SLURM_JOB_NUM_NODES=0: must be a whole number of at least 1"),
-        ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number of at least 1"),
+        ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
         (["64", "8"], {}, "the first argument is '64'"),
-        (["--help"], {}, "takes no arguments, but variables"),
     ],
 )
 def test_wrong_values_are_refused(job, typed, changed, expected):
@@ -198,12 +178,6 @@ def test_other_programs_variables_are_none_of_ours():
     others = "CONTAINER_NAME DATASET_DIR DEVICE_ID XDG_DATA_DIRS SLURM_CONTAINER_IMAGE SLURM_JOB_ID HOSTNAME PATH"
     run_sub.refuse_mistyped(dict.fromkeys(others.split(), "x"), phase=1)
     run_sub.refuse_mistyped({"BATCH_SIZE": ""}, phase=1)
-
-
-def test_a_value_of_the_plan_that_is_wrong_is_named(tmp_path):
-    (tmp_path / "plan.json").write_text('{"train_steps": "many"}')
-    with pytest.raises(UserError, match="plan.json: train_steps=many: must be a whole number"):
-        texts(2, {}, tmp_path)
 
 
 def test_outside_of_slurm_it_is_refused(job):
@@ -247,38 +221,17 @@ def test_ranks_in_a_container(job):
         assert part in call
 
 
-@pytest.mark.parametrize(
-    "changed, expected",
-    [
+def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, monkeypatch):
+    for changed, expected in (
         ({"LAUNCHER": "mpirun"}, "only srun starts ranks in CONTAINER_IMAGE"),
-        ({"SRUN_HELP": "  --container=path"}, "this Slurm has no Pyxis"),
-        ({"PATH": ""}, "there is no srun on this machine's PATH"),
-    ],
-)
-def test_a_container_needs_pyxis(job, monkeypatch, changed, expected):
-    for name, value in {**job, **changed}.items():
-        monkeypatch.setenv(name, value)
-    (finding,) = findings.check_launcher(1, os.environ)
-    with pytest.raises(UserError, match=expected):
-        finding.raise_problem()
-
-
-def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
-    monkeypatch.setenv("CONTAINER_IMAGE", "image.sqsh")
-    monkeypatch.setattr(findings.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    (finding,) = findings.check_tensorflow_installed(os.environ)
+        ({"LAUNCHER": "", "PATH": ""}, "there is no srun on this machine's PATH"),
+    ):
+        monkeypatch.setenv("PATH", changed.get("PATH", job["PATH"]))
+        with pytest.raises(UserError, match=expected):
+            checks.check_launcher(1, {**job, **changed})
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
     with pytest.raises(UserError, match="has no plotly: '.* -m pip install jinja2 numpy plotly'"):
-        finding.raise_problem()
-
-
-def test_without_an_image_there_is_no_container(job):
-    assert container.container_options({**job, "CONTAINER_IMAGE": "", "CONTAINER_MOUNTS": "/a:/a"}) == []
-
-
-@pytest.mark.parametrize("folder", ["/raid/a,b", "/raid/a:b"])
-def test_what_pyxis_cannot_mount(job, folder):
-    with pytest.raises(UserError, match=f"{folder}: Pyxis mounts no folder with a comma or a colon"):
-        container.container_options({**job, "DATA_DIR": folder})
+        checks.check_tensorflow_installed(job)
 
 
 @pytest.mark.parametrize(

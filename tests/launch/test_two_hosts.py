@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.launch import findings
+from bert_tf.launch import checks
 from tests.launch.test_launch import processes_of
 from tests.pretraining_data import TINY, write_dataset
 from tests.training.test_training import LAUNCH, ROOT, command, lines, wait_for, weights
@@ -150,7 +150,7 @@ def dataset(tmp_path_factory):
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
 def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher):
     """All ends in time with a reason; started again, it goes on to the bits of a run that nobody disturbed."""
-    if launcher == "mpirun" and not (findings.horovod_has_mpi() and shutil.which("mpirun")):
+    if launcher == "mpirun" and not (checks.horovod_has_mpi() and shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     undisturbed, cut = tmp_path / "undisturbed", tmp_path / "cut"
     process = hosts.launch(launcher, undisturbed, dataset)

@@ -1,6 +1,5 @@
 """All backends compute the same: values and gradients of each of their functions, and the bits of dropout masks."""
 
-import ast
 import inspect
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.model import encoder, heads
 from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, update_key
@@ -112,16 +110,6 @@ def test_every_function_is_compared():
         }
 
 
-@pytest.mark.parametrize("module", [encoder, heads])
-def test_layers_do_not_ask_how_they_are_computed(module):
-    nodes = ast.walk(ast.parse(inspect.getsource(module)))
-    assert not {node.attr for node in nodes if isinstance(node, ast.Attribute)} & {
-        "scope",
-        "compute_dtype",
-        "recompute",
-    }
-
-
 bfloat16 = pytest.param(
     "bfloat16",
     3e-2,
@@ -193,6 +181,3 @@ def test_the_scope_that_the_flags_choose():
 def test_the_backend_of_a_scope():
     kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
     assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
-    for options in {"scope": "layer"}, {"scope": "step", "recompute": True}:
-        with pytest.raises(ValueError, match=f"^{list(options)[-1]}="):
-            make_backend(**options)

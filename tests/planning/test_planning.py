@@ -36,8 +36,6 @@ def test_an_all_reduce_by_hand():
         2 * 7 / 8 * 1.5 * BUCKET_BYTES / (LINK_SHARE * 1e9) + 2 * 2 * 3 * LATENCY_SECS
     )
     assert Cluster(GPU, 1, 1, 1e9).all_reduce_secs(BUCKET_BYTES) == 0
-    # By Gloo, two buckets and the exchange before the update, each past the 31 other ranks and back.
-    assert Cluster(GPU, 4, 8, 1e9).gloo_secs(1.5 * BUCKET_BYTES) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
 
 
 def test_an_update_by_hand():
@@ -55,14 +53,11 @@ def test_an_update_by_hand():
     assert starved.input + starved.compute == pytest.approx(4 * 32 / 120_000)
 
 
-@pytest.mark.parametrize("field, factor", [("network", 2), ("num_nodes", 2), ("gpus_per_node", 2)])
-def test_more_is_never_slower(field, factor):
+def test_more_and_faster_is_never_slower():
     cluster = Cluster(find_gpu("v100-32", "fp16"), 4, 8, 1.25e9)
-    more = dataclasses.replace(cluster, **{field: factor * getattr(cluster, field)})
-    assert plan_recipe(more, Choices()).hours < plan_recipe(cluster, Choices()).hours
-
-
-def test_a_faster_gpu_is_never_slower():
+    for field in ("network", "num_nodes", "gpus_per_node"):
+        more = dataclasses.replace(cluster, **{field: 2 * getattr(cluster, field)})
+        assert plan_recipe(more, Choices()).hours < plan_recipe(cluster, Choices()).hours
     names = ("v100-32", "a100-80", "h100", "h200")
     hours = [plan_recipe(Cluster(find_gpu(name, "fp16"), 2, 8, 25e9), Choices()).hours for name in names]
     assert hours == sorted(hours, reverse=True)
@@ -94,11 +89,11 @@ def test_the_arguments_are_the_launchers():
     """On eight V100, the recipe as it is; with DGX-2's global batches the launcher's preset."""
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 8, 1e9), Choices(micro_batches=(64, 8)))
     recipe = [argument.default for argument in lamb.ARGUMENTS]
-    assert lamb.parse(plan.typed) == lamb.parse(recipe)
+    assert lamb.parse(plan.typed).values == lamb.parse(recipe).values
     choices = Choices(micro_batches=(60, 10), global_batches=(61440, 30720))
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 16, 1e9), choices)
     preset = "60 10 8 3.75e-4 2.5e-4 fp16 true 16 2133 213 8341 100 64 192 large"
-    assert lamb.parse(plan.typed) == lamb.parse(preset.split())
+    assert lamb.parse(plan.typed).values == lamb.parse(preset.split()).values
     assert [phase.phase.num_updates for phase in plan.phases] == [7506, 1668]
 
 
@@ -125,30 +120,24 @@ def answer(capsys, *arguments):
 def test_the_program_says_where_the_time_goes(capsys):
     typed = ("--gpu=a100-80", "--nodes=4", "--network_gbit=25", "--price_per_gpu_hour=2")
     text = answer(capsys, *typed)
-    plan = json.loads(answer(capsys, *typed, "--json"))
-    assert f"in all {plan['hours']:.2f} hours" in text
-    assert f"bash scripts/run_pretraining_lamb.sh {' '.join(plan['arguments'])}" in text
-    assert plan["cost"] == pytest.approx(2 * plan["gpu_hours"]) and plan["gpu_hours"] == pytest.approx(
-        32 * plan["hours"]
-    )
-    first = plan["phase_1"]
-    assert first["micro_batch"] * first["accumulation"] * 32 == first["global_batch"] == 65536
-    assert plan["hours"] == pytest.approx(plan["phase_1"]["hours"] + plan["phase_2"]["hours"])
-    saved = list(plan["hours_saved"].values())
-    assert len(saved) == 4 and min(saved) > 0
-    measured = json.loads(answer(capsys, *typed, "--json", "--measured_seqs_per_sec=1000,auto"))
-    assert measured["phase_1"]["update_secs"]["compute"] == pytest.approx(65536 / 32 / 1000)
-    assert measured["phase_2"] == plan["phase_2"]
+    rows = {line[:34].strip(): line[34:].split() for line in text.splitlines()}
+    plan = plan_recipe(Cluster(find_gpu("a100-80", "fp16"), 4, 8, 25e9 / 8), Choices())
+    assert f"in all {plan.hours:.2f} hours" in text
+    assert f"{plan.gpu_hours:,.0f} GPU-hours, {2 * plan.gpu_hours:,.0f} at 2 a GPU-hour" in text
+    assert f"bash scripts/run_pretraining_lamb.sh {' '.join(plan.typed)}" in text
+    micro_batch, _, accumulation, *_ = rows["micro-batch x accumulation x GPUs"]
+    assert int(micro_batch) * int(accumulation) * 32 == 65536 and rows["sequences in an update"][0] == "65,536"
+    assert plan.hours == pytest.approx(sum(map(float, rows["hours"])), abs=0.01)
+    measured = answer(capsys, *typed, "--measured_seqs_per_sec=1000,auto")
+    assert f"{65536 / 32 / 1000:.3f} (" in measured
 
 
 @pytest.mark.parametrize(
     "typed, message",
     [
         ("--gpu=p100", "must be one of v100-16"),
-        ("--gpu=65,8,16,0,12", "five numbers of the data sheet"),
-        ("--measured_seqs_per_sec=1e-300,1", "must be a number from 0.001 to 1,000,000"),
+        ("--measured_seqs_per_sec=1e-300,1", "must be a number of at least 0.001, and at most 1,000,000"),
         ("--gpu=h100 --nodes=0", "--nodes=0: must be"),
-        ("--gpu=h100 --network_gbit=-1", "--network_gbit=-1: must be"),
         ("--gpu=h100 --nodes=3", "--global_batch=65544,32760 is"),
         ("--gpu=h100 --micro_batch=3,auto", "--micro_batch: 3 at length 128 does not divide"),
         ("--gpu=v100-16 --micro_batch=512,auto", "needs more than 16 GiB"),

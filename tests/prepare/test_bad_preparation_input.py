@@ -92,73 +92,22 @@ def broken(rng: random.Random, content: object) -> object:
 @pytest.mark.parametrize("seed", range(3))
 def test_json_files(work, seed):
     rng = random.Random(seed)
-    paths = sorted(path for path in work.rglob("*manifest.json"))
-    for path in paths:
-        original = path.read_text()
-        for _ in range(4):
-            content = broken(rng, json.loads(original))
-            text = json.dumps(content)
-            path.write_text(text if rng.random() < 0.8 else text[: rng.randrange(len(text))])
-            attempt(work, "--action", "text_formatting", "--dataset", "custom", "--input_files", work / "source.txt")
-            attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
-            attempt(work, "--action", "create_tfrecord_files", "--dataset", "custom", "--max_seq_length=32")
-        path.write_text(original)
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
-def test_manifests_of_what_is_looked_at(work, seed):
-    rng = random.Random(seed)
     preparation.run(work, "create_token_files")
     for path in sorted(work.rglob("*manifest.json")):
         original = path.read_text()
-        for _ in range(8):
-            path.write_text(json.dumps(broken(rng, json.loads(original))))
-            for action in ("status", "verify", "inspect"):
-                attempt(work, "--action", action, "--dataset", "custom")
+        for _ in range(4):
+            text = json.dumps(broken(rng, json.loads(original)))
+            path.write_text(text if rng.random() < 0.8 else text[: rng.randrange(len(text))])
+            for action, *arguments in (
+                ("text_formatting", "--input_files", work / "source.txt"),
+                ("sharding", "--n_training_shards=2", "--n_test_shards=1"),
+                ("create_tfrecord_files", "--max_seq_length=32"),
+                ("status",),
+                ("verify",),
+                ("inspect",),
+            ):
+                attempt(work, "--action", action, "--dataset", "custom", *arguments)
         path.write_text(original)
-
-
-def test_numbers_in_a_manifest(work):
-    path = work / "sharded/custom/manifest.json"
-    original = path.read_text()
-    for field, name, value in (
-        ("counts", "num_documents", "x"),
-        ("counts", "num_documents_test", -1),
-        ("counts", "num_sentences", []),
-        ("counts", "text_bytes", None),
-        ("arguments", "fraction_test_set", {}),
-        ("shards", "training", []),
-    ):
-        content = json.loads(original)
-        content[field][name] = value
-        path.write_text(json.dumps(content))
-        error = attempt(work, "--action", "create_token_files", "--dataset", "custom")
-        assert f"{path} is not a manifest (names no " in error and name in error and "delete the folder" in error
-        preparation.run(work, "status")
-
-
-@pytest.mark.parametrize("vocab", [{}, [], 0, "", False])
-def test_a_vocabulary_in_a_manifest_that_is_none(work, vocab, capsys):
-    (path,) = work.glob("tfrecord/*/custom/manifest.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "vocab": vocab}))
-    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
-    assert f"{path} is not a manifest (names no size): delete the folder" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", "[" * 100_000, "\x00"])
-def test_a_note_of_damaged_files_that_is_none(work, content):
-    path = work / "sharded/custom/.manifest.json.broken"
-    path.write_text(content)
-    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
-    assert error.startswith(f"{path} is damaged: delete it")
-
-
-def test_a_deeply_nested_journal(work):
-    (work / "sharded/custom/manifest.json").unlink()
-    path = work / "sharded/custom/.manifest.json.journal"
-    path.write_text("{}\n" + "[" * 100_000 + "\n")
-    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
-    assert error.startswith(f"{path} is damaged")
 
 
 def test_a_file_whose_name_is_not_utf8(tmp_path):
@@ -168,28 +117,6 @@ def test_a_file_whose_name_is_not_utf8(tmp_path):
     for _ in range(2):  # the second time the manifest is read
         assert attempt(tmp_path / "work", *command) == ""
     assert attempt(tmp_path / "work", "--action", "status", "--dataset", "custom") == ""
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"a"', "[" * 100_000, "", "\x00"])
-def test_a_sharding_manifest_that_is_none(work, content):
-    path = work / "sharded/custom/manifest.json"
-    path.write_text(content)
-    error = attempt(work, "--action", "create_tfrecord_files", "--dataset", "custom")
-    assert str(path) in error and "delete the folder" in error
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_journals(work, seed):
-    rng = random.Random(seed)
-    manifest = work / "sharded/custom/manifest.json"
-    header = {**json.loads(manifest.read_text()), "time": 5.0, "program": {}}
-    entry = {"finished": header["shards"]["training"][0]}
-    manifest.unlink()
-    for _ in range(12):
-        lines = [broken(rng, json.loads(json.dumps(content))) for content in (header, entry)]
-        (manifest.parent / ".manifest.json.journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
-        manifest.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("action", ["text_formatting", "sharding", "status", "verify", "create_vocab"])
@@ -243,7 +170,10 @@ def test_arguments_that_are_wrong(work, arguments, message):
 
 @pytest.mark.parametrize(
     "vocab_file, vocab_size, message",
-    [("/", 300, "vocab_file=/ is a folder"), ("vocab.txt", 1 << 30, "--vocab_size=1073741824: must be .* at most")],
+    [
+        ("/", 300, "vocab_file=/ exists and was not made"),
+        ("vocab.txt", 1 << 30, "--vocab_size=1073741824: must be .* at most"),
+    ],
 )
 def test_a_vocabulary_that_cannot_be(work, vocab_file, vocab_size, message):
     with pytest.raises(UserError, match=message):

@@ -28,9 +28,7 @@ from bert_tf.prepare.sharding import sharding
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import RecordSchema
 from tests.preparation import bertPrep
-from tests.prepare.test_pubmed import article
-from tests.prepare.test_pubmed import write as write_pubmed
-from tests.prepare.test_wiki import EXTRACTED, PAGES, dump, page
+from tests.prepare.test_wiki import PAGES, dump, page
 
 CHECKOUT = Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "data/bertPrep.py"
@@ -224,83 +222,6 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
         "num_dropped_without_sentence": 1,
         "num_removed_list_items": 2,
     }
-    assert "keep_report is None there, True here" in refused(
-        prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report")
-    )
-    for path in formatted.glob("*"):
-        path.unlink()
-    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
-    assert text.read_text() == "The one is large.\nIt is three & more.\n"
-    assert text.with_suffix(".dropped.tsv").read_text().splitlines() == [
-        "other_namespaces\tTalk:One\t",
-        "redirects\tUno\t",
-        "redirects\tTwo\t",
-        "duplicates\tSame\tIt is three & more.",
-        "list_items\tList\ta",
-        "list_items\tList\tb",
-        "without_sentence\tList\t",
-    ]
-    assert "nothing to do" in done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
-
-
-def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
-    folder = tmp_path / "download/wikicorpus_en"
-    folder.mkdir(parents=True)
-    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES)[:-5])
-    result = prep(tmp_path, "text_formatting", "wikicorpus_en")
-    done(result)
-    assert "warning: " in result.stderr and "the <page> elements up to there were kept" in result.stderr
-    formatted = tmp_path / "formatted_one_article_per_line"
-    (manifest,) = formatted.glob("*.manifest.json")
-    (entry,) = json.loads(manifest.read_text())["shards"]["documents"]
-    assert entry["num_documents"] == 2 and "cut off or damaged at byte" in entry["damages"][0]
-    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES))
-    assert "wikicorpus_en.xml has changed since" in refused(prep(tmp_path, "text_formatting", "wikicorpus_en"))
-
-
-def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
-    write_pubmed(tmp_path / "download/pubmed", "baseline/pubmed25n0001.xml.gz", article(1), article(2))
-    write_pubmed(tmp_path / "download/pubmed", "daily_update/pubmed25n0002.xml.gz", article(2, "New."))
-    done(prep(tmp_path, "text_formatting", "pubmed_baseline"))
-    formatted = tmp_path / "formatted_one_article_per_line"
-    text = formatted / "pubmed_baseline_one_article_per_line.txt"
-    assert text.read_text() == "New.  An abstract. It ends.\nA title.  An abstract. It ends.\n"
-    assert json.loads(text.with_suffix(".manifest.json").read_text())["counts"] == {
-        "num_read": 3,
-        "num_documents": 2,
-        "num_dropped_superseded_or_deleted": 1,
-    }
-    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
-    assert "input_format=jsonl" in done(
-        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "a.jsonl")
-    )
-    assert (formatted / "custom_one_document_per_line.txt").read_text() == "One.\nTwo.\n"
-
-
-def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
-    assert "no effect on --dataset=sample, only on wikicorpus_en, wikicorpus_zh" in refused(
-        prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor")
-    )
-    folder = tmp_path / "extracted/wikicorpus_en/AA"
-    folder.mkdir(parents=True)
-    (folder / "wiki_00").write_text(EXTRACTED)
-    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--skip_wikiextractor", 1))
-    text = tmp_path / "formatted_one_article_per_line/wikicorpus_en_one_article_per_line.txt"
-    assert text.read_text() == "The one is large <or not>.  It ends.\n"
-
-
-def test_chinese_from_the_dump_to_sentences(tmp_path):
-    folder = tmp_path / "download/wikicorpus_zh"
-    folder.mkdir(parents=True)
-    pages = (
-        page("甲", "'''北京'''是[[中國|中国]]的首都。它很大！"),
-        page("乙", "这是-{zh-hans:计算机;zh-hant:電腦}-。[[分类:乙]]"),
-    )
-    (folder / "zhwiki-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
-    done(prep(tmp_path, "text_formatting", "WikiCorpus_zh"))
-    done(prep(tmp_path, "sharding", "wikicorpus_zh", "--n_training_shards", 1, "--n_test_shards", 1))
-    sharded = {path.read_text() for path in (tmp_path / "sharded").rglob("*.txt")}
-    assert sharded == {"北京是中国的首都。\n它很大！\n\n", "这是计算机。\n\n"}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +235,7 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
         ("text_formatting", "pubmed_baseline", "--dataset pubmed_baseline fetches them"),
         ("text_formatting", "pubmed_daily_update", "read together with pubmed_baseline"),
         ("text_formatting", "sample", "--action download --dataset sample"),
-        ("text_formatting", "custom", "needs --input_files"),
+        ("text_formatting", "custom", "input_files= names no .txt"),
         ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
         ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
         ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
@@ -348,18 +269,6 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     )
     done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))
     assert own.read_text() == "One. Two.\n" * 9
-
-
-def test_vocabulary_that_does_not_exist_is_named(prepared, tmp_path):
-    assert "nowhere.txt" in refused(
-        prep(prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt")
-    )
-
-
-def test_masking_options_that_make_no_sense_are_refused(prepared):
-    assert "--masking: records are masked when they are made; training masks token files anew" in refused(
-        prep(prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5)
-    )
 
 
 def slowed(tmp_path: Path, target: str) -> Path:
@@ -434,22 +343,6 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     for action, *own in CHAIN[number + 1 :]:
         done(prep(working_dir, action, "custom", *own))
     assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
-
-
-def test_full_disk_harms_nothing_and_leaves_no_rest(prepared, tmp_path, monkeypatch, capsys):
-    options = typed("text_formatting", "custom", ["--input_files", prepared / "input.txt"])
-    kept = tmp_path / "formatted_one_article_per_line/sample_one_article_per_line.txt"
-    kept.parent.mkdir()
-    kept.write_text("kept")
-
-    def no_space(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(formatting.Writer, "write", no_space)
-    namespace = bertPrep.parse(options)
-    with pytest.raises(ValueError, match="no space left"):
-        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
-    assert files_below(tmp_path) == {str(kept.relative_to(tmp_path)): b"kept"}
 
 
 def test_failing_worker_fails_the_stage(prepared, tmp_path, monkeypatch):

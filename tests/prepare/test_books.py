@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gzip
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -93,33 +91,13 @@ def test_any_text_takes_linear_time(tmp_path, token):
     assert books.clean(tmp_path / "a.txt", None, "strict").endswith("The end.")
 
 
-def test_what_the_distributor_says_inside_its_own_books_goes(tmp_path):
-    (tmp_path / "a.txt").write_text(BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
-    assert books.clean(tmp_path / "a.txt", None, "strict") == LINE
-
-
 def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
-    with pytest.raises(UserError, match=r"a.txt: not valid UTF-8 at byte 7 \(0xe9\).*fallback_enc"):
+    with pytest.raises(UserError, match=r"a.txt: not valid UTF-8 at byte 7: .*fallback_enc"):
         books.clean(path, None, "strict")
     assert books.clean(path, "latin-1", "strict") == "Ein Café. Noch eins."
     assert books.clean(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32-be", "utf-7", "idna", "punycode", "hz", "unicode_escape"])
-@pytest.mark.parametrize("content", [b"\xe9", b"abc\xff\xfe\xe9\n", b"~{\xe9~\\x", b"xn--\xe9.a"])
-def test_bytes_that_the_fallback_encoding_does_not_have_are_named(tmp_path, encoding, content):
-    (tmp_path / "a.txt").write_bytes(content)
-    with contextlib.suppress(UserError):  # some of these read as text
-        books.clean(tmp_path / "a.txt", encoding, "strict")
-
-
-def test_first_wrong_byte_behind_the_first_block(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes("é".encode() * (1 << 19) + b"x" + "é".encode() + b"\xe9")
-    with pytest.raises(UserError, match=f"byte {(1 << 20) + 3} "):
-        text_files.encoding_of(path, None, "strict")
 
 
 def test_books_of_any_depth_in_a_fixed_order(tmp_path):
@@ -138,39 +116,28 @@ def test_links_are_followed_once_and_those_to_nothing_named(tmp_path):
     (tmp_path / "elsewhere/round").symlink_to(tmp_path / "here")
     assert books.find_books(tmp_path / "here") == [tmp_path / "here/linked/a.txt"]
     (tmp_path / "here/b.txt").symlink_to(tmp_path / "gone.txt")
-    with pytest.raises(UserError, match=f"here/b.txt: a link to {tmp_path}/gone.txt, which does not"):
+    with pytest.raises(UserError, match="here/b.txt does not exist; repair it"):
+        books.find_books(tmp_path / "here")
+    (tmp_path / "here/b.txt").unlink()
+    os.mkfifo(tmp_path / "here/b.txt")
+    with pytest.raises(UserError, match="b.txt is not a file; repair it"):
         books.find_books(tmp_path / "here")
 
 
-def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
+def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
     # The permissions themselves would not keep root out.
     (tmp_path / "shut").mkdir()
     (tmp_path / "a.txt").write_text("Text.")
-    real_scandir, real_open = os.scandir, open
+    real_scandir = os.scandir
 
     def scandir(path):
         if str(path).endswith("shut"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return real_scandir(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", scandir)
-        with pytest.raises(UserError, match=f"{tmp_path}/shut: cannot be read .Permission denied"):
-            books.find_books(tmp_path)
-
-    def refuse(path, *arguments, **options):
-        if str(path).endswith("a.txt"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return real_open(path, *arguments, **options)
-
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(UserError, match=f"{tmp_path}/a.txt: cannot be read"):
-        books.clean(tmp_path / "a.txt", None, "strict")
-
-
-def test_an_error_while_reading_names_the_file():
-    with pytest.raises(UserError, match="/proc/self/mem: cannot be read .Input/output error.: look at the disk"):
-        books.clean(Path("/proc/self/mem"), None, "strict")
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UserError, match=f"{tmp_path}/shut: cannot be read .Permission denied"):
+        books.find_books(tmp_path)
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
@@ -185,14 +152,6 @@ def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
     ):
         books.clean(path, None, errors)
     assert books.clean(path, "utf-16-le", errors) == "Ein Café."
-
-
-def test_nul_far_inside_a_text_is_a_wrong_byte(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"Words. " * 4000 + b"\0 End.")
-    with pytest.raises(UserError, match=r"not valid UTF-8 at byte 28000 \(0x00\)"):
-        books.clean(path, None, "strict")
-    assert books.clean(path, None, "replace").endswith("End.")
 
 
 def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
@@ -227,27 +186,12 @@ def test_custom_format_chosen_by_what_is_there(tmp_path):
     assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == [["paragraph"], ["line"], ["file", "file"]]
 
 
-JSON_LINES = """{"text": "One is\\nwrapped.", "id": 7}
-
-{"text": "Zwei \\u00e9."}
-{"text": ""}
-"""
-
-
-def test_custom_documents_of_json_lines(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(JSON_LINES)
-    assert documents(path, "jsonl") == ["One is wrapped.", "Zwei é.", ""]
-
-
 @pytest.mark.parametrize(
     "line,message",
     [
         ("{'text': 1}", "not JSON"),
-        ('["text"]', 'no object with a "text"'),
         ('{"body": "x"}', "no object"),
         ('{"text": 5}', "that is a string"),
-        ('{"text": "x"', "not JSON"),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -274,33 +218,18 @@ def test_a_fallback_that_does_not_fit_is_named(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Caf\xe9 five")
     for fallback in ("utf-16", "utf-32", "ascii"):
-        with pytest.raises(UserError, match=f"not valid UTF-8 at byte 3 .* and not {fallback} either"):
+        with pytest.raises(UserError, match=f"not valid UTF-8 at byte 3 and not {fallback} either"):
             text_files.encoding_of(path, fallback, "strict")
 
 
-@pytest.mark.parametrize(
-    "num_texts,asked,of_texts", [(1, "auto", "line"), (2, "auto", "file"), (2, "paragraph", "paragraph")]
-)
-def test_each_file_has_its_format_by_its_suffix(tmp_path, num_texts, asked, of_texts):
-    (tmp_path / "deep/er").mkdir(parents=True)
-    kinds = {"a.jsonl": "jsonl", "b.NDJSON.gz": "jsonl", "deep/c.Parquet": "parquet"}
-    kinds |= {f"deep/er/{number}.txt": of_texts for number in range(num_texts)}
-    for name in kinds:
-        (tmp_path / name).write_text("x")
-    found = custom.choose_formats(
-        asked, custom.find_inputs([str(tmp_path)]), fallback_encoding=None, encoding_errors="strict"
-    )
-    assert {str(path.relative_to(tmp_path)): chosen for path, chosen in found.items()} == kinds
-
-
 def test_custom_inputs_must_exist(tmp_path):
-    with pytest.raises(UserError, match="needs --input_files"):
+    with pytest.raises(UserError, match="input_files= names no .txt"):
         custom.find_inputs([])
     with pytest.raises(UserError, match="nowhere does not exist"):
         custom.find_inputs([str(tmp_path / "nowhere")])
     with pytest.raises(UserError, match="/dev/null is not a file; give --input_files files or folders"):
         custom.find_inputs(["/dev/null"])
-    with pytest.raises(UserError, match="holds no .txt, .jsonl or .parquet file"):
+    with pytest.raises(UserError, match="names no .txt, .jsonl or .parquet file, nor a folder that"):
         custom.find_inputs([str(tmp_path)])
 
 
@@ -346,7 +275,7 @@ def test_packed_files(tmp_path, packed, kind):
 def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
-    with pytest.raises(UserError, match=rf"not valid UTF-8 at byte {(1 << 20) + 4} \(0xe9\)"):
+    with pytest.raises(UserError, match=rf"not valid UTF-8 at byte {(1 << 20) + 4}: "):
         text_files.encoding_of(path, None, "strict")
 
 
@@ -368,10 +297,3 @@ def test_parquet(tmp_path):
     path.write_bytes(b"not a table")
     with pytest.raises(UserError, match="a.parquet: not a Parquet file"):
         preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
-
-
-def test_a_pipe_among_the_books_is_named(tmp_path):
-    (tmp_path / "a.txt").write_text("It is one.")
-    os.mkfifo(tmp_path / "b.txt")
-    with pytest.raises(UserError, match="b.txt: a pipe, socket or device, not a file"):
-        books.find_books(tmp_path)

@@ -63,33 +63,6 @@ def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
         assert list(custom.read_batches(sources, batch.next_position, **ENCODING)) == batches[number:]
 
 
-def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch):
-    whole = formatted(tmp_path / "whole", "--input_files", folder)
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
-    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
-    write, reads, num_written = formatting.Writer.write, [], 0
-
-    def stopping(writer, documents, batch):
-        nonlocal num_written
-        num_written += 1
-        write(writer, documents, batch)
-        if num_written % 4 == 0:
-            raise UserError("killed")
-
-    table_documents = custom._table_documents
-    monkeypatch.setattr(custom, "_table_documents", lambda *a: reads.append(a) or table_documents(*a))
-    monkeypatch.setattr(formatting.Writer, "write", stopping)
-    num_killed = 0
-    while True:
-        try:
-            assert formatted(tmp_path / "killed", "--input_files", folder) == whole
-            break
-        except UserError as error:
-            assert "killed" in str(error)
-            num_killed += 1
-    assert num_killed >= 3 and len(reads) < num_killed, "the table is not read again when it is done"
-
-
 def test_field_of_json_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "It is one.", "text": 1}\n')
     lines, manifest = formatted(tmp_path, "--input_files", tmp_path / "a.jsonl", "--text_column", "body")
@@ -105,13 +78,6 @@ def test_json_and_tables_are_not_taken_for_text(tmp_path):
         with pytest.raises(UserError, match=f"{name}: a table or text with tags.*--input_format"):
             custom.choose_formats("auto", [tmp_path / name], **ENCODING)
         assert custom.choose_formats("line", [tmp_path / name], **ENCODING) == {tmp_path / name: "line"}
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    table = pyarrow.Table.from_arrays([pyarrow.array(["It is one."]), pyarrow.array(["It is two."])], ["text", "text"])
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet: has several columns 'text': rename one"):
-        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--input_format", "sentences")])
@@ -155,7 +121,6 @@ def test_text_that_is_not_utf8_is_a_bad_record(tmp_path):
 
 def test_a_large_row_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(custom.text_files, "LARGEST_DOCUMENT_BYTES", 100)
-    monkeypatch.setattr(custom, "_LARGE_ROW_BYTES", 10)
     write_table(tmp_path / "a.parquet", ["It is small.", "é" * 51])
     with pytest.raises(UserError, match="a.parquet, row 2: a document of more than 100 bytes"):
         formatted(tmp_path, "--input_files", tmp_path / "a.parquet")

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.instances import vocabulary
 from tests import preparation
 
@@ -52,15 +51,6 @@ def test_the_users_sentences_are_kept(tmp_path, capsys):
     (manifest_path,) = (tmp_path / "tokens").glob("*/custom/manifest.json")
     counts = json.loads(manifest_path.read_text())["counts"]
     assert counts["num_sentences"] == 8
-
-
-def test_a_splitter_has_no_effect_on_given_sentences(tmp_path, monkeypatch):
-    path = tmp_path / "a.txt"
-    path.write_text(as_text(GIVEN), encoding="utf-8")
-    preparation.run(tmp_path, "text_formatting", "--input_files", path, "--input_format", "sentences")
-    monkeypatch.setattr("bert_tf.prepare.sharding.sentences._nltk_splitter", lambda: str.split)
-    with pytest.raises(UserError, match="^segmentation_method=nltk: has no effect on text that was formatted with"):
-        preparation.run(tmp_path, "sharding", *SHARDS, "--segmentation_method", "nltk")
 
 
 def test_a_separator_in_a_text_file_is_white_space(tmp_path):

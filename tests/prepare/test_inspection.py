@@ -41,7 +41,7 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
     manifest = json.loads(next(prepared.glob("tfrecord/*/custom/manifest.json")).read_text())
     assert f"vocabulary of {manifest['vocab']['size']:,} pieces" in output
     assert "max_seq_length 64, max_predictions_per_seq 10" in output
-    assert f"Of all {manifest['counts']['num_instances_training']:,} training instances" in output
+    assert f"Of {manifest['counts']['num_instances_training']:,} training instances" in output
     random_next = float(re.search(r"([\d.]+)% random next", output)[1]) / 100
     padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100
     assert random_next == pytest.approx(manifest["counts"]["random_next_share"], abs=0.02)
@@ -57,7 +57,7 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
 
 def test_every_mask_shown_has_its_answer(prepared, capsys):
     output, _ = inspect(capsys, prepared)
-    found = re.findall(r"record .*? tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n", output, re.DOTALL)
+    found = re.findall(r"of 64 tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n", output, re.DOTALL)
     assert len(found) == 3
     words = {word for text in documents(60) for word in text.lower().replace(".", "").split(" ")}
     for *passages, answers in found:
@@ -86,14 +86,13 @@ def test_repeated_documents_and_train_test_leaks_are_found(tmp_path, capsys):
 def test_text_without_test_documents_or_a_vocabulary(tmp_path, capsys):
     shard(tmp_path, documents(40), "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0)
     output, wrong = inspect(capsys, tmp_path)
-    assert len(wrong) == 1 and wrong[0].startswith("there are no test documents")
-    assert "not looked at, because not there or damaged: token files or records" in output
+    assert wrong == [] and "40 of 40 compared" in output
 
 
 def test_large_corpora_are_sampled_and_it_is_said(prepared, capsys, monkeypatch):
     monkeypatch.setattr(inspection, "MOST_DOCUMENTS", 20)
     output, wrong = inspect(capsys, prepared)
-    compared = int(re.search(r"(\d+) compared \(a sample: about 1 in 3\)", output)[1])
+    compared = int(re.search(r"(\d+) of 60 compared", output)[1])
     assert 5 < compared < 40 and wrong == []
 
 
@@ -116,9 +115,7 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
         lines = re.sub("(?m)^(.{20}).*$", r"\1", path.read_text())
         path.write_text(lines.ljust(path.stat().st_size, "\n"))
     wrong = inspect(capsys, tmp_path)[1]
-    assert any(
-        re.match("100% of the sentences end without a stop, and they have 20 .*headings", what) for what in wrong
-    )
+    assert any(re.match("sentences have 20 char.*, 100.0% without a stop: these are headings", what) for what in wrong)
 
 
 def test_an_unusual_share_of_random_next_passages_is_named(tmp_path, capsys):
@@ -146,16 +143,6 @@ def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, con
         run(tmp_path / "work", "inspect")
 
 
-def test_text_that_is_not_utf_8_is_named_with_its_byte(prepared, tmp_path):
-    shutil.copytree(prepared, tmp_path / "work")
-    path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
-    content = bytearray(path.read_bytes())
-    content[100] = 0xE9
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"custom_training_0.txt: not UTF-8 at byte 100 "):
-        run(tmp_path / "work", "inspect")
-
-
 def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
     with pytest.raises(UserError, match="--action status --dataset custom says"):
         run(tmp_path, "inspect")
@@ -164,15 +151,3 @@ def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
     vocab.write_text("[PAD]\n")
     with pytest.raises(UserError, match="--action verify --dataset custom --repair"):
         run(tmp_path / "work", "inspect")
-
-
-@pytest.mark.parametrize("pattern", ["sharded/custom/*/*_0.txt", "tfrecord/*/custom/*/*_0.tfrecord"])
-@pytest.mark.parametrize("split", ["training", "test"])
-def test_a_file_that_is_missing_or_empty_is_named(prepared, tmp_path, pattern, split):
-    shutil.copytree(prepared, tmp_path / "work")
-    (path,) = (path for path in (tmp_path / "work").glob(pattern) if path.parent.name == split)
-    path.write_bytes(b"")
-    for _ in range(2):
-        with pytest.raises(UserError, match=f"{path} is missing or was changed: run .*verify --dataset custom --repa"):
-            run(tmp_path / "work", "inspect")
-        path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.prepare.checking import instance_sample
-from bert_tf.prepare.checking.instance_sample import describe_shares, judge, measure, read_sample
+from bert_tf.prepare.checking.instance_sample import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.schema import InstanceArrays
 from tests.pretraining_data import write_records
@@ -46,7 +46,7 @@ def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest
 
 
 def judged(arrays):
-    return list(judge(measure(arrays, IDS), arrays.input_ids.shape[1]))
+    return list(judge(measure(arrays, IDS)))
 
 
 def test_shares_are_those_that_were_drawn():
@@ -65,8 +65,8 @@ def test_shares_are_those_that_were_drawn():
     [
         ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
         ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
-        ({"random_next": 0.2}, "where 50 to 60 % are usual: is the label inverted"),
-        ({"random_next": 0.95}, "many documents have a single sentence"),
+        ({"random_next": 0.2}, "where 50 to 60 % are usual: if less, is the label inverted"),
+        ({"random_next": 0.95}, "of the second passages are random, where 50 to 60"),
     ],
 )
 def test_broken_rules_are_said(options, message):
@@ -88,7 +88,7 @@ def test_much_padding_is_said():
         }
     )
     (what,) = judged(wide)
-    assert "% of the positions are padding" in what and "100% of the instances fit 64" in what
+    assert "% of the positions are padding" in what
 
 
 def test_a_few_instances_prove_nothing():
@@ -102,18 +102,8 @@ def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
         write_records(tmp_path / f"{number}", arrays.rows(rows))
         entries.append(FileEntry(f"{number}", 0, "", {"num_instances": rows.stop - rows.start}))
     whole = read_sample(tmp_path, entries)
-    assert whole.num_total == 60
-    for name, column in whole.instances._asdict().items():
+    for name, column in whole._asdict().items():
         assert np.array_equal(column, getattr(arrays, name)), name
     monkeypatch.setattr(instance_sample, "SAMPLE_INSTANCES", 12)
     some = read_sample(tmp_path, entries)
-    assert some.instances.num_instances == 12 and {file for file, _ in some.sources} == {"0", "1", "2"}
-    rows = [{"0": 0, "1": 10, "2": 50}[file] + record for file, record in some.sources]
-    assert np.array_equal(some.instances.input_ids, arrays.input_ids[rows])
-
-
-def test_histogram_has_a_bar_for_every_length():
-    shares = measure(instances()[0], IDS)._replace(lengths=np.array([1, 1, 5, 32]))
-    lines = list(describe_shares(shares, 32))[3:]
-    assert len(lines) == 12 and lines[0].split() == ["1-2", "50.0%", "#" * 50]
-    assert sum(float(line.split()[1][:-1]) for line in lines) == 100
+    assert np.array_equal(some.input_ids, arrays.input_ids[np.linspace(0, 59, 12).astype(int)])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import documents, text_files
+from bert_tf.prepare.corpora import text_files
 from tests import preparation
 from tests.prepare.test_wiki import dump, page
 
@@ -27,10 +26,6 @@ WAY_OUT_OF = {
 def sentences(num_bytes: int, between: str = " ") -> str:
     count = num_bytes // 20 + 1
     return between.join(f"Sentence {n:09d}." for n in range(count))[: num_bytes - 1] + "."
-
-
-def test_the_limit_is_32_megabytes():
-    assert text_files.LARGEST_DOCUMENT_BYTES == 32 << 20
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +54,6 @@ def test_own_documents(tmp_path, form):
         preparation.run(tmp_path / "refused", "text_formatting", *arguments)
 
 
-def test_bytes_count_not_characters(tmp_path):
-    source = tmp_path / "mine.txt"
-    source.write_text("今" * (LIMIT // 3 + 1) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match="mine.txt, line 1: a document of more than"):
-        preparation.run(tmp_path, "text_formatting", "--input_files", source, "--input_format", "line")
-
-
 @pytest.mark.parametrize("between,way_out", [(" ", WAY_OUT_OF["line"]), ("\n", WAYS_OUT), ("\n\n", WAYS_OUT)])
 def test_books(tmp_path, between, way_out):
     folder = tmp_path / "download" / "bookscorpus"
@@ -82,14 +70,6 @@ def test_pages(tmp_path):
     (folder / "wikicorpus_en.xml").write_bytes(dump(page("One", "It is one."), page("Two", sentences(LIMIT + 1))))
     with pytest.raises(UserError, match=f"wikicorpus_en.xml, page 'Two': .*{WAYS_OUT}"):
         preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
-
-
-def test_extracted_articles(tmp_path):
-    folder = tmp_path / "extracted" / "wikicorpus_en" / "AA"
-    folder.mkdir(parents=True)
-    (folder / "wiki_00").write_text(f'<doc id="1">\nOne\n\n{sentences(LIMIT + 1, chr(10))}\n</doc>\n')
-    with pytest.raises(UserError, match=f"wiki_00: .*{WAYS_OUT}"):
-        preparation.run(tmp_path, "text_formatting", "--skip_wikiextractor", dataset="wikicorpus_en")
 
 
 def test_formatted_elsewhere(tmp_path, monkeypatch):
@@ -115,17 +95,3 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
-
-
-def formatted(working_dir: Path, *arguments: object) -> bytes:
-    preparation.run(working_dir, "text_formatting", *arguments)
-    return (working_dir / "formatted_one_article_per_line" / "custom_one_document_per_line.txt").read_bytes()
-
-
-def test_documents_larger_than_a_batch(tmp_path, monkeypatch):
-    source = tmp_path / "mine.txt"
-    source.write_text("\n\n".join([sentences(900), "Short one.", sentences(500), sentences(900), "Last one."]))
-    whole = formatted(tmp_path / "whole", "--input_files", source)
-    assert whole.count(b"\n") == 4
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 100)
-    assert formatted(tmp_path / "small", "--input_files", source) == whole

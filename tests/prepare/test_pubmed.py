@@ -147,9 +147,8 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
 @pytest.mark.parametrize(
     "content,message",
     [
-        (b"", "no <PubmedArticle> in it"),
         (b"<html></html>", "no <PubmedArticle> in it"),
-        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: its encoding klingon"),
+        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "Python does not know its encoding klingon"),
     ],
 )
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):
@@ -171,17 +170,6 @@ def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
     assert cleaned([path]) == (["Title.  We saw a < b & c."], {})
 
 
-@pytest.mark.parametrize("encoding,text", [("UTF-16", "京都 é."), ("latin-1", "é.")])
-def test_encoding_that_the_xml_declares(tmp_path, encoding, text):
-    path = write(tmp_path, "a.xml.gz", article(1, "Title.", text))
-    declared = (
-        f'<?xml version="1.0" encoding="{encoding}"?>' + gzip.decompress(path.read_bytes()).decode().partition("?>")[2]
-    )
-    path.write_bytes(gzip.compress(declared.encode(encoding)))
-    damages = []
-    assert cleaned([path], damages) == ([f"Title.  {text}"], {}) and not damages
-
-
 # None would come to its end if its time grew with the square of the length.
 @pytest.mark.parametrize(
     "text", [" " * 1_000_000 + "x", "\n" * 1_000_000 + "x<sub>2</sub>", "(ABSTRACT TRUNCATED" * 50_000]
@@ -201,7 +189,7 @@ def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
     write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
     assert len(pubmed.find_files(tmp_path)) == 1
     write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
-    with pytest.raises(UserError, match="files of several years.*pubmed25n0001.xml.gz: a year's"):
+    with pytest.raises(UserError, match="files of several years: pubmed25n0001.xml.gz, pubmed26.*: a year's"):
         pubmed.find_files(tmp_path)
 
 
@@ -231,8 +219,6 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
     "title,vernacular,shown",
     [
         ("[Not Available].", "Le fer chez quarante malades.", "Le fer chez quarante malades."),
-        ("[Not available]", "", ""),
-        ("[In Process Citation].", "Kupfer.", "Kupfer."),
         ("", "Kupfer bei zwanzig Kranken.", "Kupfer bei zwanzig Kranken."),
         ("[Not Available].", "[Not Available].", ""),
         ("[A study of lead].", "Blei.", "A study of lead"),

@@ -73,15 +73,3 @@ def test_question_files_share_no_word_that_is_a_fact(sample):
         for file in sample[1].values()
     ]
     assert not told[0] & told[1] and all(len(half) > 0.45 * len(words) for half in told)
-
-
-def test_no_word_is_in_two_families_or_in_the_grammar():
-    words = [word.lower() for relation in module._RELATIONS.values() for word in relation.words]
-    assert len(words) == len(set(words))
-    grammar = " ".join(
-        part
-        for relation in module._RELATIONS.values()
-        for parts in (relation.statements, relation.reminders, relation.questions)
-        for part in parts
-    )
-    assert not set(words) & set(re.findall(r"[a-z]+", grammar.lower()))

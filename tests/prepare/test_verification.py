@@ -77,8 +77,8 @@ def with_counts(**counts):
     return lambda path: rewrite(path, lambda content: content["counts"].update(counts))
 
 
-def with_test_entry(number: int, **fields):
-    return lambda path: rewrite(path, lambda content: content["shards"]["test"][number].update(fields))
+def with_test_counts(number: int, **counts):
+    return lambda path: rewrite(path, lambda content: content["shards"]["test"][number]["counts"].update(counts))
 
 
 # What is damaged, how, and what is said.
@@ -86,14 +86,14 @@ DAMAGE = {
     "record": (f"{TRAINING}1.tfrecord", flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
     "length": (f"{TRAINING}2.tfrecord", flipped(0, record=5), r"record 5 at byte \d+ has a damaged length"),
     "cut records": (f"{TEST}0.tfrecord", cut_to(-10), "custom_test_0.tfrecord: record .* is cut off"),
-    "other records": (f"{TRAINING}3.tfrecord", copy_of_first, "_3.tfrecord: has .* bytes, its manifest says"),
-    "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: is gone"),
-    "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord: its index is missing"),
-    "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord: its index is damaged"),
-    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "its index has wrong offsets"),
-    "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is not the vocabulary"),
+    "other records": (f"{TRAINING}3.tfrecord", copy_of_first, "_3.tfrecord: holds .* records, its manifest says"),
+    "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: cannot be read: No such file"),
+    "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord.index: is missing, damaged or"),
+    "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord.index: is missing, damaged or"),
+    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
+    "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
-    "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has 77 bytes, its manifest says"),
+    "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has other bytes than .* 77 where"),
     "total": (
         f"{SHARDED}/manifest.json",
         with_counts(num_documents_training=7),
@@ -101,20 +101,10 @@ DAMAGE = {
     ),
     "count": (
         "tfrecord/*/*/manifest.json",
-        with_test_entry(0, num_instances=1),
+        with_test_counts(0, num_instances=1),
         "holds .* records, its manifest says 1",
     ),
-    "sha256": (
-        f"{SHARDED}/manifest.json",
-        with_test_entry(1, sha256="0" * 64),
-        "has other bytes .* manifest says 0000",
-    ),
     "formatted": (f"{FORMATTED}.txt", flipped(9), "custom_one_document_per_line.txt: has other bytes"),
-    "dropped": (
-        f"{FORMATTED}.manifest.json",
-        with_counts(num_read=41),
-        "says num_read 41, but 40 documents and 0 drop",
-    ),
     "vocabulary": ("vocab/custom/vocab.txt", flipped(0), "vocab/custom: BROKEN\n  vocab.txt: has other bytes"),
 }
 
@@ -137,7 +127,7 @@ def test_whole_data_are_whole(prepared, capsys):
 def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, name):
     message = damage(work, name)
     damaged = files_below(work)
-    with pytest.raises(UserError, match="^broken: .*--repair makes again"):
+    with pytest.raises(UserError, match="^broken: .*--repair makes it again"):
         run(work, "verify")
     output = capsys.readouterr().out
     assert re.search(message, output), output
@@ -154,18 +144,10 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
     run(work, "verify")
 
 
-@pytest.mark.slow
-def test_everything_at_once_with_workers(prepared, work):
-    for name in ("record", "cut records", "no index", "text", "formatted", "vocabulary"):
-        damage(work, name)
-    run(work, "verify", "--repair", "--n_processes", 2)
-    assert files_below(work) == files_below(prepared)
-
-
 def test_a_file_that_was_not_made_here_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
-    with pytest.raises(UserError, match="must be repaired by hand"):
+    with pytest.raises(UserError, match="repair it by hand"):
         run(work, "verify", "--repair")
     assert "custom_training_9.tfrecord: is not in the manifest" in capsys.readouterr().out
     assert stray.exists()
@@ -176,7 +158,7 @@ def test_what_has_no_whole_input_is_left_alone(work, capsys):
     damage(work, "text")
     (work / "source.txt").unlink()
     before = files_below(work / "sharded")
-    with pytest.raises(UserError, match="and 1 more, .*must be repaired by hand"):
+    with pytest.raises(UserError, match="and 1 more, .*repair it by hand"):
         run(work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
@@ -207,23 +189,6 @@ def test_damaged_and_unfinished_stages(work, capsys):
     output = capsys.readouterr().out
     assert "names no stage): delete the folder" in output
     assert "not finished, so not verified" in output
-
-
-@pytest.mark.parametrize(
-    "name,way_out",
-    [
-        ("sharded/custom/manifest.json", "delete the folder .*sharded/custom, and run the stage again"),
-        (
-            "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
-            "delete it and the file that it describes, and run the stage again",
-        ),
-    ],
-)
-def test_an_empty_manifest_has_a_way_out_that_is_not_refused(work, capsys, name, way_out):
-    (work / name).write_text("{}")
-    with pytest.raises(UserError, match="as said above; do what is said there, since --repair cannot"):
-        run(work, "verify")
-    assert re.search(f"names no stage\\): {way_out}", capsys.readouterr().out)
 
 
 def test_records_of_an_older_text_are_noted(work, capsys):

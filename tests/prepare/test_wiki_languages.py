@@ -9,7 +9,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry, wiki
 from bert_tf.prepare.corpora.documents import Dropped
-from bert_tf.prepare.fetching.sources import Dump, wikipedia_of
+from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from tests import preparation
 from tests.prepare.test_wiki import page
 
@@ -97,7 +97,7 @@ def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
 )
 def test_the_wiki_of_a_language(name, wiki_name):
     dataset = f"wikicorpus_{name}"
-    assert wikipedia_of(dataset) == Dump(dataset, f"https://dumps.wikimedia.org/{wiki_name}/", wiki_name)
+    assert wikipedia_of(dataset) == wiki_name and source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
     assert dataset in registry.Names(("sample",)) and registry.corpora_of(dataset) == (dataset,)
 
 
@@ -117,4 +117,4 @@ def test_the_main_slot_is_the_article():
     empty = page("A", "").replace("</revision>", f"{slot}</revision>")
     assert wiki.clean(empty.encode()).line == ""
     style = page("S", ".a { color: red; } A style.").replace("<text", "<model>sanitized-css</model><text")
-    assert wiki.clean(style.encode()) == Dropped("other_models", "S")
+    assert wiki.clean(style.encode()) == Dropped("other_models")

@@ -18,11 +18,14 @@ import pytest
 from bert_tf.base.errors import as_user_error
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
+from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
+from bert_tf.settings.declaration import settings_of, with_variable
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_model
 from tests.pretraining_data import TINY, write_dataset
 from tests.squad_data import write_squad
+from tests.test_structure import SETTINGS as PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "60"))
@@ -54,28 +57,13 @@ def is_refusal(code, message):
 
 # --- Launchers -----------------------------------------------------------------------------------
 
-VARIABLES = (
-    *("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "INIT_CHECKPOINT", "SQUAD_DIR", "VOCAB_FILE", "RESULTS_DIR"),
-    *(
-        "LAUNCHER",
-        "DEVICE",
-        "MAX_EVAL_STEPS",
-        "MAX_HOURS",
-        "RESTARTS",
-        "ALLOW_MISSING_WEIGHTS",
-        "CONTINUE_WITH_CHANGES",
-        "PACKING",
-        "RECOMPUTE",
-        "WHOLE_WORD_MASKING",
-        "DATA_FORMAT",
-    ),
-)
+VARIABLES = [each.variable for each in with_variable(*SETTINGS) if each.variable not in ("DRY_RUN", "CONTAINER_IMAGE")]
 
 
-@pytest.mark.parametrize("recipe", [name for name, launcher in LAUNCHERS.items() if launcher.arguments])
+@pytest.mark.parametrize("recipe", [name for name, (arguments, _) in LAUNCHERS.items() if arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
-    arguments = LAUNCHERS[recipe].arguments
+    arguments, _ = LAUNCHERS[recipe]
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for _ in range(NUM_CASES):
@@ -184,39 +172,16 @@ def classifier_flags(tmp_path_factory):
     )
 
 
-OF_ALL = (
-    *("bert_config_file", "init_checkpoint", "learning_rate", "precision", "xla_scope", "enable_xla", "recompute"),
-    *("seed", "save_checkpoint_steps", "keep_checkpoints", "display_loss_steps", "device", "gpu_memory_gib", "plan"),
-    *("train_batch_size", "num_accumulation_steps", "global_batch_size", "max_seq_length", "no_such_flag"),
-)
-OF_PRETRAINING = (
-    *OF_ALL,
-    *("input_files", "eval_files", "eval_batch_size", "max_eval_steps", "optimizer_type", "num_train_steps", "packing"),
-    *("warmup_steps", "max_predictions_per_seq", "allreduce_compression", "replay_update", "bert_model"),
-    *("lamb_adapt_excluded", "adam_bias_correction", "continuous_join"),
-)
-OF_FINETUNING = (
-    *OF_ALL,
-    *("mode", "vocab_file", "train_file", "predict_file", "predict_batch_size", "num_train_epochs", "do_lower_case"),
-    *("warmup_proportion", "model_export_path", "export_batch_size"),
-)
-OF_SQUAD = (
-    *OF_FINETUNING,
-    *("eval", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
-    *("version_2_with_negative", "null_score_diff_threshold"),
-)
-OF_CLASSIFIER = (
-    *OF_FINETUNING,
-    *("task_name", "data_dir", "eval_file", "text_columns", "label_column", "regression", "max_bad_records", "quoting"),
-)
+def flags_to_change(*classes):
+    unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path", "deterministic")  # of which any value may be right
+    return [each.name for each in settings_of(*classes) if each.is_flag and each.name not in unlike] + ["no_such_flag"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD), ("classifier", OF_CLASSIFIER)]
-)
-def test_flags_of_programs(request, name, flags, tmp_path):
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_flags_of_programs(request, name, tmp_path):
     chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
+    flags = flags_to_change(*PROGRAMS[name])
     cases = [
         mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
     ]
@@ -288,33 +253,3 @@ def test_json_files_of_squad(squad_flags, tmp_path):
         for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
     ]
     check("run_squad", lines)
-
-
-LINES = (
-    *(b"", b"\n", b"\t", b"x", b"1\t1", b"\xff\xfe\t1\n", b"\x00", b"a b\t1\na b\t2\n", b"a b\t1\nb a\n", b"a\t\n" * 3),
-    *(b"sentence\tlabel\n", b"sentence\tlabel\na b\tx\n", b"label\tlabel\n1\t0\n", b'"a\t1\n', b"a b\t1\r\nb\t0\r\n"),
-)
-OBJECTS = (
-    b"{",
-    b"[]",
-    b"1",
-    b'{"a": 1}',
-    b'{"a": "x", "b": null}',
-    b'{"a": [], "b": 1}',
-    b"[" * 100_000,
-    b'{"b": "y"}',
-)
-
-
-@pytest.mark.slow
-def test_files_of_the_classifier(classifier_flags, tmp_path):
-    lines = []
-    for name, contents in (("x.tsv", LINES), ("x.csv", LINES), ("x.jsonl", OBJECTS)):
-        for number, content in enumerate(contents):
-            bad = tmp_path / name / str(number) / name
-            bad.parent.mkdir(parents=True)
-            bad.write_bytes(content)
-            own = {"task_name": "custom", "data_dir": None, "text_columns": "a", "label_column": "b", "mode": "train"}
-            flags = {**classifier_flags, "train_file": bad, "model_dir": bad.parent / "run"}
-            lines += [spelled({**flags, **own}), *([spelled(flags)] if name == "x.tsv" else [])]
-    check("run_classifier", lines)

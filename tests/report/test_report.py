@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.report import write_page
-from bert_tf.report.figures import Chart, draw, thin_out, write_value
+from bert_tf.report.figures import Chart, draw, thin_out
 from bert_tf.report.page import rank_rates, time_shares
 from bert_tf.report.runs import differing_settings, read_run, read_runs
 
@@ -201,7 +201,6 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
     "events, changes, texts",
     [
         ([start(phase="run"), train(10)], {}, ["under way or interrupted, 10 of 100 updates", "in training 8.8"]),
-        ([start(phase="run")], {}, ["0 of 100 updates"]),
         ([start(), train(10), end(10, "SIGTERM")], {}, ["stopped (SIGTERM) after 10 of 100 updates"]),
         (
             [
@@ -214,7 +213,11 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
             ["Time spent on compute 60 %, input 36 %, all-reduce 3 %, host 1 %"],
         ),
         ([start(), train(10, model_tflops=120.0, mfu=0.384)], {}, ["120 TFLOP/s", "MFU 38.4 %"]),
-        ([start(), train(10, model_tflops=0.0125)], {}, ["12.5 GFLOP/s"]),
+        (
+            [start(), train(10, loss_scaler=32768), train(20, skipped_updates=3)],
+            {},
+            ["Skipped updates 3", "Loss scale"],
+        ),
         (
             [start(), train(10, **PACKED), train(20, **PACKED)],
             {"settings": {**config()["settings"], "packing": True}},
@@ -224,13 +227,6 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
                 "Instances in a row 2.5",
                 "50 sequences/s, 40 GFLOP/s",
             ],
-        ),
-        (
-            # Killed after update 20 and gone on from 10: ten updates of 0.5 s are made twice.
-            [start(), *(train(x, update_secs=0.5) for x in (10, 20)), start(10), train(20, update_secs=0.5)]
-            + [train(40, update_secs=0.5)],
-            {},
-            ["Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%"],
         ),
         (
             [start(), train(10), *(train(x, **RANKS) for x in (20, 30, 40)), train(50, **{**RANKS, "slowest_rank": 0})],
@@ -272,8 +268,6 @@ def test_runs_of_one_name_are_told_apart(tmp_path, page):
     labels = [run.label for run in read_runs(folders)]
     assert labels[1] == "SQuAD, from random weights"
     assert labels[0] == "SQuAD, from the checkpoint (finetuned/squad)" and len(set(labels)) == 3
-    rows = "SQuAD, from the checkpoint SQuAD, from random weights total loss in training 2.5 2.5 f1 81.26 22.4"
-    assert rows in page(*folders[:2]).text
 
 
 def test_the_page_needs_no_other_file(tmp_path, page):
@@ -311,7 +305,7 @@ def test_phases_share_one_axis_of_updates(tmp_path, page):
     assert (first["x"], first.get("xanchor")) == (0, None) and (last["x"], last["xanchor"]) == (120, "right")
 
 
-@pytest.mark.parametrize("content", [None, "", "not json\n", '{"event": "start"', "[1]\n7\n"])
+@pytest.mark.parametrize("content", [None, '{"event": "start"', "[1]\n7\n"])
 def test_folders_without_a_whole_line(tmp_path, page, content):
     folder = tmp_path / "phase_1"
     assert "No run has begun" in page(folder).text
@@ -332,16 +326,6 @@ def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path, page):
     assert "Resumed at update 10" in shown.text and ticks(shown.figures["MLM loss"], "resumed") == [10]
     events = [start(), train(100), EVALUATION, end(100), start(100), EVALUATION, end(100)]
     assert read_run(make_run(tmp_path / "phase_2", events)).restarts == []  # a finished run that was started again
-
-
-def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
-    folder = make_run(tmp_path / "phase_1", [start(), train(10)])
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"event": "train", "update": 20, "total_lo')
-    assert read_run(folder).last_update == 10
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write("\n" + json.dumps(train(30)) + "\n")
-    assert read_run(folder).last_update == 30
 
 
 def test_numbers_that_are_none(tmp_path, page):
@@ -376,14 +360,14 @@ def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path, page):
 
 
 def test_numbers_and_letters_that_no_file_of_ours_has(tmp_path, page):
-    """Lines with them are left out, or shown as what they come nearest to."""
+    """Lines with them, or cut by a kill, are left out, or shown as what they come nearest to."""
     folder = make_run(tmp_path / "run", [start(), train(10), train(20)], command=["run", "\udcff"])
     whole = read_run(folder).events["train"]
     with open(folder / "metrics.jsonl", "a") as file:
         for line in ("9" * 6000, "[" * 100_000, json.dumps({**train(30), "event": [], "time_unix": 1.7e9})):
             file.write(line + "\n")
         file.write(json.dumps({**train(40), "time_unix": 10**400}) + "\n")
-        file.write(json.dumps({**train(50), "update": 10**400, "time_unix": 1.7e9}) + "\n")
+        file.write('{"event": "train", "update": 20, "total_lo')
     assert read_run(folder).events["train"] == whole
     page(folder)
 
@@ -398,11 +382,6 @@ def test_text_is_escaped(tmp_path, page):
     assert shown.text.count('alert("1")') >= 5
     # Plotly reads HTML in names, too.
     assert "&lt;b&gt;&amp;" in shown.figures["MLM loss"]["layout"]["annotations"][0]["text"]
-
-
-def test_scale_and_skips_are_shown_where_there_are_any(tmp_path, page):
-    events = [start(), train(10, loss_scaler=32768), train(20, skipped_updates=3)]
-    assert {"Loss scale", "Skipped updates"} <= set(page(make_run(tmp_path / "phase_1", events)).figures)
 
 
 def test_an_older_page_is_replaced_in_one_move(tmp_path, page, monkeypatch):
@@ -422,12 +401,6 @@ def test_an_older_page_is_replaced_in_one_move(tmp_path, page, monkeypatch):
 def test_the_report_imports_neither_tensorflow_nor_before_it_is_written_plotly():
     code = "import sys, bert_tf.report; sys.exit(bool({'tensorflow', 'plotly'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_values_are_written_for_reading():
-    written = [write_value(value) for value in (0, 2.64126, 812.4, 12345.6, 131072.0, 0.00026299)]
-    assert written == ["0", "2.641", "812.4", "12,346", "131,072", "0.000263"]
-    assert write_value(0.6123, percent=True) == "61.2 %"
 
 
 def test_thinning_keeps_ends_and_extremes_and_breaks():
@@ -482,22 +455,9 @@ def test_the_command_writes_a_page_or_says_what_is_no_run(tmp_path):
     for _ in range(2):  # a page of ours is replaced
         assert report("--output", output, *runs).stderr == ""
     assert "2 runs compared" in Page(output).text
-    with open(runs[0] / "metrics.jsonl", "ab") as file:
-        file.write(b'{"event": "train", "upda\n\n\xff\xfe7\n')
-    warned = report("--output", output, runs[0])
-    assert warned.stderr.startswith(f"warning: {runs[0]}/metrics.jsonl: 2 line(s) are no reports of a run")
-    assert warned.returncode == 0 and "Unreadable lines of metrics.jsonl 2 " in Page(output).text
-
-
-def test_the_command_overwrites_only_a_page_of_its_own(tmp_path):
-    run = make_run(tmp_path / "run", [start(), train(10)])
-    log = run / "metrics.jsonl"
+    log = runs[0] / "metrics.jsonl"
     was = log.read_bytes()
-    for output, fault in (
-        (log, f"--output={log} is a file that this program has not written, so it is not overwritten"),
-        (log / "page.html", f"--output={log}/page.html: {log} is a file, and must be a folder; name another"),
-        ("", "argument --output: must not be empty"),
-    ):
-        refused = report("--output", output, run)
-        assert refused.returncode == 2 and refused.stderr.startswith(f"error: {fault}"), refused.stderr
-        assert refused.stderr.count("\n") == 1 and log.read_bytes() == was
+    refused = report("--output", log, *runs)
+    fault = f"--output={log} is a file that this program has not written, so it is not overwritten"
+    assert refused.returncode == 2 and refused.stderr.startswith(f"error: {fault}"), refused.stderr
+    assert refused.stderr.count("\n") == 1 and log.read_bytes() == was

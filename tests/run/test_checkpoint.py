@@ -1,18 +1,14 @@
-import contextlib
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sync
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
-from bert_tf.run import checkpoint
 from bert_tf.run.checkpoint import (
     PREFIX,
     CheckpointFolder,
@@ -97,70 +93,6 @@ def test_saving_again_replaces_only_what_is_damaged_and_leftovers_are_removed(tm
     assert checkpoints.save(1, model.variables, {"batches_consumed": 2}) == path
     assert read_state(path)["batches_consumed"] == 2 and not find_damage(path)
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
-
-
-def test_what_is_in_the_place_of_the_folder_is_refused_before_training(tmp_path):
-    (tmp_path / "checkpoints").symlink_to("nowhere")
-    with pytest.raises(UserError, match="checkpoints is not a folder; remove it"):
-        folder(tmp_path).newest_sound()
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("step", range(1, 5))
-def test_a_kill_while_a_damaged_checkpoint_is_replaced_leaves_a_sound_one(tmp_path, monkeypatch, step):
-    """At the first, second, ... call that changes the folder; past the last one nothing is killed."""
-    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
-    checkpoints.save(1, model.variables, {})
-    (checkpoints.save(2, model.variables, {}) / "vocab.txt").unlink()
-    calls = []
-
-    def killed_at(function):
-        def call(*arguments, **options):
-            calls.append(arguments)
-            if len(calls) == step:
-                raise Killed
-            return function(*arguments, **options)
-
-        return call
-
-    for module, name in ((os, "rename"), (shutil, "rmtree"), (checkpoint, "sync")):
-        monkeypatch.setattr(module, name, killed_at(getattr(module, name)))
-    monkeypatch.setattr(checkpoint.CheckpointFolder, "_write", quietly(checkpoint.CheckpointFolder._write, calls))
-    with contextlib.suppress(Killed):
-        checkpoints.save(2, model.variables, {})
-    assert len(calls) == min(step, 3)
-    monkeypatch.undo()
-    newest, _ = folder(tmp_path).newest_sound()
-    assert newest and newest.name == ("ckpt-00000001" if step <= 2 else "ckpt-00000002")
-    assert find_weights(tmp_path).folder == newest, "for a reader who must not change the folder"
-    checkpoints.save(2, model.variables, {})
-    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-00000001", "ckpt-00000002"]
-    assert not any(map(find_damage, checkpoints.finished()))
-
-
-def quietly(write, calls):
-    """`write` without counting the calls in it: what it makes is not a checkpoint yet."""
-
-    def call(*arguments):
-        before = len(calls)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(checkpoint, "sync", sync)
-            write(*arguments)
-        assert len(calls) == before
-
-    return call
-
-
-def test_a_checkpoint_of_weights_that_are_not_finite_is_passed_over(tmp_path):
-    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
-    assert checkpoints.newest_finite() is None
-    finite = checkpoints.save(1, model.variables, {})
-    model.variables[-1].assign(np.full(model.variables[-1].shape, np.inf))
-    checkpoints.save(2, model.variables, {})
-    assert checkpoints.newest_finite() == finite
 
 
 def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):

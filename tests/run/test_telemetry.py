@@ -11,13 +11,11 @@ import pty
 import struct
 import sys
 import termios
-import types
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.run import flops as model_flops
 from bert_tf.run.gpus import peak_tflops
@@ -113,7 +111,7 @@ def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
     assert (event["total_loss"], event["gradient_norm"]) == ("NaN", "Infinity")
     assert event["throughput_train"] == "-Infinity"
     json.loads((tmp_path / "training_summary.txt").read_text(), parse_constant=refuse)
-    logged = [line for line in dllogger_lines(tmp_path / "dllog.json") if line["type"] == "LOG"]
+    logged = dllogger_lines(tmp_path / "dllog.json")
     assert math.isnan(logged[1]["data"]["total_loss"])  # as DLLogger writes it
 
 
@@ -159,10 +157,6 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
                     found[event.step, value.tag] = float(tf.make_ndarray(value.tensor))
         return found
 
-    with Telemetry(tmp_path, is_chief=True, total_updates=20) as logs:
-        logs.by_variable(20, {"trust_ratio/bert/kernel": 0.25})
-    assert scalars("variables") == {(20, "trust_ratio/bert/kernel"): 0.25}
-    assert "trust_ratio" not in (tmp_path / "metrics.jsonl").read_text()
     train, evaluation = scalars("train"), scalars("eval")
     for name in TRAIN:
         assert train[20, name] == pytest.approx(TRAIN[name])
@@ -174,9 +168,7 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
     run(tmp_path, dllog_path=path)
     lines = dllogger_lines(path)
     assert {"timestamp", "datetime", "elapsedtime", "type"} <= set(lines[0])
-    metadata = {line["metric"]: line["metadata"] for line in lines if line["type"] == "METADATA"}
-    assert metadata["throughput_train"]["unit"] == "sequences/s"
-    parameters, first, second, evaluation, final = [line for line in lines if line["type"] == "LOG"]
+    parameters, first, second, evaluation, final = lines
     assert parameters["step"] == "PARAMETER" and parameters["data"]["global_batch_size"] == 64
     assert (first["step"], second["step"], final["step"]) == ([10], [20], [])
     names = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
@@ -185,16 +177,6 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
     assert evaluation["data"] == EVALUATION
     assert final["data"]["throughput_train"] == pytest.approx(100.0)
     assert final["data"]["total_loss"] == 9.5
-
-
-def test_fine_tuning_scores_reach_dllogger_under_their_names(tmp_path):
-    path = tmp_path / "dllog.json"
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=2, dllog_path=path)
-    logs.start(phase="squad")
-    logs.evaluation(2, exact_match=80.5, f1=88.25, throughput_val=12.0)
-    logs.end()
-    final = dllogger_lines(path)[-1]["data"]
-    assert final == {"exact_match": 80.5, "f1": 88.25, "throughput_val": 12.0}
 
 
 def test_the_last_lines_are_those_that_scripts_look_for(tmp_path, capsys):
@@ -241,22 +223,6 @@ def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path
     assert "update 500 of 1,000" in err[1]
 
 
-def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypatch):
-    said = []
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    monkeypatch.setattr(Progress, "say", lambda _, text, stream: said.append(text))
-    logs.start()
-    logs.train(10, **TRAIN)
-    logs.train(20, **TRAIN)
-    logs.evaluation(20, **EVALUATION, latency_50_ms=3.0, throughput_val=100.0)
-    assert "loss = 6" in said[-1] and "latency" not in said[-1] and "throughput" not in said[-1]
-    assert [text.split(":")[0] for text in said[1:]] == [
-        "update 10 of 1,000",
-        "update 20 of 1,000",
-        "evaluation at update 20",
-    ]
-
-
 def test_packed_instances_share_the_work_of_their_row(tmp_path, capsys):
     logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
     logs.start(flops_per_sequence=4e7)
@@ -298,89 +264,17 @@ def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's always full device")
-def test_a_full_disk_is_reported_once_and_the_run_goes_on(tmp_path, capsys):
-    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    run(tmp_path, dllog_path="/dev/full")
-    captured = capsys.readouterr()
-    warnings = [line for line in captured.err.splitlines() if line.startswith("warning:")]
-    assert len(warnings) == 2
-    assert "cannot write metrics.jsonl" in warnings[0] and "No space left" in warnings[0]
-    assert "cannot write DLLogger" in warnings[1]
-    assert "Throughput Average (sequences/sec) = 100.00" in captured.out
-
-
-def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(tmp_path, capsys, monkeypatch):
+def test_a_full_disk_is_reported_once_a_sink_and_the_run_goes_on(tmp_path, capsys, monkeypatch):
     def full(*_args, **_kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     monkeypatch.setattr(tf.summary, "scalar", full)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     (tmp_path / "training_summary.txt").mkdir()  # so that renaming to it fails
-    run(tmp_path)
-    warnings = capsys.readouterr().err
-    assert warnings.count("cannot write TensorBoard") == 1
-    assert warnings.count("cannot write training_summary.txt") == 1
-    assert read_events(tmp_path)[-1]["event"] == "end"
-
-
-class FakeMLflow(types.ModuleType):
-    """The part of the package mlflow that is used; it keeps what it is told."""
-
-    def __init__(self):
-        super().__init__("mlflow")
-        self.exceptions = types.SimpleNamespace(MlflowException=type("MlflowException", (Exception,), {}))
-        self.told, self.is_answering = [], True
-
-    def __getattr__(self, name):
-        def tell(*arguments, **named):
-            self.told.append((name, *arguments, named))
-            if not self.is_answering:
-                raise self.exceptions.MlflowException("no answer\nfrom a server")
-            return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r1"))
-
-        return tell
-
-    def named(self, name):
-        return [told[1:] for told in self.told if told[0] == name]
-
-
-@pytest.fixture
-def mlflow(monkeypatch):
-    fake = FakeMLflow()
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
-    monkeypatch.delenv("MLFLOW_RUN_NAME", raising=False)
-    return fake
-
-
-def test_mlflow_is_off_unless_its_variable_is_set(tmp_path, mlflow, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    run(tmp_path)
-    assert mlflow.told == [] and not (tmp_path / "mlflow_run_id").exists()
-
-
-def test_mlflow_gets_settings_and_numbers_and_goes_on_in_the_same_run(tmp_path, mlflow):
-    (tmp_path / "config.json").write_text('{"identity": {}, "settings": {"seed": 7}}')
-    run(tmp_path)
-    run(tmp_path, is_chief=False)
-    assert mlflow.named("log_params") == [({"seed": 7}, {})]
-    first, second, evaluation = mlflow.named("log_metrics")
-    assert second[0]["total_loss"] == 9.5 and second[1] == {"step": 20, "synchronous": False}
-    assert evaluation[0]["masked_lm_loss"] == 5.5
-    assert mlflow.named("end_run") == [("FINISHED", {})]
-    with Telemetry(tmp_path, is_chief=True, total_updates=30) as logs:
-        logs.start(update=20)
-        logs.train(30, **TRAIN)  # and no `end`: the block was left by an exception
-    assert [told[0].get("run_id") for told in mlflow.named("start_run")] == [None, "r1"]
-    assert len(mlflow.named("log_params")) == 1  # they cannot be changed there
-    assert mlflow.named("end_run")[1:] == [("FAILED", {})]
-
-
-def test_a_training_goes_on_without_an_mlflow_that_fails(tmp_path, mlflow, capsys, monkeypatch):
-    mlflow.is_answering = False
-    run(tmp_path / "a")
-    assert capsys.readouterr().err.count("cannot write MLflow (no answer)") == 1
-    assert len(mlflow.told) == 1  # it is not asked again
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    run(tmp_path / "b")
-    assert "pip install mlflow-skinny" in capsys.readouterr().err
-    assert read_events(tmp_path / "a")[-1]["reason"] == read_events(tmp_path / "b")[-1]["reason"] == "done"
+    run(tmp_path, dllog_path="/dev/full")
+    captured = capsys.readouterr()
+    warnings = [line for line in captured.err.splitlines() if line.startswith("warning:")]
+    for sink in ("metrics.jsonl (", "DLLogger (", "TensorBoard (", "training_summary.txt ("):
+        assert sum(f"cannot write {sink}" in line for line in warnings) == 1
+    assert len(warnings) == 4 and "No space left" in warnings[0]
+    assert "Throughput Average (sequences/sec) = 100.00" in captured.out

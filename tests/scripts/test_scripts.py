@@ -28,7 +28,7 @@ def start(*command, cwd=None, **variables):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
-@pytest.mark.parametrize("shell", ["sh", "bash --posix", "bash"])
+@pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_script_starts_by_any_shell_and_through_a_link(tmp_path, shell, script):
     (tmp_path / "link.sh").symlink_to(ROOT / script)
     argument = [] if script.name in WITHOUT_HELP else ["--help"]

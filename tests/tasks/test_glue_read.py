@@ -87,7 +87,7 @@ RTE_HEADER = "index | sentence1 | sentence2 | label"
 WRONG = {
     "is empty": ("RTE", []),
     "holds no record": ("RTE", [RTE_HEADER]),
-    "holds only 2 record.s. labelled '-', left out; it must hold at least one": (
+    "2 record.s. labelled '-', left out; .*train.tsv holds no record": (
         "MNLI",
         [f"{MNLI_HEADER}gold_label", f"{MNLI_LINE}-", f"{MNLI_LINE}-"],
     ),
@@ -126,15 +126,11 @@ def test_bytes_that_are_not_utf8(tmp_path):
 
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
-    with pytest.raises(
-        UserError, match="line 4: 2 columns instead of 4, after 1 other such records; .*--max_bad_records"
-    ):
+    with pytest.raises(UserError, match="line 4: 2 columns instead of 4; .*--max_bad_records"):
         read(tmp_path, "RTE", *lines, max_bad_records=1)
     _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
-    assert examples.notes == [
-        f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns or wrong quoting, left out"
-    ]
+    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns, left out"]
     with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
         read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
     # The published file of QQP has some.
@@ -178,7 +174,7 @@ def test_numbers_of_any_length(tmp_path):
     long = "9" * 5000
     content = f'{{"text": "a", "kind": "{long}"}}\n{{"text": "b", "kind": 7}}\n{{"text": "c", "kind": "1e39"}}'
     examples = read_examples(write(tmp_path, "own.jsonl", content), OWN, wants_labels=True)
-    assert find_labels(examples) == ("7", "1e39", long)
+    assert find_labels(examples) == ("7", long, "1e39")
     for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
         with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
             targets(examples._replace(labels=labels), custom_task("text", "kind", True))
@@ -203,14 +199,8 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     [
         ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
         ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
-        (
-            "own.csv",
-            "\ufefftext;kind\r\na, b;c\r\n",
-            "line 1: .* separated by ';', but .csv .* ','; write it with commas",
-        ),
-        ("own.csv", '"text";"kind"\n"a";"c"\n', "line 1: .* separated by ';', but .csv"),
-        ("own.csv", "text\tkind\na\tc\n", r"line 1: .* separated by '\\t', but .*; let the name end in .tsv"),
-        ("own.tsv", "Text,Kind\na,c\n", "line 1: .* separated by ',', but .*; let the name end in .csv"),
+        ("own.csv", "\ufefftext;kind\r\na, b;c\r\n", "no column .* in the header 'text;kind'; .* a .csv has commas"),
+        ("own.tsv", "Text,Kind\na,c\n", "no column .* in the header 'text,kind'; .* a .tsv tabs"),
         ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
         ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
         ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
@@ -219,24 +209,19 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
             "texts,kind\na,b\n",
             "line 1: no column 'text' in the header 'texts | kind'; name .* --text_columns",
         ),
-        ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; a field that begins with a quotation mark"),
-        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; quotation marks must enclose .*--quoting=none"),
+        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; quotation marks must enclose"),
+        ("own.csv", 'text,kind\na,b\n"c,b\nd",f,e\n', "line 3: 3 columns instead of 2; .*--quoting=none"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
         ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
-        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
+        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: the field 'kind' is null, or missing"),
         ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
         ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
         ("own.jsonl", "[]\n", "line 1: no JSON object"),
         ("own.jsonl", "", "holds no record"),
-        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN; it must be"),
-        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity; it must be"),
-        (
-            "own.jsonl",
-            '{"text": "a", "kind": "\\ud83d"}\n',
-            r"line 1: the label is '\\ud83d', with half of a surrogate",
-        ),
-        ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .*; --quoting=csv takes off the quotation marks"),
-        ("own.csv", 'te"xt,"kind\na,b\n', "line 1: .*; the header must be right"),
+        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN, .* it must be"),
+        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity, .* it must be"),
+        ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .* --quoting=csv takes quotation marks off"),
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
@@ -253,8 +238,6 @@ def test_labels_that_are_all_the_same_teach_nothing(tmp_path, is_regression, sam
         labelled = task if is_regression else dataclasses.replace(task, labels=find_labels(examples))
         with pytest.raises(UserError, match=f"own.csv: all labels are '{same[0]}'") if is_refused else nullcontext():
             check_variety(examples, targets(examples, labelled))
-    examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,2\nc,2\n"), task, wants_labels=True)
-    assert bool(examples.notes) == is_regression  # said where the correlation with it is not defined
 
 
 # --- Quoting -------------------------------------------------------------------------------------
@@ -315,25 +298,19 @@ def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, 
     ]
 
 
-@pytest.mark.parametrize("name, delimiter, quoting", [("own.csv", ",", None), ("own.tsv", "\t", "csv")])
-def test_a_wrong_quotation_mark_costs_one_record(tmp_path, name, delimiter, quoting):
-    for wrong, number in (('"open', "2"), ('"closed" and more', "2"), ('"closed in the other column', '2"')):
-        rows = ["text n kind", "a 0 x", f"{wrong.replace(' ', '_')} 1 x", f"b {number} y", "c 3 x", "d 4 y", "e 5 x"]
-        path = write(tmp_path, name, "".join(row.replace(" ", delimiter) + "\n" for row in rows))
-        examples = read_examples(path, OWN, wants_labels=True, max_bad_records=1, quoting=quoting)
-        assert examples.texts[0] == ["a", "b", "c", "d", "e"] and examples.lines == [2, 4, 5, 6, 7]
-        assert examples.notes == [f"{path}: 1 record(s) with a wrong number of columns or wrong quoting, left out"]
-        with pytest.raises(UserError, match=f"{name}, line 3: .*quotation mark.*--quoting=none"):
-            read_examples(path, OWN, wants_labels=True, quoting=quoting)
-        assert len(read_examples(path, OWN, wants_labels=True, quoting="none").lines) == 6
-
-
 def test_quoting_of_glues_files_and_of_json(tmp_path):
     lines = ("sentence | label", '"he said ""so""" | 1')
     assert read(tmp_path, "SST-2", *lines)[1].texts == (['"he said ""so"""'],)
     assert read(tmp_path, "SST-2", *lines, quoting="csv")[1].texts == (['he said "so"'],)
     with pytest.raises(UserError, match="--quoting=csv: .*own.jsonl holds JSON"):
         read_examples(write(tmp_path, "own.jsonl", "{}"), OWN, wants_labels=True, quoting="csv")
+
+
+def test_half_a_character_of_utf_16_is_replaced(tmp_path):
+    examples = read_examples(
+        write(tmp_path, "own.jsonl", '{"text": "\\ud83d\\ude00", "kind": "\\ud83d"}'), OWN, wants_labels=True
+    )
+    assert (examples.texts, examples.labels) == ((["\U0001f600"],), ["\ufffd"])
 
 
 LONG = 'so "long"\n' * 20_000  # more than the csv module's limit
@@ -359,23 +336,13 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
     for wants_labels in (True, False):
         examples = read_examples(path, OWN, wants_labels=wants_labels)
         assert examples.texts == (["a", "", " "],)
-        assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept; the first in line 3"]
-
-
-def test_labels_that_differ_in_spelling_only_are_told(tmp_path):
-    lines = "\n".join(f"a,{label}" for label in ("Good", "good ", "1", "1.0", "01", "2", "bad", "very bad"))
-    path = write(tmp_path, "own.csv", f"text,kind\n{lines}\n")
-    examples = read_examples(path, OWN, wants_labels=True)
-    assert examples.notes == [
-        f"{path}: the labels {alike} differ only in spelling, and are kept as they are"
-        for alike in ("'01', '1', '1.0'", "'Good', 'good'")
-    ]
+        assert examples.notes == [f"{path}: 2 record(s) with an empty 'text', kept"]
 
 
 def test_a_decimal_comma_is_named(tmp_path):
     task = custom_task("text", "kind", True)
     examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
-    with pytest.raises(UserError, match="line 2: the label is '3,5': .* with a decimal point instead of the comma"):
+    with pytest.raises(UserError, match="line 2: the label is '3,5': must be a number .*, with a decimal point"):
         targets(examples, task)
 
 

@@ -13,12 +13,10 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
-from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.features import make_rows
 from bert_tf.tasks.glue.results import describe_predictions, mean_loss
 from bert_tf.tasks.glue.task import GlueTask
@@ -218,14 +216,6 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
         trained_job(data, model_dir, (), task=OWN, files=files).run()
 
 
-@pytest.mark.parametrize("labels", [3, [1, 2], {"0": "fine"}])
-def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
-    (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
-    weights = Weights("", {"output_weights": [2, 8]}, None, tmp_path, None, tmp_path / "bert_config.json", None, None)
-    with pytest.raises(UserError, match=r"task.json: labels=.*: must be a list of texts"):
-        as_trained(find_task("CoLA"), weights)
-
-
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
     """From MNLI's three classes to RTE's two."""
     source = save_untrained(tmp_path / "mnli", data, find_task("MNLI"), seed=9)
@@ -260,8 +250,6 @@ def test_what_does_not_fit_is_refused(finished, data, tmp_path):
         job(data, finished, max_seq_length=9).run()
     with pytest.raises(UserError, match="max_seq_length=2: must be at least 3"):
         job(data, tmp_path, max_seq_length=2)
-    with pytest.raises(UserError, match="max_bad_records=-1"):
-        job(data, tmp_path, max_bad_records=-1)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
         job(data, tmp_path / "empty", (PREDICT,)).run()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 
 import pytest
 
@@ -55,11 +54,6 @@ def test_words_split_at_googles_white_space_only():
     assert [paragraph.word_at(i) for i in range(len(paragraph.context))] == [0, 0, 0, 1, 1, 1, 1, 1, 1, 2]
 
 
-def test_white_space_inside_an_answer_may_differ(tmp_path):
-    path = squad_file(tmp_path, [question(answers=(("led the Norse", 6),))])  # two spaces in the context
-    assert answer_range(read_examples(path)[0]) == (6, 20)
-
-
 def test_version_2_unanswerable_questions(tmp_path):
     impossible = {
         "id": "i",
@@ -87,18 +81,19 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
 @pytest.mark.parametrize(
     "answer, message",
     [
-        (("Rolf", 0), r"answer_start=0 do not contain the answer 'Rolf' \(the context has 'Roll'; it is nowhere"),
-        (("Norse", 8), "the context has 'd  th'; its first occurrence is at 15"),
-        (("Norse", 100), "the context has 21 characters; its first occurrence is at 15"),
-        (("Rollo", -1), "do not contain the answer"),
-        (("  ", 9), "must not be empty"),
+        (
+            ("Rolf", 0),
+            "has the answer 'Rolf' at 0, where the context has 'Roll'; answer_start counts characters from 0",
+        ),
+        (("Norse", 10**50), "has the answer 'Norse' at 10+, where the context has ''"),
+        (("Rollo", -1), "has the answer 'Rollo' at -1"),
+        (("  ", 9), "has the answer '  ' at 9"),
     ],
 )
 def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
     examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=f"^train.json: 1 of 1 questions are .*: question 'q' {message}"):
         sound_answers(examples, "train.json")
-    assert str(error.value).startswith("train.json: question 'q': the words at")
 
 
 def test_wrong_answers_are_left_out_up_to_half_of_a_file(tmp_path):
@@ -107,9 +102,9 @@ def test_wrong_answers_are_left_out_up_to_half_of_a_file(tmp_path):
     sound, note = sound_answers(examples, "train.json")
     assert [example.question_id for example in sound] == ["q0", "q1"]
     assert note.startswith(
-        "left out of training: train.json: 2 of 4 questions are empty or have a wrong answer; question 'w': the words"
+        "left out of training: train.json: 2 of 4 questions are empty or have a wrong answer: question 'w' has the"
     )
-    assert note.endswith("; the others are 'e'")
+    assert note.endswith("; question 'e' is empty")
     assert describe_empty_questions(examples, "dev.json").startswith("dev.json: 1 empty question(s), answered")
     assert describe_empty_questions(sound, "dev.json") == ""
     with pytest.raises(UserError, match="^train.json: 2 of 3 questions .*question 'w'"):
@@ -120,8 +115,8 @@ def test_an_answer_of_which_the_tokenizer_leaves_nothing_is_a_wrong_one(tmp_path
     context = "Rollo led \u200b\x01 the Norse."
     nothing = question("w", answers=(("\u200b\x01", 10),))
     sound, note = sound_answers(read_examples(squad_file(tmp_path, [question(), nothing], context)), "train.json")
-    assert len(sound) == 1 and "question 'w': the tokenizer leaves nothing of the answer" in note
-    with pytest.raises(UserError, match="^train.json: question 'w': the tokenizer leaves nothing of the answer"):
+    assert len(sound) == 1 and "question 'w' has the answer" in note and note.endswith("leaves nothing")
+    with pytest.raises(UserError, match="^train.json: .*question 'w' .*the tokenizer leaves nothing"):
         sound_answers(read_examples(squad_file(tmp_path, [nothing], context)), "train.json")
 
 
@@ -147,8 +142,7 @@ def test_an_answer_of_which_the_tokenizer_leaves_nothing_is_a_wrong_one(tmp_path
 def test_answers_are_found_as_googles_reader_finds_them(tmp_path, text, start, found):
     context = "Rollo led  the Norse an anana."
     [example] = read_examples(squad_file(tmp_path, [question(answers=((text, start),))], context))
-    with nullcontext() if found else pytest.raises(UserError, match="do not contain the answer"):
-        assert answer_range(example) == found
+    assert answer_range(example) == found
 
 
 @pytest.mark.parametrize("unit, width", [("utf-32-le", 4), ("utf-16-le", 2), ("utf-8", 1)])
@@ -179,14 +173,6 @@ def test_one_answer_does_not_decide_about_the_unit(tmp_path):
     assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
 
 
-def test_answers_a_few_characters_off_are_kept(tmp_path):
-    context = "The mill stands by the old river and the town lies in the north of the valley."
-    answers = [("by the old river", 16), (" by the old river", 16), ("in the north ", 52)]
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
-    assert note == "" and [answer_range(example) for example in sound] == [(16, 32), (16, 32), (51, 63)]
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -207,7 +193,7 @@ def test_answers_a_few_characters_off_are_kept(tmp_path):
         (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
         (
             ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
-            "has is_impossible and yet an answer",
+            "is_impossible is True, but it has 1 answers",
         ),
     ],
 )
@@ -219,13 +205,6 @@ def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message
     assert str(path) in str(error.value)
 
 
-def test_answers_that_are_not_in_their_context_are_counted_and_named(tmp_path):
-    questions = [question(f"q{number}", answers=(("Anna", 3),)) for number in range(8)]
-    examples = read_examples(squad_file(tmp_path, [question("right"), *questions]))
-    with pytest.raises(UserError, match=r"train.json: 8 of 9 questions .*'q0'.*; the others are 'q1', .*'q5', \.\.\."):
-        sound_answers(examples, "train.json")
-
-
 def test_no_answer_in_version_2(tmp_path):
     """As the official scores count it: by the answers, whether or not the file has is_impossible."""
     path = squad_file(tmp_path, [question(answers=())])
@@ -235,9 +214,10 @@ def test_no_answer_in_version_2(tmp_path):
         UserError, match="pass --version_2_with_negative .* only to be predicted has no field 'answers'"
     ):
         read_examples(path)
-    path = squad_file(tmp_path, [question(answers=(), is_impossible=False)])
-    with pytest.raises(UserError, match=r'qas\[0\]: has no answer and yet "is_impossible": false'):
-        read_examples(path, version_2_with_negative=True)
+    for said in (False, "false", [1]):
+        path = squad_file(tmp_path, [question(answers=(), is_impossible=said)])
+        with pytest.raises(UserError, match=r"qas\[0\]: is_impossible is .*, but it has 0 answers"):
+            read_examples(path, version_2_with_negative=True)
 
 
 def test_an_answer_without_text_is_none_where_the_file_says_that_there_is_none(tmp_path):
@@ -245,7 +225,7 @@ def test_an_answer_without_text_is_none_where_the_file_says_that_there_is_none(t
     none = question(answers=(("", -1),), is_impossible=True)
     [example] = read_examples(squad_file(tmp_path, [none]), version_2_with_negative=True)
     assert example.is_impossible
-    with pytest.raises(UserError, match=r"qas\[0\]: has is_impossible and yet an answer"):
+    with pytest.raises(UserError, match=r"qas\[0\]: is_impossible is True, but it has 1 answers"):
         both = question(answers=(("", -1), ("Rollo", 0)), is_impossible=True)
         read_examples(squad_file(tmp_path, [both]), version_2_with_negative=True)
 
@@ -264,23 +244,7 @@ def test_ids_must_differ(tmp_path):
         read_examples(squad_file(tmp_path, [question("q"), question("q")]))
 
 
-def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(UserError, match="absent.json does not exist; name a SQuAD file"):
-        read_examples(tmp_path / "absent.json")
-    with pytest.raises(UserError, match="is not a file; name a SQuAD file"):
-        read_examples(tmp_path)
-
-
 def test_byte_order_mark_is_accepted(tmp_path):
     path = squad_file(tmp_path, [question()])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert len(read_examples(path)) == 1
-
-
-def test_numbers_and_flags_that_no_file_should_hold(tmp_path):
-    path = squad_file(tmp_path, [question(answers=(("Rollo", 10**50),))])
-    with pytest.raises(UserError, match="do not contain the answer 'Rollo'"):
-        sound_answers(read_examples(path), path)
-    path = squad_file(tmp_path, [question(answers=(), is_impossible="false")])
-    with pytest.raises(UserError, match="is_impossible is 'false': must be true or false"):
-        read_examples(path, version_2_with_negative=True)

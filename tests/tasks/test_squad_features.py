@@ -156,7 +156,7 @@ def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
 
 def test_an_invisible_answer_is_refused_when_training(golden):
     invisible = example("who \u200b\u200b moved", "\u200b\u200b", 4)
-    with pytest.raises(UserError, match="leaves nothing of the answer"):
+    with pytest.raises(UserError, match="leaves nothing of its answer"):
         make_windows([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
     made = make_windows([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
     assert made.token_starts[0][made.token_ends[0] > 0].tolist() == [0, 7]

@@ -99,9 +99,6 @@ class Odd(Task):
     def make_objective(self):
         return OddObjective()
 
-    def flops_per_sequence(self, config):
-        return 1.0
-
     def training_rows(self, run):
         return OddRows(int(self.train_file.read_text()))
 

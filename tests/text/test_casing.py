@@ -61,8 +61,8 @@ def test_what_was_made_with_a_vocabulary_keeps_its_casing(work):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--do_lower_case", 1), "pieces with capital letters, .* pass --do_lower_case=0"),
-        (("--do_lower_case", 0, "--strip_accents", 1), "accents, vowel signs or Hangul syllables.* --strip_accents=0"),
+        (("--do_lower_case", 1), "pieces such as .*do_lower_case=1, strip_accents=1; pass --do_lower_case=0"),
+        (("--do_lower_case", 0, "--strip_accents", 1), "pieces such as .*; pass .* --strip_accents=0"),
     ],
 )
 def test_another_casing_than_the_vocabulary_s_is_refused(work, options, message):
@@ -133,12 +133,13 @@ def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
     pipeline.save(str(work / "tokenizer.json"))
     vocab_file = ("--vocab_file", work / "tokenizer.json")
     settings = work / "tokenizer_config.json"
-    for said in (
-        {"do_lower_case": True},
-        {"added_tokens_decoder": {str(pipeline.get_vocab_size()): {"content": "<user>"}}},
+    added = {"added_tokens_decoder": {str(pipeline.get_vocab_size()): {"content": "<user>"}}}
+    for said, message in (
+        ({"do_lower_case": True}, "beside it change its capitals"),
+        (added, "no added token '<user>'"),
     ):
         settings.write_text(json.dumps({"tokenizer_class": "BertTokenizer", **said}))
-        with pytest.raises(UserError, match="tokenizer_config.json or added_tokens.json beside it change its"):
+        with pytest.raises(UserError, match=message):
             preparation.run(work, "create_token_files", *vocab_file)
     settings.write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": false}')
     preparation.run(work, "create_token_files", *vocab_file)

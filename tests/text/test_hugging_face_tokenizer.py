@@ -173,32 +173,20 @@ def test_names_of_bert_s_own_class_in_other_models(tmp_path):
             assert open_stored(stored)[0].tokenize("the River") == ["the", "[UNK]"]
 
 
-def test_added_tokens_follow_the_vocabulary(tmp_path):
-    stored = folder_with(tmp_path, "the", {"do_lower_case": True})
-    added = tmp_path / "added_tokens.json"
-    added.write_text(json.dumps({"@x": 7, "<user>": 6, "[CLS]": 2}))
-    tokenizer, _ = open_stored(stored)
-    assert tokenizer.tokenize_to_ids("The <user> the @x") == [5, 6, 5, 7] and tokenizer.vocab_size == 8
-    tokenizer, _ = open_stored(stored._replace(is_hugging_face=False))
-    assert tokenizer.tokenize_to_ids("The <user>") == [5, 6], "beside TensorFlow's weights, too"
-    added.write_text(json.dumps({"<user>": 9}))
-    with pytest.raises(UserError, match="added_tokens.json: '<user>' has id 9, but comes to 6 after the vocabulary"):
-        open_stored(stored)
-    added.write_text(json.dumps({"<user>": None}))
-    with pytest.raises(UserError, match="added_tokens.json: None: .*<user>.* is no added token; fetch"):
-        open_stored(stored)
-
-
-@pytest.mark.parametrize("has_pipeline", [False, True])
-def test_tokens_added_by_the_settings_are_tokens(tmp_path, has_pipeline):
+def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
+    pipeline.add_tokens([tokenizers.AddedToken("<user>", normalized=False)])
     added = {"4": {"content": "[MASK]", "special": True}, "7": {"content": "<user>", "normalized": False}}
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "added_tokens_decoder": added}
-    stored = folder_with(tmp_path, "the x", settings, pipeline if has_pipeline else None)
+    stored = folder_with(tmp_path, "the x", settings, pipeline)
     assert open_stored(stored)[0].tokenize("The<user>x <USER>") == ["the", "<user>", "x", "[UNK]", "[UNK]", "[UNK]"]
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "added_tokens_decoder": {"7": "<user>"}}))
-    with pytest.raises(UserError, match="tokenizer_config.json: '7': '<user>' is no added token"):
+    (tmp_path / "added_tokens.json").write_text('{"<user>": 8}')
+    with pytest.raises(UserError, match="tokenizer.json has no added token '<user>' with id 8, .* make one tokenizer"):
         open_stored(stored)
+    (tmp_path / "tokenizer.json").unlink()
+    for is_hugging_face in (True, False):
+        with pytest.raises(UserError, match="has no added token '<user>' with id"):
+            open_stored(stored._replace(is_hugging_face=is_hugging_face))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +200,7 @@ def test_special_tokens_of_other_names_are_refused(tmp_path, name, settings):
     """transformers would begin texts with <s>, although there is a [CLS], too."""
     stored = folder_with(tmp_path, "<s> the", {"do_lower_case": True})
     (tmp_path / name).write_text(json.dumps({**SPECIAL_FIELDS, **settings}))
-    with pytest.raises(UserError, match=f"{name}: cls_token='<s>': only a model whose cls_token is "):
+    with pytest.raises(UserError, match=f"{name}: cls_token='<s>': only .*CLS.* is supported"):
         open_stored(stored)
 
 
@@ -263,13 +251,14 @@ def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, sett
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}, "'BertJapaneseTokenizer' with"),
-        ({"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "jieba"}, "word_tokenizer_type 'jieba' finds"),
-        ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' finds words with code of its own"),
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "'BertJapaneseTokenizer' is code of its own"),
+        ({"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "jieba"}, "word_tokenizer_type='jieba': only"),
+        ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' is code of its own, or not known"),
         ({"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
-        ({"do_basic_tokenize": False}, "do_basic_tokenize=false and never_split are not supported"),
-        ({"auto_map": 5, "do_lower_case": "no"}, "do_lower_case='no': must be true or false"),
-        ({"do_lower_case": "yes"}, "do_lower_case='yes': must be true or false"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize=False: only true is supported"),
+        ({"tokenize_chinese_chars": 0}, "tokenize_chinese_chars=0: only true or false is supported"),
+        ({"never_split": ["a"]}, "never_split=.*a.*: only .* is supported"),
+        ({"auto_map": 5, "do_lower_case": "no"}, "do_lower_case='no': only true or false is supported"),
     ],
 )
 def test_tokenizers_with_code_of_their_own_are_refused(tmp_path, settings, message):

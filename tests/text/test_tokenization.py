@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 import string
 import sys
@@ -120,16 +119,20 @@ def random_texts(count: int, seed: int = 0) -> list[str]:
     return texts
 
 
+@pytest.mark.parametrize("strip_accents", [True, False])
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_random_texts_follow_the_rules_with_and_without_remembered_words(vocab_file, do_lower_case):
-    tokenizer = FullTokenizer(vocab_file, do_lower_case)
-    forgetful = FullTokenizer(vocab_file, do_lower_case, max_cached_words=3)
-    for text in random_texts(4000) * 2:
-        expected = reference_tokens(text, tokenizer.vocab, do_lower_case)
-        assert tokenizer.tokenize(text) == expected, repr(text)
-        assert forgetful.tokenize(text) == expected, repr(text)
+def test_random_texts_follow_the_rules_with_and_without_remembered_words(tmp_path, do_lower_case, strip_accents):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*VOCABULARY, "é", "##é", "É", "강", "##은", "가"]), encoding="utf-8")
+    tokenizer = FullTokenizer(path, do_lower_case, strip_accents)
+    forgetful = FullTokenizer(path, do_lower_case, strip_accents, max_cached_words=3)
+    for text in [*random_texts(4000), *random_texts(1000), "Éa aé 강은 E\u0301", "가", "Été ΟΔΟΣ, É"]:
+        words = reference_words(text, do_lower_case, strip_accents)
+        assert tokenize_words(text, Casing(do_lower_case, strip_accents)) == words, repr(text)
+        expected = [piece for word in words for piece in reference_pieces(word, tokenizer.vocab)]
+        assert tokenizer.tokenize(text) == forgetful.tokenize(text) == expected, repr(text)
         assert tokenizer.convert_tokens_to_ids(expected) == tokenizer.tokenize_to_ids(text)
-        assert tokenize_words(text, Casing.of(do_lower_case)) == reference_words(text, do_lower_case)
+        assert tokenizer.convert_ids_to_tokens(tokenizer.encode_lines([text])[0]) == expected, repr(text)
 
 
 def all_code_points():
@@ -178,22 +181,6 @@ def test_words_of(text, words):
     assert tokenize_words(text, Casing.of(True)) == words
 
 
-def test_case_and_accents_are_kept_where_asked():
-    assert tokenize_words("Été ΟΔΟΣ, É", Casing.of(False)) == ["Été", "ΟΔΟΣ", ",", "É"]
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_lines_are_tokenized_as_one_by_one(vocab_file, do_lower_case):
-    tokenizer = FullTokenizer(vocab_file, do_lower_case)
-    lines = [text.replace("\n", " ") for text in random_texts(1000, seed=2) + ["ab.AΣ.a", "ΑΣ.Α", "ΑΣ,Α", 'ΑΣ"Α', ""]]
-    # One line at a time too: a sigma changes how all of a block is cut.
-    for block in [lines, *([line] for line in lines)]:
-        found = tokenizer.tokenize_lines("".join(line + "\n" for line in block).encode())
-        expected = [reference_tokens(line, tokenizer.vocab, do_lower_case) for line in block]
-        assert found.sizes.tolist() == list(map(len, expected))
-        assert tokenizer.convert_ids_to_tokens(found.ids) == [token for tokens in expected for token in tokens]
-
-
 @pytest.mark.parametrize("kind", ["WordPiece", "SentencePiece"])
 def test_strings_are_encoded_as_one_by_one(vocab_file, model, kind):
     tokenizer = open_tokenizer(vocab_file if kind == "WordPiece" else model)
@@ -224,22 +211,6 @@ def test_words_of_more_than_200_characters_are_unknown(vocab_file):
     assert tokenizer.tokenize("a" * 150 + "." + "a" * 150).count("[UNK]") == 0
 
 
-def test_a_very_long_piece_of_the_vocabulary_is_still_unknown(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL, "a" * 201]), encoding="utf-8")
-    assert FullTokenizer(path).tokenize("a" * 201) == ["[UNK]"]
-
-
-def test_tokens_and_ids_are_each_others_inverse(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    assert tokenizer.vocab_size == len(VOCABULARY)
-    ids = list(range(tokenizer.vocab_size))
-    assert tokenizer.convert_ids_to_tokens(ids) == VOCABULARY
-    assert tokenizer.convert_tokens_to_ids(VOCABULARY) == ids
-    with pytest.raises(KeyError):
-        tokenizer.convert_tokens_to_ids(["missing"])
-
-
 def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
     tokenizer = FullTokenizer(vocab_file, max_cached_words=10)
     for number in range(1000):
@@ -255,7 +226,7 @@ def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
     [
         (b"", "lacks [PAD] [UNK] [CLS] [SEP] [MASK]"),
         ("\n".join(VOCABULARY[1:]).encode(), "lacks [PAD]"),
-        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "'a' is on lines 6 and 8"),
+        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "has 'a' 2 times"),
         ("\n".join([*SPECIAL, "é"]).encode("latin-1"), "not UTF-8"),
     ],
 )
@@ -268,8 +239,8 @@ def test_a_vocabulary_that_cannot_be_right_is_refused(tmp_path, content, message
 
 
 def test_a_missing_vocabulary_is_named(tmp_path):
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(UserError, match="cannot be read"):
+    for path, message in ((tmp_path / "none.txt", "does not exist; pass --vocab_file"), (tmp_path, "is not a file")):
+        with pytest.raises(UserError, match=message):
             load_pieces(path)
 
 
@@ -293,20 +264,6 @@ def test_only_line_ends_are_taken_off_a_line(tmp_path):
     path.write_text("\n".join([*SPECIAL, "a "]))
     with pytest.raises(UserError, match="vocab.txt, line 6: 'a ' has a space at an end"):
         FullTokenizer(path)
-
-
-@pytest.mark.parametrize("strip_accents", [True, False])
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_accents_are_kept_or_not_apart_from_capitals(tmp_path, do_lower_case, strip_accents):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*VOCABULARY, "é", "##é", "É", "강", "##은", "가"]), encoding="utf-8")
-    tokenizer = FullTokenizer(path, do_lower_case, strip_accents)
-    for text in [*random_texts(1000, seed=3), "Éa aé 강은 E\u0301", "가"]:
-        words = reference_words(text, do_lower_case, strip_accents)
-        assert tokenize_words(text, Casing(do_lower_case, strip_accents)) == words, repr(text)
-        expected = [piece for word in words for piece in reference_pieces(word, tokenizer.vocab)]
-        assert tokenizer.tokenize(text) == expected, repr(text)
-        assert tokenizer.convert_ids_to_tokens(tokenizer.encode_lines([text])[0]) == expected, repr(text)
 
 
 @pytest.mark.parametrize("strip_accents", [True, False])
@@ -372,32 +329,6 @@ def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
     assert tokenize_words("a\ue000b", Casing.of(True)) == ["a\ue000b"]
     assert normalizer.normalize_str("a\ue000b") == "ab"
     assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_hugging_face_agrees_on_whole_texts(vocab_file, do_lower_case):
-    pytest.importorskip("tokenizers")
-    from tokenizers import BertWordPieceTokenizer
-
-    theirs = BertWordPieceTokenizer(str(vocab_file), lowercase=do_lower_case, strip_accents=do_lower_case)
-    tokenizer = FullTokenizer(vocab_file, do_lower_case)
-    texts = [
-        "".join(char for char in text if was_settled_early(char) and char not in "Σς")
-        for text in random_texts(2000, seed=1)
-    ]
-    for text in texts:
-        encoded = theirs.encode(text, add_special_tokens=False)
-        assert encoded.ids == tokenizer.tokenize_to_ids(text), repr(text)
-
-
-def test_real_text_follows_the_rules():
-    folder = os.environ.get("BERT_TF_REAL_DATA")
-    if not folder:
-        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
-    tokenizer = FullTokenizer(Path(folder) / "uncased_vocab.txt")
-    for path in sorted(Path(folder).glob("*.t*")):
-        for line in path.read_text(encoding="utf-8").splitlines()[::5]:
-            assert tokenizer.tokenize(line) == reference_tokens(line, tokenizer.vocab, True)
 
 
 # SentencePiece
@@ -472,7 +403,7 @@ def test_a_sentencepiece_model_that_does_not_fit_is_refused(tmp_path, model):
     (tmp_path / "text.model").write_text("the\nriver\n")
     with pytest.raises(UserError, match="text.model is no SentencePiece model"):
         open_tokenizer(tmp_path / "text.model")
-    with pytest.raises(UserError, match="missing.model cannot be read"):
+    with pytest.raises(UserError, match="missing.model does not exist; make one by bertPrep"):
         open_tokenizer(tmp_path / "missing.model")
 
 
@@ -499,10 +430,10 @@ def test_casing_that_contradicts_the_vocabulary_is_refused():
     check_casing([*special, "猫"], cased, "v")  # no letters with case at all
     check_casing([*special, "강은", "북쪽", "##에", "km"], cased, "v")
     check_casing([*special, "canción", "año"], Casing(True, False), "v")
-    with pytest.raises(UserError, match="1 pieces with capital letters.*pass --do_lower_case=0"):
+    with pytest.raises(UserError, match="1 pieces such as 'Cat'.*pass --do_lower_case=0"):
         check_casing([*special, "cat", "Cat"], uncased, "v")
     with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
         check_casing([*special, "cat"], cased, "v")
     for pieces in (["강은", "북쪽"], ["गाँव", "में"], ["canción", "la"]):
-        with pytest.raises(UserError, match="pass --strip_accents=0"):
+        with pytest.raises(UserError, match="--strip_accents=0 for accents"):
             check_casing([*special, *pieces], uncased, "v")

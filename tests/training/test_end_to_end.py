@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 VOCAB_SIZE = 1500
 
 
-def run(*command, **environment):
+def run(command, *paths, **environment):
+    """`command` is split at spaces; `paths` take the place of its {}."""
     done = subprocess.run(
-        [str(part) for part in command],
+        [part.format(*paths) for part in command.split()],
         capture_output=True,
         text=True,
         timeout=540,
@@ -29,56 +30,24 @@ def run(*command, **environment):
 @pytest.mark.slow
 def test_sample_from_raw_text_to_scores(tmp_path):
     data, results = tmp_path / "data", tmp_path / "results"
-
-    def prep(action, *arguments):
-        run(
-            sys.executable,
-            ROOT / "data" / "bertPrep.py",
-            "--action",
-            action,
-            "--dataset",
-            "sample",
-            "--n_processes",
-            2,
-            *arguments,
-            BERT_PREP_WORKING_DIR=str(data),
-        )
-
-    prep("download")
-    prep("text_formatting")
-    prep("sharding", "--n_training_shards", 8, "--n_test_shards", 2, "--fraction_test_set", 0.02)
-    prep("create_vocab", "--vocab_size", VOCAB_SIZE, "--vocab_file", data / "vocab.txt")
-    for length, predictions in ((128, 20), (512, 80)):
-        prep(
-            "create_tfrecord_files",
-            "--max_seq_length",
-            length,
-            "--max_predictions_per_seq",
-            predictions,
-            "--vocab_file",
-            data / "vocab.txt",
-            "--dupe_factor",
-            1,
-        )
+    for arguments in (
+        "download",
+        "text_formatting",
+        "sharding --n_training_shards 8 --n_test_shards 2 --fraction_test_set 0.02",
+        f"create_vocab --vocab_size {VOCAB_SIZE} --vocab_file {{1}}",
+        *(
+            f"create_tfrecord_files {lengths} --vocab_file {{1}} --dupe_factor 1"
+            for lengths in (
+                "--max_seq_length 128 --max_predictions_per_seq 20",
+                "--max_seq_length 512 --max_predictions_per_seq 80",
+            )
+        ),
+    ):
+        prepare = "{0} data/bertPrep.py --dataset sample --n_processes 2 --action " + arguments
+        run(prepare, sys.executable, data / "vocab.txt", BERT_PREP_WORKING_DIR=str(data))
 
     run(
-        "bash",
-        "scripts/run_pretraining_lamb.sh",
-        32,
-        8,
-        8,
-        "1e-2",
-        "5e-3",
-        "fp32",
-        "false",
-        1,
-        3,
-        1,
-        30,
-        10,
-        1,
-        1,
-        "tiny",
+        "bash scripts/run_pretraining_lamb.sh 32 8 8 1e-2 5e-3 fp32 false 1 3 1 30 10 1 1 tiny",
         BERT_PREP_WORKING_DIR=str(data),
         RESULTS_DIR=str(results / "pretraining"),
     )
@@ -91,19 +60,8 @@ def test_sample_from_raw_text_to_scores(tmp_path):
 
     questions = data / "download" / "sample"
     output = run(
-        "bash",
-        "scripts/run_squad.sh",
-        16,
-        "3e-4",
-        "fp32",
-        "true",
-        1,
-        128,
-        64,
-        "tiny",
-        "1.1",
+        "bash scripts/run_squad.sh 16 3e-4 fp32 true 1 128 64 tiny 1.1 {} 0.2",
         phase_2,
-        0.2,
         SQUAD_DIR=str(questions),
         RESULTS_DIR=str(results / "squad"),
     )

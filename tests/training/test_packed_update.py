@@ -10,14 +10,13 @@ import tensorflow as tf
 from bert_tf.batches.packing import Slots, best_fit, lay_out
 from tests.training.test_train_step import (
     CONFIG,
-    Rank,
     _state,
     assert_same_weights,
     begin,
     global_batch,
-    make_step,
     num_traces,
     rows_of,
+    train_ranks,
 )
 
 LENGTH, PREDICTIONS = 16, 8
@@ -121,24 +120,7 @@ def test_dropout_does_not_know_the_split(split, scope):
 
 
 def test_the_number_of_ranks_does_not_matter_with_dropout_on():
-    """Eagerly, so that ranks can take turns. One update; real ranks make more in test_training."""
-    num_ranks, num_accumulation_steps, micro_batch_size = 2, 4, 1
-    tf.config.run_functions_eagerly(True)
-    try:
-        mail = {}
-        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
-        batch, num_micro_batches = pack(short_batch(0), micro_batch_size, num_ranks)
-        begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
-        for _ in range(3):  # denominators, then gradients, then the real thing
-            for rank, (step, model, optimizer, _) in enumerate(ranks):
-                for variable, value in zip(_state(model, optimizer), begun[rank]):
-                    variable.assign(value)
-                step(
-                    rows_of(batch, rank, num_accumulation_steps, micro_batch_size),
-                    0,
-                    num_micro_batches=num_micro_batches,
-                )
-        found = [variable.numpy() for variable in _state(ranks[-1][1], ranks[-1][2])]
-    finally:
-        tf.config.run_functions_eagerly(False)
+    """One update; real ranks make more in test_training."""
+    batch, num_micro_batches = pack(short_batch(0), 1, num_ranks=2)
+    _, found = train_ranks(2, 4, 1, batch, num_micro_batches)
     assert_same_weights(found, train(1, 8, True, num_updates=1)[1])

@@ -22,13 +22,13 @@ from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.model.recomputation import recompute_in_backward
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.training import step as module
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
+from bert_tf.training.tensor_list import pack, unpack
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -120,7 +120,7 @@ def traced_sums(step, features, num_micro_batches=None):
 
 def traced_apply(step):
     """Its last one, for two micro-batches."""
-    sums = [tf.zeros(variable.shape) for variable in step.variables]
+    sums = pack([tf.zeros(variable.shape) for variable in step.variables])
     return step._apply.get_concrete_function(sums, tf.zeros([4]), tf.zeros([4]), 2)
 
 
@@ -149,28 +149,25 @@ def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
     return results, [variable.numpy() for variable in model.variables]
 
 
-def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates=1):
-    """Eagerly, so that ranks can take turns: all send in the first pass, all update in the second."""
+def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None):
+    """One update, eagerly, so that ranks can take turns: all send in the first passes, all update in the last one.
+
+    Returns the weights, moments and number of updates of each rank.
+    """
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
         ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
-        for number in range(num_updates):
-            batch = global_batch(seed=number)
-            states = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
-            for _ in range(3):  # denominators, then gradients, then the real thing
-                for rank, (step, model, optimizer, _) in enumerate(ranks):
-                    for variable, value in zip(_state(model, optimizer), states[rank]):
-                        variable.assign(value)
-                    step(rows_of(batch, rank, num_accumulation_steps, micro_batch_size), number)
-            mail.clear()
-        weights = [[variable.numpy() for variable in model.variables] for _, model, _, _ in ranks]
+        begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
+        for _ in range(3):  # denominators, then gradients, then the real thing
+            for rank, (step, model, optimizer, _) in enumerate(ranks):
+                for variable, value in zip(_state(model, optimizer), begun[rank]):
+                    variable.assign(value)
+                features = rows_of(batch, rank, num_accumulation_steps, micro_batch_size)
+                step(features, 0, num_micro_batches=num_micro_batches)
+        return [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
     finally:
         tf.config.run_functions_eagerly(False)
-    for other in weights[1:]:
-        for mine, theirs in zip(weights[0], other):
-            np.testing.assert_array_equal(mine, theirs)
-    return weights[0]
 
 
 def _state(model, optimizer):
@@ -197,7 +194,9 @@ def test_the_split_into_micro_batches_does_not_matter_with_dropout_on(split):
 def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     """One update; real ranks make more in test_distributed."""
     _, expected = train(1, 8, num_updates=1)
-    assert_same_weights(train_ranks(2, 2, 2), expected)
+    first, second = train_ranks(2, 2, 2, global_batch(seed=0))
+    assert_same_weights(first[: len(expected)], expected)
+    assert_same_weights(first, second, 0)
 
 
 @pytest.mark.parametrize("scope", [pytest.param("blocks", marks=pytest.mark.computes), "step"])  # no oneDNN in "step"
@@ -219,8 +218,9 @@ def test_recomputing_layers_gives_the_same_update():
 
 
 def sum_gradients(step, features):
-    """An update without its last stage, which compiles much."""
-    return step.sum_gradients(step.agree(features, 0))[:2]
+    """An update without its last stage, which compiles much: the variables' gradients, and the metrics."""
+    sums = step.sum_gradients(step.agree(features, 0))
+    return unpack(sums.gradients, tf.float32, [variable.shape for variable in step.variables]), sums.metrics_M
 
 
 def test_the_sums_are_the_gradients_of_the_whole_batch():
@@ -234,7 +234,7 @@ def test_the_sums_are_the_gradients_of_the_whole_batch():
         losses, _ = PretrainingObjective()(model, whole, key)
         loss = tf.reduce_sum(losses * tf.constant(2 / update.totals_K, tf.float32))
     gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, step.variables)]
-    assert_same_weights(step.sum_gradients(update)[0], gradients)
+    assert_same_weights(sum_gradients(step, features)[0], gradients)
 
 
 @pytest.mark.parametrize("scope", ["off", "blocks"])
@@ -281,33 +281,6 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     assert 0 < int(recomputing) < 0.6 * int(keeping) and sums == expected
 
 
-def test_with_recomputation_a_layer_ends_before_the_next_one_is_computed_again():
-    """What a layer gives to the one below waits for the gradients of its weights, or several would be in memory."""
-
-    @tf.function
-    def gradients(x, weight):
-        with tf.GradientTape() as tape:
-            tape.watch([x, weight])
-            result = recompute_in_backward(tf.matmul, x, weight)
-        return tape.gradient(result, [x, weight])
-
-    graph = gradients.get_concrete_function(tf.zeros([2, 3]), tf.zeros([3, 4])).graph
-    of_x, of_weight = ({op.name for op in ancestors(output.op)} for output in graph.outputs)
-    matmuls = [op for op in graph.get_operations() if op.type == "MatMul"]
-    backward = {op.name for op in matmuls if op.get_attr("transpose_a") or op.get_attr("transpose_b")}
-    assert len(backward) == 2 and backward <= of_x & of_weight
-
-
-def ancestors(operation):
-    """All operations that have run before it ends, itself too."""
-    found, pending = set(), [operation]
-    while pending:
-        if (op := pending.pop()) not in found:
-            found.add(op)
-            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return found
-
-
 def test_out_of_memory_is_a_message_with_the_ways_out(monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -342,25 +315,11 @@ def test_non_finite_gradient_changes_nothing(scope):
 
 
 def test_a_nan_of_one_rank_is_skipped_by_all_ranks():
-    mail = {}
-    tf.config.run_functions_eagerly(True)
-    try:
-        ranks = [make_step(Rank(rank, 2, mail)) for rank in range(2)]
-        before = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
-        rows = [rows_of(global_batch(), rank, 1, 4) for rank in range(2)]
-        rows[1]["masked_lm_weights"] = rows[1]["masked_lm_weights"] * np.nan
-        for _ in range(3):  # denominators, then gradients, then the real thing
-            results = []
-            for (step, model, optimizer, _), values, features in zip(ranks, before, rows):
-                for variable, value in zip(_state(model, optimizer), values):
-                    variable.assign(value)
-                results.append(step(features, 0))
-    finally:
-        tf.config.run_functions_eagerly(False)
-    for (_, model, optimizer, loss_scale), values, result in zip(ranks, before, results):
-        assert not bool(result.is_finite) and loss_scale.num_consecutive_skips() > 0
-        for old, variable in zip(values, _state(model, optimizer)):
-            np.testing.assert_array_equal(old, variable.numpy())
+    batch, (_, model, optimizer, _) = global_batch(), make_step(Workers())
+    batch["masked_lm_weights"][4:] = np.nan  # the second rank's
+    before = [variable.numpy() for variable in _state(model, optimizer)]
+    for found in train_ranks(2, 1, 4, batch):
+        assert_same_weights(found, before, 0)
 
 
 def test_norms_by_variable_make_up_the_global_one():
@@ -400,19 +359,6 @@ def test_ranks_that_disagree_are_named():
         tf.config.run_functions_eagerly(False)
 
 
-@pytest.mark.parametrize("num_ranks, waited_secs", [(1, 0.0), (2, 0.5 + 6.0)])
-def test_the_wait_for_the_others_is_no_work_of_this_rank(monkeypatch, num_ranks, waited_secs):
-    workers = Rank(0, num_ranks, {})
-    step, *_ = make_step(workers)
-    monkeypatch.setattr(step, "_accumulate", lambda *_: ([], tf.zeros([4])))
-    monkeypatch.setattr(step, "_reduce", lambda *_: ([], tf.zeros([4])))
-    monkeypatch.setattr(step, "_apply", lambda *_: [None] * 7)
-    times = iter([0.0, 0.5, 10.0, 12.0, 18.0])  # around the exchange, around the work, after the all-reduce
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
-    result = step(rows_of(global_batch(), 0, 1, 4), 0)
-    assert (result.own_secs, result.waited_secs) == (2.0, waited_secs)
-
-
 def test_the_loop_is_not_unrolled():
     sizes = []
     for num_accumulation_steps in (2, 8):
@@ -420,22 +366,6 @@ def test_the_loop_is_not_unrolled():
         definition = graph.as_graph_def()
         sizes.append(len(definition.node) + sum(len(function.node_def) for function in definition.library.function))
     assert sizes[0] == sizes[1]
-
-
-def conversions_in_the_loop(**options):
-    """How many matrices, but for the word table, each micro-batch converts."""
-    step = make_step(Workers(), dtype="bfloat16", **options)[0]
-    graph = traced_sums(step, rows_of(global_batch(), 0, 2, 4)).graph
-    (loop,) = (node for node in graph.get_operations() if "While" in node.type)
-    body = graph._get_function(loop.get_attr("body").name).graph
-    converted = [node.inputs[0] for node in body.get_operations() if node.type == "Cast"]
-    return sum(each.op.type == "ReadVariableOp" and len(each.shape) == 2 and each.shape[0] < 101 for each in converted)
-
-
-def test_kernels_are_converted_once_an_update_but_where_that_would_take_memory_for_time():
-    of_heads = 2  # of the pooler, and of the masked words' transform
-    assert conversions_in_the_loop() == of_heads
-    assert conversions_in_the_loop(recompute=True) > of_heads
 
 
 def test_no_sum_depends_on_what_is_ready_first():

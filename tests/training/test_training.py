@@ -1,10 +1,8 @@
 """run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
 
-import contextlib
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -12,18 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from bert_tf.base.machine import rank_number
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from bert_tf.training.replay import Replay
 from bert_tf.training.step import TrainStep
-from bert_tf.training.trainer import Trainer
 from tests import processes
 from tests.fuzz_program import answers
 from tests.pretraining_data import ROOMY, TINY, open_dataset, write_dataset
@@ -162,7 +156,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
-    """The kill comes while a checkpoint is written, so that updates are really repeated; of many: test_long_runs."""
+    """The kill comes while a checkpoint is written, so that updates are really repeated."""
     program, model_dir = tmp_path / "killed.py", tmp_path / "run"
     program.write_text(KILLED)
     python, *arguments = command(dataset, model_dir)
@@ -182,7 +176,7 @@ def roomy_dataset(tmp_path_factory):
     return folder
 
 
-PACKED = dict(packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8)
+PACKED = dict(packing=True, max_seq_length=ROOMY.sequence_length, train_batch_size=2, num_accumulation_steps=8)
 
 
 @pytest.fixture(scope="module")
@@ -206,37 +200,12 @@ def test_a_packed_run_goes_on_with_the_same_bits(packed, roomy_dataset, tmp_path
         assert record["tokens_per_sec"] > record["throughput_train"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_pack_the_same_updates(packed, roomy_dataset, tmp_path):
-    """Dropout is on; the ranks agree about the number of micro-batches without a word."""
-    changes = {**PACKED, "learning_rate": 0.005, "train_batch_size": 1, "use_horovod": True, "eval_files": None}
-    done = processes.run_two_ranks(command(roomy_dataset, tmp_path, **changes))
-    assert done.returncode == 0, done.stdout + done.stderr
-    alone = [record["total_loss"] for record in lines(packed, "train")]
-    assert [record["total_loss"] for record in lines(tmp_path, "train")] == pytest.approx(alone, rel=1e-4)
-
-
 def make_config(**changes):
     settings = dict(
         num_train_steps=20, warmup_steps=2, learning_rate=0.01, train_batch_size=4, num_accumulation_steps=1
     )
     lengths = dict(num_ranks=1, max_seq_length=16, max_predictions_per_seq=3)
     return PretrainingConfig(**{**settings, **lengths, **changes})
-
-
-def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path, monkeypatch, capsys):
-    """Before the first update, which need not be made."""
-    monkeypatch.setattr(Trainer, "_run_updates", lambda _: None)
-    bert_config = dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length)
-    inputs = PretrainingInputs(bert_config, {}, open_dataset(roomy_dataset, schema=ROOMY), None, None)
-    for num_accumulation_steps in (2, 1):
-        assert "saves whole micro-batches" not in capsys.readouterr().err
-        config = make_config(
-            packing=True, max_seq_length=ROOMY.max_seq_length, num_accumulation_steps=num_accumulation_steps
-        )
-        pretrain(config, inputs, tmp_path / str(num_accumulation_steps), Workers())
-    assert "saves whole micro-batches" in capsys.readouterr().err
 
 
 def wait_for(path, process, seconds=400):
@@ -305,19 +274,6 @@ def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, 
     assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
 
 
-@pytest.mark.slow
-def test_a_model_of_more_layers_than_the_weights_starts_only_with_a_flag(finished, dataset, tmp_path):
-    num_layers = TINY.num_hidden_layers
-    deeper = tmp_path / "bert_config.json"
-    deeper.write_text(dataclasses.replace(TINY, num_hidden_layers=num_layers + 1).to_json())
-    flags = dict(num_train_steps=2, warmup_steps=0, eval_files=None, init_checkpoint=finished[1])
-    refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=deeper, **flags)
-    assert f"has {num_layers} layers, the model {num_layers + 1}" in refused.stderr
-    assert "--allow_missing_weights" in refused.stderr
-    done = run(dataset, tmp_path / "run", bert_config_file=deeper, allow_missing_weights="true", **flags)
-    assert f"left as initialised: bert/encoder/layer_{num_layers}/" in done.stdout
-
-
 def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
     _, model_dir = finished
     before = weights(model_dir), (model_dir / "config.json").read_bytes()
@@ -367,25 +323,13 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
 
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch import findings, launchers
-launcher = findings.choose_launcher(int(sys.argv[1]), os.environ)
+from bert_tf.launch import checks, launchers
+launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
 sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
 """
 
 
 TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # ranks; the same global batch and rate
-
-
-def launched(dataset, model_dir):
-    """Two ranks as the launchers start them."""
-    logs = model_dir / "logs" / str(time.time_ns())  # for each start its own, as the launchers have it
-    return subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, "2", str(logs), *command(dataset, model_dir, **TWO, eval_files=None)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-    )
 
 
 def run_two(dataset, model_dir, expect=0, **changes):
@@ -395,76 +339,12 @@ def run_two(dataset, model_dir, expect=0, **changes):
     return done.stdout + done.stderr
 
 
-# Rank 1 takes long for each update but those that compile.
-SLOW = """
-import itertools, os, runpy, sys, time
-from bert_tf.base.machine import rank_number
-from bert_tf.training import step
-update_key, number = step.update_key, itertools.count(1)
-
-def slowly(*arguments):
-    if next(number) > 4:
-        time.sleep(0.5)
-    return update_key(*arguments)
-
-if rank_number(os.environ) == 1:
-    step.update_key = slowly
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
 @pytest.fixture(scope="module")
 def finished_by_two(dataset, tmp_path_factory):
-    """The run of `finished` on two ranks, of which one is slow."""
+    """The run of `finished` on two ranks."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
-    program = model_dir.parent / "slow.py"
-    program.write_text(SLOW)
-    python, *arguments = command(dataset, model_dir, **TWO, eval_files=None)
-    done = processes.run_two_ranks([python, str(program), *arguments])
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_two(dataset, model_dir, eval_files=None)
     return model_dir
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
-    again = Replay(finished_by_two, 20)
-    assert again.started_from.endswith("ckpt-00000015") and again.logged == "the mean over the updates 19 to 20"
-    for name, (replayed, logged) in again.compared.items():
-        assert replayed == pytest.approx(logged, rel=1e-5), name
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_a_slow_rank_is_named_with_its_host(finished_by_two):
-    """All updates take as long as the slow rank, whichever rank one asks."""
-    record = lines(finished_by_two, "train")[-1]
-    assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
-    assert record["rank_secs_max"] >= 0.5 and record["rank_secs_median"] == record["rank_secs_min"]
-    assert f"rank 1 on {platform.node()}" in (finished_by_two / "report.html").read_text()
-
-
-def wait_for_ranks(process):
-    """The programs that `launched` has started, by rank, once both have begun."""
-    while True:
-        assert process.poll() is None, process.communicate()[0]
-        ranks = {}
-        for part in psutil.Process(process.pid).children(recursive=True):
-            # Helpers of the launcher may end between being listed and being asked.
-            with contextlib.suppress(psutil.NoSuchProcess):  # of which ZombieProcess is a kind
-                if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]:
-                    ranks[rank_number(part.environ())] = part
-        if len(ranks) == 2:
-            return [ranks[0], ranks[1]]
-        time.sleep(0.1)
-
-
-def is_alive(process):
-    """Whether it runs; an ended one that its parent has not asked for yet (a zombie) does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 @pytest.mark.slow
@@ -482,24 +362,6 @@ def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_
     # One rank with the same global batch: the same examples and masks, so the same losses.
     alone = [record["total_loss"] for record in lines(finished[1], "train")]
     assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_of_which_one_hangs_are_ended_by_what_started_them(dataset, tmp_path, monkeypatch):
-    """Gloo notices it, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does."""
-    monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
-    process = launched(dataset, tmp_path)
-    ranks = wait_for_ranks(process)
-    wait_for(tmp_path / "checkpoints" / "ckpt-00000005", process)
-    ranks[0].suspend()
-    output, _ = process.communicate(timeout=300)
-    is_ended = f"rank 0 on {platform.node()} has stood still for 20 s" in output
-    is_missed = "rank 1 cannot go on: another rank has ended or does not answer any more" in output
-    assert is_ended or is_missed, output
-    assert process.returncode == (137 if is_ended else 1), output
-    assert "Traceback" not in output and not any(map(is_alive, ranks))
 
 
 SIGNALLED = """

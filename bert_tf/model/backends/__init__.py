@@ -19,10 +19,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.model.backends.cpu_blocks import CpuBlocks
 from bert_tf.model.backends.gpu_step import GpuStep
 from bert_tf.model.backends.plain import Plain, PlainInStep
-from bert_tf.settings.training import XLA_SCOPES
 
 
-def choose_scope(enable_xla: bool, xla_scope: str, recompute: bool, for_gpu: bool = False) -> str:
+def choose_scope(enable_xla: bool, scope: str, recompute: bool, for_gpu: bool = False) -> str:
     """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
 
     `for_gpu`: choose for a GPU even if this machine has none.
@@ -31,20 +30,18 @@ def choose_scope(enable_xla: bool, xla_scope: str, recompute: bool, for_gpu: boo
       UserError: a scope without XLA; or `recompute` with scope "step", where measurements show that it saves no memory.
     """
     if not enable_xla:
-        if xla_scope != "auto":
-            raise UserError(
-                f"--xla_scope={xla_scope} has no effect without --enable_xla: give that too, or leave it out"
-            )
+        if scope != "auto":
+            raise UserError(f"--xla_scope={scope} has no effect without --enable_xla: give that too, or leave it out")
         return "off"
     if recompute:
-        if xla_scope == "step":
+        if scope == "step":
             raise UserError(
                 "--recompute saves no memory where XLA compiles the whole step: leave out "
                 "--xla_scope=step, or give --xla_scope=blocks"
             )
         return "blocks"
-    if xla_scope != "auto":
-        return xla_scope
+    if scope != "auto":
+        return scope
     return "step" if for_gpu or tf.config.list_physical_devices("GPU") else "blocks"
 
 
@@ -58,18 +55,12 @@ def make_backend(
       recompute: the backward pass computes each encoder layer again.
       for_gpu: whether "step" computes more to move fewer bytes, which pays off only on a GPU and changes results by
         rounding. None: if TensorFlow sees a GPU.
-
-    Raises:
-      ValueError: there is no such scope, or `recompute` with "step".
     """
-    if scope not in XLA_SCOPES:
-        raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
     if scope == "blocks":
         return CpuBlocks(compute_dtype, recompute)
     if scope == "off":
         return Plain(compute_dtype, recompute)
-    if recompute:
-        raise ValueError("recompute=True: saves nothing with scope='step'")
+    assert scope == "step" and not recompute, "`choose_scope` gives no other"
     if for_gpu is None:
         for_gpu = bool(tf.config.get_visible_devices("GPU"))
     return GpuStep(compute_dtype) if for_gpu else PlainInStep(compute_dtype)

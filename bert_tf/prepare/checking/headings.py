@@ -49,16 +49,11 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
     num = max(len(sentences), 1)
     mean_characters = sum(map(len, sentences)) / num
     without_stop = sum(not _ENDS_WITH_STOP.search(sentence) for sentence in sentences) / num
-    print(
-        f"\nSentences\n  {len(sentences):,} looked at: {mean_characters:.0f} characters on average, "
-        f"{without_stop:.1%} without a stop",
-        flush=True,
-    )
+    shares = f"{mean_characters:.0f} characters on average, {without_stop:.1%} without a stop"
+    print(f"\nSentences\n  {len(sentences):,} looked at: {shares}", flush=True)
     yield from judge_ends(sentences)
     if without_stop > _MANY_WITHOUT_STOP and mean_characters < _SHORT_SENTENCE:
         yield (
-            f"{without_stop:.0%} of the sentences end without a stop, and they have {mean_characters:.0f} characters "
-            "on average: these are headings, titles or lists, from which a model learns no sentences; is it the "
-            'right column or field of the source (--text_column, "text")? (Of short sentences in a script without '
-            "stops, given one a line, this is true and no fault.)"
+            f"sentences have {shares}: these are headings, titles or lists, from which a model learns no sentences "
+            "(unless the script has no stops); is it the right column or field of the source (--text_column)?"
         )

@@ -1,8 +1,4 @@
-"""--action inspect: shows the prepared data, and warns of what looks wrong with it.
-
-It looks at a sample of the instances, at a sample of the sentences, and for documents that occur twice or in both the
-training and the test split.
-"""
+"""--action inspect: shows samples of the prepared data, compares its documents, and warns of what looks wrong."""
 
 from __future__ import annotations
 
@@ -19,9 +15,10 @@ from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.prepare.checking import headings, instance_sample
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
-from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.pair_file import pair_lengths
+from bert_tf.records.schema import InstanceArrays
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import Tokenizer
@@ -45,84 +42,64 @@ def document_hashes(path: Path) -> np.ndarray:
 
 
 def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
-    """Prints the numbers of repeated documents and of those in both splits; yields warnings."""
-    assert sharded.manifest
+    """Prints how many documents are compared; yields warnings about repeated ones and those in both splits."""
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
     one_in = np.uint64(max(1, -(-num_documents // MOST_DOCUMENTS)))
-    of_split: dict[str, list[np.ndarray]] = {split: [] for split in sharded.manifest.shards}
+    of_split: dict[str, list[np.ndarray]] = {"training": [np.zeros(0, np.uint64)], "test": [np.zeros(0, np.uint64)]}
     paths = [sharded.folder / entry.file for entry in sharded.entries]
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for hashes, entry in zip(task_pool.map_in_order(document_hashes, paths), sharded.entries):
             of_split[entry.file.partition("/")[0]].append(hashes[hashes % one_in == 0])
             bar.update(entry.num_bytes)
-    training, test = (np.concatenate([np.zeros(0, np.uint64), *of_split[split]]) for split in ("training", "test"))
-    sampled = "" if one_in == 1 else f" (a sample: about 1 in {one_in})"
-    print(
-        f"\nDocuments below {sharded.folder}\n  {len(training) + len(test):,} compared{sampled}, "
-        f"{len(training):,} of them for training",
-        flush=True,
-    )
-    if not sharded.manifest.counts["num_documents_test"]:
-        yield (
-            "there are no test documents, so no model can be evaluated on text that it was not trained on: shard "
-            "again with --n_test_shards and --fraction_test_set over 0"
-        )
+    training, test = map(np.concatenate, of_split.values())
+    num_compared = len(training) + len(test)
+    print(f"\nDocuments below {sharded.folder}\n  {num_compared:,} of {num_documents:,} compared", flush=True)
     is_leak = np.isin(test, training)
     num_repeated = len(training) - len(np.unique(training)) + int((~is_leak).sum()) - len(np.unique(test[~is_leak]))
-    leaks = f"{int(is_leak.sum()):,} of {len(test):,} test documents are in the training split too"
-    repeated = f"{num_repeated:,} of {len(training) + len(test):,} documents repeat an earlier one"
-    print(f"  {leaks}\n  {repeated}")
     remedy = "format the text again without --keep_duplicates, and shard it again"
     if is_leak.any():
+        leaks = f"{int(is_leak.sum()):,} of {len(test):,} test documents are in the training split too"
         yield f"{leaks}: the test's figures would be better than they are; {remedy}"
     if num_repeated:
+        repeated = f"{num_repeated:,} of {num_compared:,} documents repeat an earlier one"
         yield f"{repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
 def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints settings, and what `_inspect_sample` prints, for token files of each length; yields warnings."""
+    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings."""
     assert made.manifest
-    arguments, vocab, training = made.manifest.arguments, made.vocab, made.manifest.shards["training"]
-    is_records = made.stage == "create_tfrecord_files"
-    unit = "instances" if is_records else "tokens"
-    shards = ", ".join(
-        f"{len(entries):,} {split} shards with {sum(e.counts[f'num_{unit}'] for e in entries):,} {unit}"
-        for split, entries in made.manifest.shards.items()
-    )
+    arguments = made.header.arguments
     print(
-        f"\n{'Records' if is_records else 'Token files'} below {made.folder}\n"
-        f"  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
-        f"  vocabulary of {vocab.size:,} pieces, sha256 {vocab.sha256[:12]}...; {shards}",
+        f"\n{made.stage} below {made.folder}\n  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
+        f"  vocabulary of {made.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
         flush=True,
     )
-    if is_records:
-        sample = instance_sample.read_sample(made.folder, training)
-        yield from _inspect_sample(sample, arguments["max_seq_length"], tokenizer)
+    if made.stage == "create_tfrecord_files":
+        instances = instance_sample.read_sample(made.folder, made.manifest.shards["training"])
+        yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
         return
     lengths = pair_lengths(made.folder)
     if not lengths:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
     for length in lengths:
-        sample = instance_sample.read_token_sample(made.folder / "training", length)
         print(f"\n  Length {length}, masked as training does by default:")
-        yield from _inspect_sample(sample, length, tokenizer)
+        instances = instance_sample.read_token_sample(made.folder / "training", length)
+        yield from _inspect_instances(instances, length, tokenizer)
 
 
-def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints some instances and shares; yields warnings."""
-    num = sample.instances.num_instances
-    labels = sample.instances.next_sentence_labels
+def _inspect_instances(instances: InstanceArrays, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
+    """Prints some instances and shares of a sample; yields warnings."""
+    labels = instances.next_sentence_labels
     # One instance of each label, and one from the middle.
-    shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), num // 2]
+    shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
     for number in dict.fromkeys(shown):
-        lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
+        lines = instance_sample.describe_instance(instances, number, tokenizer.inv_vocab)
         print("\n" + "".join(f"  {line}\n" for line in lines), end="")
-    shares = instance_sample.measure(sample.instances, VocabularyIds.of_tokenizer(tokenizer))
-    some = f"{num:,} of {sample.num_total:,}" if num < sample.num_total else f"all {num:,}"
-    print(f"\n  Of {some} training instances, evenly spread over the shards:")
+    shares = instance_sample.measure(instances, VocabularyIds.of_tokenizer(tokenizer))
+    print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
     for line in instance_sample.describe_shares(shares, max_seq_length):
         print(f"    {line}", flush=True)
-    for warning in instance_sample.judge(shares, max_seq_length):
+    for warning in instance_sample.judge(shares):
         yield f"max_seq_length {max_seq_length}: {warning}"
 
 
@@ -141,24 +118,19 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    sharded = [stage for stage in stages if stage.stage == "sharding" and stage.manifest]
-    made = [stage for stage in stages if stage.stage in WITH_VOCABULARY and stage.manifest]
+    whole = [stage for stage in stages if stage.stage in ("sharding", *WITH_VOCABULARY) and stage.manifest]
     wrong = [stage.fault for stage in stages if stage.fault]
-    if not sharded and not made:
-        reason = (
-            "; ".join(wrong)
-            or f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
-        )
-        raise UserError(f"{reason}: " + command("status", options.dataset) + " says what to type first")
-    for stage in (*made, *sharded):
+    if not whole:
+        nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
+        raise UserError(f"{'; '.join(wrong) or nothing}: {command('status', options.dataset)} says what to type first")
+    for stage in whole:
         assert stage.manifest
         stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
-    for stage in made:
-        wrong += _inspect_made(stage, _tokenizer_of(stage))
-    for stage in sharded:
+    for stage in sorted(whole, key=lambda stage: stage.stage == "sharding"):
         assert stage.manifest
+        if stage.stage != "sharding":
+            wrong += _inspect_made(stage, _tokenizer_of(stage))
+            continue
         wrong += headings.inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
         wrong += _inspect_documents(stage, task_pool_of(options, layout))
     print("".join(f"\nlooks wrong: {warning}" for warning in wrong) or "\nnothing looks wrong")
-    for kind in (*["sharded text"] * (not sharded), *["token files or records"] * (not made)):
-        print(f"not looked at, because not there or damaged: {kind}")

@@ -28,21 +28,12 @@ _MUCH_PADDING = 0.6
 _MANY_UNKNOWN = 0.02
 
 
-class Sample(NamedTuple):
-    """Instances evenly spread over a split's shards."""
-
-    instances: InstanceArrays
-    sources: list[tuple[str, int]]  # (file, record) of each
-    num_total: int
-
-
 class Shares(NamedTuple):
     """Measurements of a sample of instances."""
 
     lengths: np.ndarray  # [N] real tokens
     num_predictions: int
     fates: dict[str, float]  # shares among the predictions
-    predicted: float  # share of the real tokens
     random_next: float
     padding: float
     unknown: float  # share of the real tokens before masking
@@ -52,31 +43,29 @@ def _evenly_spread(num_total: int) -> np.ndarray:
     return np.unique(np.linspace(0, num_total - 1, min(num_total, SAMPLE_INSTANCES)).astype(int))
 
 
-def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
-    """Reads up to `SAMPLE_INSTANCES` instances from the record files in a manifest's `entries`.
+def _instances(features: dict[str, np.ndarray]) -> InstanceArrays:
+    labels = features["next_sentence_labels"][:, 0]
+    return InstanceArrays(**{**features, "next_sentence_labels": labels})
+
+
+def read_sample(folder: Path, entries: Sequence[FileEntry]) -> InstanceArrays:
+    """Up to `SAMPLE_INSTANCES` instances, evenly spread over the record files in a manifest's `entries`.
 
     Raises: UserError where a file is damaged.
     """
     ends = np.cumsum([entry.counts["num_instances"] for entry in entries])
     chosen = _evenly_spread(int(ends[-1]))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in InstanceArrays._fields}
-    sources: list[tuple[str, int]] = []
     for entry, begin, end in zip(entries, [0, *ends[:-1]], ends):
-        of_file = chosen[(chosen >= begin) & (chosen < end)] - begin
-        if not len(of_file):
-            continue
         with RecordFile(folder / entry.file) as file:
-            for record in of_file.tolist():
+            for record in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
                 features = ExampleReader(file.read(record)[0])
                 for name, column in columns.items():
                     column.append(features[name].astype(np.int32))
-                sources.append((entry.file, record))
-    arrays = {name: np.stack(column) for name, column in columns.items()}
-    arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]
-    return Sample(InstanceArrays(**arrays), sources, int(ends[-1]))
+    return _instances({name: np.stack(column) for name, column in columns.items()})
 
 
-def read_token_sample(folder: Path, max_seq_length: int) -> Sample:
+def read_token_sample(folder: Path, max_seq_length: int) -> InstanceArrays:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
@@ -85,10 +74,7 @@ def read_token_sample(folder: Path, max_seq_length: int) -> Sample:
     files = TokenSet(str(folder), "input_files", max_seq_length, MaskingRules(max_predictions_per_seq=most))
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
-    features = files.features(ranges, files.random_seed)
-    features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
-    sources = [(f"{folder.name}/{files.files[one.file].name}", one.first) for one in ranges]
-    return Sample(InstanceArrays(**features), sources, files.num_instances)
+    return _instances(files.features(ranges, files.random_seed))
 
 
 def measure(instances: InstanceArrays, ids: VocabularyIds) -> Shares:
@@ -105,51 +91,40 @@ def measure(instances: InstanceArrays, ids: VocabularyIds) -> Shares:
         lengths=is_real.sum(axis=1),
         num_predictions=len(rows),
         fates={fate: is_so.sum() / max(len(rows), 1) for fate, is_so in fates.items()},
-        predicted=len(rows) / is_real.sum(),
         random_next=float(instances.next_sentence_labels.mean()),
         padding=float(1 - is_real.mean()),
         unknown=float((unmasked[is_real] == ids.unknown).mean()),
     )
 
 
-def _differs(share: float, expected: float, num: int) -> bool:
-    # Chance alone exceeds four standard deviations less than once in ten thousand times.
-    return abs(share - expected) > _TOLERANCE + 4 * (expected * (1 - expected) / max(num, 1)) ** 0.5
-
-
-def judge(shares: Shares, max_seq_length: int) -> Iterator[str]:
+def judge(shares: Shares) -> Iterator[str]:
     """Warnings that say what looks wrong and what to do."""
     for fate, expected in _FATES.items():
-        if shares.num_predictions and _differs(shares.fates[fate], expected, shares.num_predictions):
+        # Chance alone exceeds four standard deviations less than once in ten thousand times.
+        by_chance = 4 * (expected * (1 - expected) / max(shares.num_predictions, 1)) ** 0.5
+        if shares.num_predictions and abs(shares.fates[fate] - expected) > _TOLERANCE + by_chance:
             yield (
                 f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} should be: the records "
                 "were not made by the usual rules"
             )
     low, high = _RANDOM_NEXT_RANGE
     chance = 2 / len(shares.lengths) ** 0.5
-    usual = f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual"
-    if shares.random_next < low - chance:
-        yield f"only {usual}: is the label inverted? 1 is random, 0 is next"
-    if shares.random_next > high + chance:
+    if not low - chance <= shares.random_next <= high + chance:
         yield (
-            f"{usual}: many documents have a single sentence; is each line of a longer text taken for a document "
-            "(--input_format), or text without stops for one sentence?"
+            f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: if less, is the "
+            "label inverted (1 is random, 0 is next)? If more, many documents have a single sentence: is each line "
+            "taken for a document (--input_format), or text without stops for one sentence?"
         )
     if shares.padding > _MUCH_PADDING:
-        half = max_seq_length // 2
-        yield (
-            f"{shares.padding:.0%} of the positions are padding: documents are short for --max_seq_length "
-            f"{max_seq_length}; {(shares.lengths <= half).mean():.0%} of the instances fit {half}"
-        )
+        yield f"{shares.padding:.0%} of the positions are padding: documents are short for this length"
     if shares.unknown > _MANY_UNKNOWN:
         yield f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary fits not this language, script or case"
 
 
 def describe_shares(shares: Shares, max_seq_length: int) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
-    if shares.num_predictions:
-        fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
-        yield f"{shares.predicted:.1%} of the tokens are to be predicted; of these {fates}"
+    fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
+    yield f"{shares.num_predictions / shares.lengths.sum():.1%} of the tokens are to be predicted; of these {fates}"
     yield f"{shares.random_next:.1%} random next passages, {shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
     yield "tokens, share of the instances"
     edges = np.unique(np.linspace(0, max_seq_length, _NUM_BINS + 1).astype(int))
@@ -159,28 +134,23 @@ def describe_shares(shares: Shares, max_seq_length: int) -> Iterator[str]:
         yield f"{low + 1:5}-{high:<5}{count / len(shares.lengths):7.1%} {bar}"
 
 
-def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Iterator[str]:
+def describe_instance(instances: InstanceArrays, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
-    one = sample.instances.rows(slice(number, number + 1))
-    file, record = sample.sources[number]
+    one = instances.rows(slice(number, number + 1))
     length = int(one.input_mask.sum())
     shown = [tokens[i] for i in one.input_ids[0, :length].tolist()]
     b_start = int(np.count_nonzero(one.segment_ids[0, :length] == 0))
     origin = "from elsewhere (label 1)" if one.next_sentence_labels[0] else "what follows A (label 0)"
-    yield f"record {record:,} of {file}: {length} of {one.input_ids.shape[1]} tokens; B is {origin}"
-    predictions = []
+    yield f"{length} of {one.input_ids.shape[1]} tokens; B is {origin}"
     columns = np.flatnonzero(one.masked_lm_weights[0])
-    for position, answer_id in zip(
-        one.masked_lm_positions[0, columns].tolist(), one.masked_lm_ids[0, columns].tolist()
-    ):
+    predictions = []
+    for position, answer_id in zip(one.masked_lm_positions[0, columns], one.masked_lm_ids[0, columns]):
         answer = tokens[answer_id]
         how = {"[MASK]": "masked", answer: "kept"}.get(shown[position], f"shown as {shown[position]}")
         predictions.append(f"{position} {answer} ({how})")
-    if (num_more := len(predictions) - _NUM_PREDICTIONS_SHOWN) > 0:
-        predictions[_NUM_PREDICTIONS_SHOWN:] = [f"and {num_more} more"]
     for line in (
         f"A  {' '.join(shown[1 : b_start - 1])}".replace(" ##", ""),
         f"B  {' '.join(shown[b_start : length - 1])}".replace(" ##", ""),
-        f"   to predict: {', '.join(predictions)}",
+        f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}",
     ):
         yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)

@@ -143,11 +143,11 @@ def command(action: str, dataset: str, **options: Any) -> str:
     return shlex.join(words)
 
 
-def command_again(prepared: Prepared, layout: Layout, **changes: Any) -> str:
-    """The command line that resumes a stage, or runs it with other options."""
+def command_again(prepared: Prepared, layout: Layout) -> str:
+    """The command line that resumes a stage."""
     options = options_of(prepared, layout)
     if prepared.stage == "text_formatting":
         # Some arguments, such as the sample's format and encoding, are not options.
         read = ("action", "dataset", "keep_duplicates", *registry.dataset_named(prepared.dataset).options)
         options = {name: value for name, value in options.items() if name in read}
-    return command(**{**options, **changes})
+    return command(**options)

@@ -8,21 +8,17 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from bert_tf.prepare.corpora import registry
+from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
 from bert_tf.prepare.running.journal import Journal
-from bert_tf.prepare.sharding.sharding import shards_for
 from bert_tf.records.pair_file import pair_lengths
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
-# The records that the two phases of pre-training need.
-_SHAPE = ("max_seq_length", "max_predictions_per_seq")
-_PHASES = ((128, 20), (512, 80))
 
 
 def size_in_words(num_bytes: float) -> str:
@@ -38,56 +34,24 @@ def time_in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _units(prepared: Prepared, journal: Journal) -> tuple[str, float, list[float]]:
-    """The unit in which an unfinished stage counts, the total (0: not known), and how much each entry adds."""
-    if prepared.stage == "text_formatting":
-        done_mb = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
-        total = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
-        return "MB", total, [done - earlier for earlier, done in zip([0, *done_mb], done_mb)]
-    totals = {
-        "create_token_files": len(journal.header.inputs),
-        "create_tfrecord_files": len(journal.header.inputs),
-        "sharding": sum(journal.header.arguments.get(f"num_{split}_shards", 0) for split in ("training", "test")),
-    }
-    # With a manifest this is a repair: the journal names the undamaged files.
-    total = len(prepared.entries) or totals.get(prepared.stage, 0)
-    return "files" if prepared.stage == "download" else "shards", total, [1.0] * len(journal.entries)
-
-
 def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
-    """How much is done, the rate (of the work since the latest start), and the time left."""
-    unit, total, steps = _units(prepared, journal)
-    done = sum(steps)
-    words = f"{done:,.0f} of {total:,.0f} {unit} ({done / total:.0%})" if total else f"{done:,.0f} {unit}"
-    times = [entry.time for entry in journal.entries]
-    secs = max(filter(None, times), default=journal.time) - journal.time
-    done_since = sum(step for step, time in zip(steps, times) if time is not None)
-    if secs <= 0 or not done_since:
+    """How much is done, and the time left at the rate of the work since the latest start."""
+    arguments, inputs = journal.header.arguments, journal.header.inputs
+    if prepared.stage == "text_formatting":
+        unit, total = "MB", sum(entry.num_bytes for entry in inputs) / 1e6
+        done = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
+    else:
+        num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in ("training", "test"))
+        # With a manifest this is a repair. How many files a download has is not known.
+        unit, total = "files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
+        done = list(range(1, len(journal.entries) + 1))
+    words = f"{done[-1]:,.0f} of {total:,.0f} {unit} ({done[-1] / total:.0%})" if total else f"{done[-1]:,.0f} {unit}"
+    if not (latest := journal.entries[-1].time) or latest <= journal.time:
         return words
-    words += f", {done_since / secs:,.3g} {unit}/s"
-    secs_left = max(total - done, 0) * secs / done_since
-    of_work = "" if prepared.is_at_work else " of work"
-    return words + (f", about {time_in_words(secs_left)}{of_work} left" if secs_left else "")
-
-
-def _main_counts(prepared: Prepared) -> dict[str, Any]:
-    assert prepared.manifest
-    counts = prepared.manifest.counts
-    if prepared.stage != "create_tfrecord_files":
-        return counts
-    return {
-        name: count for name, count in counts.items() if name.startswith("num_instances_") or name.endswith("_share")
-    }
-
-
-def _pairs_in_words(prepared: Prepared) -> str:
-    """The lengths for which the token files have pairs."""
-    of_length, num_files = pair_lengths(prepared.folder), len(prepared.entries)
-    lengths = [
-        f"{length}" + (f" ({num:,} of {num_files:,} files)" if num < num_files else "")
-        for length, num in sorted(of_length.items())
-    ]
-    return f"pairs of length {', '.join(lengths)}" if lengths else "no pairs yet; training draws those that it needs"
+    before = max((amount for amount, entry in zip(done, journal.entries) if entry.time is None), default=0)
+    rate = (done[-1] - before) / (latest - journal.time)
+    words += f", {rate:,.3g} {unit}/s"
+    return words + (f", about {time_in_words((total - done[-1]) / rate)} of work left" if total and rate else "")
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
@@ -101,15 +65,16 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
         files = prepared.entries
-        yield (f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size_in_words(prepared.num_bytes)}")
+        yield f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size_in_words(prepared.num_bytes)}"
         if damaged := [entry.file for entry in files if not entry.is_in(prepared.folder)]:
             yield (
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
                 "--action verify --repair makes them again"
             )
-        yield counts_in_words(_main_counts(prepared))
+        yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            yield _pairs_in_words(prepared)
+            lengths = ", ".join(map(str, sorted(pair_lengths(prepared.folder))))
+            yield f"pairs of length {lengths}" if lengths else "no pairs yet; training draws those that it needs"
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"
@@ -120,16 +85,13 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
 
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
     """Files that the user put in place of a stage's output: raw files, or formatted text."""
+    paths: Iterable[Path] = ()
     if stage == "download":
-        # Not counting locks and the remains of a stopped download.
-        return [
-            path
-            for path in layout.download_folder(corpus).rglob("*")
-            if path.is_file() and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))
-        ]
-    if stage == "text_formatting" and registry.dataset_named(corpus).formatted_file:
-        return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
-    return []
+        paths = layout.download_folder(corpus).rglob("*")
+    elif stage == "text_formatting" and registry.dataset_named(corpus).formatted_file:
+        paths = [layout.formatted_file(corpus)]
+    # Not counting locks and the remains of a stopped download.
+    return [path for path in paths if path.is_file() and path.name[0] != "." and path.suffix != PART_SUFFIX]
 
 
 def _describe_placed(files: list[Path]) -> list[str]:
@@ -148,8 +110,13 @@ def _next_steps(dataset: str, begun: list[Prepared], layout: Layout) -> list[str
         if not prepared.fault and (prepared.manifest is None or prepared.journal):
             return [command_again(prepared, layout)]
     done = {(prepared.stage, prepared.dataset) for prepared in begun if prepared.manifest}
+    if {("create_token_files", dataset), ("create_tfrecord_files", dataset)} & done:
+        launch = f"DRY_RUN=1 DATASET={dataset} bash scripts/run_pretraining_lamb.sh"
+        return [launch + "  # shows the plan; without arguments it is BERT-Large on 8 ranks"]
     if ("sharding", dataset) in done:
-        return _next_records(dataset, begun, layout)
+        vocab = command("create_vocab", dataset) + "  # or name your own with --vocab_file below"
+        first = [] if ("create_vocab", dataset) in done else [vocab]
+        return [*first, command("create_token_files", dataset)]
     if not registry.parts_of(dataset):
         return [] if ("download", dataset) in done else [command("download", dataset)]
 
@@ -161,38 +128,8 @@ def _next_steps(dataset: str, begun: list[Prepared], layout: Layout) -> list[str
             continue
         if corpus == "custom":
             return [command("text_formatting", corpus, input_files="FILES_OR_FOLDERS")]
-        action = "text_formatting" if is_there("download", corpus) else "download"
-        return [command(action, corpus)]
-    return [command("sharding", dataset, **_fewer_shards(dataset, begun))]
-
-
-def _fewer_shards(dataset: str, begun: list[Prepared]) -> dict[str, int]:
-    """Options for a text with fewer documents than the default number of shards; none if the defaults fit."""
-    counts = [p.manifest.counts for p in begun if p.stage == "text_formatting" and p.manifest]
-    num_documents = sum(counted["num_documents"] for counted in counts)
-    defaults = stages.default_shards(dataset)
-    num_training, num_test = shards_for(num_documents, *defaults)
-    if not counts or num_test == 0 or (num_training, num_test) == defaults:
-        return {}
-    return {"n_training_shards": num_training, "n_test_shards": num_test}
-
-
-def _next_records(dataset: str, begun: list[Prepared], layout: Layout) -> list[str]:
-    tokens = [p for p in begun if p.stage == "create_token_files" and p.manifest]
-    records = [p for p in begun if p.stage == "create_tfrecord_files" and p.manifest]
-    made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
-    missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
-    if not missing or (tokens and not records):
-        # If there are both, the launcher asks which to use.
-        which = "DATA_FORMAT=tokens " if tokens and records else ""
-        launch = f"DRY_RUN=1 DATASET={dataset} {which}bash scripts/run_pretraining_lamb.sh"
-        launch += "  # shows the plan; without arguments it is BERT-Large on 8 ranks"
-        return [command("verify", dataset), command("inspect", dataset), launch]
-    if records:
-        return [command_again(records[0], layout, **shape) for shape in missing]
-    has_vocab = any(p.stage == "create_vocab" and p.manifest for p in begun)
-    first = [] if has_vocab else [command("create_vocab", dataset) + "  # or name your own with --vocab_file below"]
-    return [*first, command("create_token_files", dataset)]
+        return [command("text_formatting" if is_there("download", corpus) else "download", corpus)]
+    return [command("sharding", dataset)]
 
 
 def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
@@ -209,16 +146,15 @@ def _print_dataset(dataset: str, layout: Layout) -> None:
     begun = find_prepared(layout, dataset)
     print(dataset)
     for stage in stages.STAGES if registry.parts_of(dataset) else ("download",):
-        of_stage = [prepared for prepared in begun if prepared.stage == stage]
-        blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
+        if (stage, dataset) == ("download", "custom"):
+            continue
+        blocks = [(p.dataset, list(describe_stage(p))) for p in begun if p.stage == stage]
         blocks += [
             (corpus, _describe_placed(placed))
             for corpus in registry.parts_of(dataset) or (dataset,)
             if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
         ]
-        if not blocks and (stage, dataset) != ("download", "custom"):
-            blocks = [(dataset, ["not begun"])]
-        for owner, (first, *more) in blocks:
+        for owner, (first, *more) in blocks or [(dataset, ["not begun"])]:
             _print_block(stage, [first if owner == dataset else f"{owner}: {first}", *more])
     steps = _next_steps(dataset, begun, layout)
     print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)

@@ -35,8 +35,7 @@ class Repair(enum.Enum):
     """How a fault is repaired."""
 
     MAKE_FILE = "the stage makes the file again"
-    MAKE_INDEX = "the index of the records is made again"
-    MAKE_PAIRS = "the pairs of the token file are drawn again"
+    DERIVE = "it is made again from the file beside it: an index of records, or pairs of tokens"
     WRITE_MANIFEST = "the stage writes its manifest, and its copy of the vocabulary, again"
     BY_HAND = "only the user can repair it"
 
@@ -49,55 +48,38 @@ class Fault(NamedTuple):
     repair: Repair
 
 
-def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[str, int]:
-    digest, num_lines = hashlib.sha256(), 0
+def _hash(path: Path, report: Callable[[int], object]) -> str:
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
-            num_lines += block.count(b"\n")
             report(len(block))
-    return digest.hexdigest(), num_lines
+    return digest.hexdigest()
 
 
-def _expected_lines(stage: str, entry: FileEntry) -> int | None:
-    """The number of lines of a text file, from the manifest's counts; None for other files."""
-    if stage == "text_formatting":
-        return entry.counts["num_documents"]
-    if stage == "sharding":
-        # One line per sentence, and a blank line after each document.
-        return entry.counts["num_sentences"] + entry.counts["num_documents"]
-    is_text = not entry.file.endswith(".model")
-    return entry.counts["num_pieces"] if stage == "create_vocab" and is_text else None
-
-
-def _check_index(path: Path, offsets: np.ndarray, entry: FileEntry) -> Iterator[str]:
-    index = open_index(path)
-    expected_tokens = entry.counts["num_instance_tokens"]
-    if index is None or not index.has_right_checksum():
-        exists = path.with_name(path.name + INDEX_SUFFIX).exists()
-        yield "its index is " + ("damaged" if exists else "missing")
-    elif not np.array_equal(index.offsets(), offsets):
-        yield "its index has wrong offsets"
-    elif (num_tokens := int(index.lengths().sum())) != expected_tokens:
-        yield f"its index counts {num_tokens:,} tokens, the manifest {expected_tokens:,}"
-
-
-def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
+def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except UserError as error:
         fault = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
         yield Fault(entry.file, fault, Repair.MAKE_FILE)
         return
-    num_records, expected = len(offsets) - 1, entry.details["num_instances"]
+    num_records, expected = len(offsets) - 1, entry.counts["num_instances"]
     if num_records != expected:
         fault = f"holds {num_records:,} records, its manifest says {expected:,}"
         yield Fault(entry.file, fault, Repair.MAKE_FILE)
-    for fault in _check_index(path, offsets, entry):
-        yield Fault(entry.file, fault, Repair.MAKE_INDEX)
+        return
+    index = open_index(path)
+    if (
+        index is None
+        or not index.has_right_checksum()
+        or not np.array_equal(index.offsets(), offsets)
+        or int(index.lengths().sum()) != entry.counts["num_instance_tokens"]
+    ):
+        yield Fault(f"{entry.file}{INDEX_SUFFIX}", "is missing, damaged or that of other records", Repair.DERIVE)
 
 
-def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
+def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     checksum = None
     try:
         tokens = TokenFile(path)
@@ -110,76 +92,55 @@ def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
         try:
             pair_file = PairFile(pairs)
             pair_file.verify()
-            fault = "" if checksum in (None, pair_file.token_checksum) else "were drawn from another token file"
+            is_whole = checksum in (None, pair_file.token_checksum)
         except (UserError, ValueError):
-            fault = "are damaged"
-        if fault:
-            yield Fault(f"{entry.file}{pairs.name.removeprefix(path.name)}", fault, Repair.MAKE_PAIRS)
+            is_whole = False
+        if not is_whole:
+            name = f"{entry.file}{pairs.name.removeprefix(path.name)}"
+            yield Fault(name, "is damaged, or was drawn from another token file", Repair.DERIVE)
 
 
-def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> list[Fault]:
-    size = path.stat().st_size
-    sha256, num_lines = _hash_and_count_lines(path, report)
-    expected_lines = _expected_lines(stage, entry)
-    check = {"create_tfrecord_files": _check_records, "create_token_files": _check_tokens}.get(stage)
-    faults = list(check(path, entry)) if check else []
-    wrong_bytes = []
-    if size != entry.num_bytes:
-        wrong_bytes.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
-    if expected_lines is not None and num_lines != expected_lines:
-        wrong_bytes.append(f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts")
-    if sha256 != entry.sha256 and not wrong_bytes and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
-        wrong_bytes.append(
-            f"has other bytes than those that were made: sha256 {sha256[:12]}..., "
-            f"its manifest says {entry.sha256[:12]}..."
-        )
-    return [Fault(entry.file, fault, Repair.MAKE_FILE) for fault in wrong_bytes] + faults
+_FAULTS_INSIDE = {"create_tfrecord_files": _record_faults, "create_token_files": _token_faults}
 
 
-def check_file(
+def file_faults(
     entry: FileEntry, stage: str, folder: Path, report: Callable[[int], object] = lambda _: None
 ) -> list[Fault]:
     """The faults of one file; `report` is called with the number of bytes of each block read."""
+    path = folder / entry.file
     try:
-        return _check_content(stage, folder / entry.file, entry, report)
-    except FileNotFoundError:
-        fault = "is gone"
+        sha256 = _hash(path, report)
+        faults = list(_FAULTS_INSIDE[stage](path, entry)) if stage in _FAULTS_INSIDE else []
     except OSError as error:
-        fault = f"cannot be read: {error.strerror}"
-    except KeyError as error:
-        fault = f"its manifest does not say its {error.args[0]}"
-    return [Fault(entry.file, fault, Repair.MAKE_FILE)]
+        return [Fault(entry.file, f"cannot be read: {error.strerror}", Repair.MAKE_FILE)]
+    if sha256 != entry.sha256 and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
+        sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
+        faults.append(Fault(entry.file, f"has other bytes than those that were made, {sizes}", Repair.MAKE_FILE))
+    return faults
 
 
-def check_counts(prepared: Prepared) -> Iterator[Fault]:
+def count_faults(prepared: Prepared) -> Iterator[Fault]:
     """Faults where a manifest's totals are not the sums of its files' counts."""
     assert prepared.manifest
-    name, totals = prepared.manifest_path.name, prepared.manifest.counts
-    for key, total in totals.items():
+    for key, total in prepared.manifest.counts.items():
         # "num_documents_training" is the sum of the training files' "num_documents".
         split = next((split for split in prepared.manifest.shards if key.endswith(f"_{split}")), None)
         files = prepared.manifest.shards[split] if split else prepared.entries
         parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
-            yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", Repair.WRITE_MANIFEST)
-    if "num_read" in totals:
-        dropped = sum(n for key, n in totals.items() if key.startswith("num_dropped_"))
-        if totals["num_read"] != totals["num_documents"] + dropped:
-            documents = f"{totals['num_documents']:,} documents and {dropped:,} dropped"
-            fault = f"says num_read {totals['num_read']:,}, but {documents}"
-            yield Fault(name, fault, Repair.WRITE_MANIFEST)
+            fault = f"says {key} {total:,}, its files add up to {sum(parts):,}"
+            yield Fault(prepared.manifest_path.name, fault, Repair.WRITE_MANIFEST)
 
 
-def check_folder(prepared: Prepared) -> Iterator[Fault]:
+def folder_faults(prepared: Prepared) -> Iterator[Fault]:
     """The faults of a folder: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
     if prepared.stage in ("sharding", *WITH_VOCABULARY):
         known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
         for split in sorted({name.split("/")[0] for name in known}):
-            for path in sorted((prepared.folder / split).glob("*")):
+            for path in sorted((prepared.folder / split).glob("[!.]*")):
                 name = f"{split}/{path.name}"
-                is_own = path.suffix in (TEMPORARY_SUFFIX, PAIRS_SUFFIX) or path.name.startswith(".")
-                if name not in known and not is_own:
+                if name not in known and path.suffix not in (TEMPORARY_SUFFIX, PAIRS_SUFFIX):
                     fault = "is not in the manifest: a training would read it too; move it away"
                     yield Fault(name, fault, Repair.BY_HAND)
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
@@ -187,22 +148,21 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
         yield Fault(prepared.manifest_path.name, fault, Repair.WRITE_MANIFEST)
     if vocab := prepared.header.vocab:
         path = original_vocabulary(prepared.folder)
-        if not path.is_file():
-            yield Fault(path.name, "is gone", Repair.WRITE_MANIFEST)
-        elif sha256_of_file(path) != vocab.sha256:
-            yield Fault(path.name, "is not the vocabulary that the records were made with", Repair.WRITE_MANIFEST)
+        if not path.is_file() or sha256_of_file(path) != vocab.sha256:
+            fault = "is gone, or not the vocabulary that the files were made with"
+            yield Fault(path.name, fault, Repair.WRITE_MANIFEST)
 
 
-def check(prepared: Prepared, workers: TaskPool) -> list[Fault]:
+def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     entries = prepared.entries
-    check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
-    faults = [*check_counts(prepared), *check_folder(prepared)]
+    of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
+    faults = [*count_faults(prepared), *folder_faults(prepared)]
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if len(entries) == 1:
             # In this process, so that the bar can show the progress within a large file.
-            return [*faults, *check_one(entries[0], report=bar.update)]
-        for entry, new_faults in zip(entries, workers.map_in_order(check_one, entries)):
+            return [*faults, *of_one(entries[0], report=bar.update)]
+        for entry, new_faults in zip(entries, workers.map_in_order(of_one, entries)):
             faults += new_faults
             bar.update(entry.num_bytes)
     return faults
@@ -222,15 +182,8 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
     )
 
 
-def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Namespace, layout: Layout) -> None:
+def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespace, layout: Layout) -> None:
     """Raises: UserError where the stage fails, or makes other bytes than the first time."""
-    names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
-    paths = {name: prepared.folder / name for name in names}
-    known_sha256 = {entry.file: {entry.sha256} for entry in prepared.entries}
-    for name, path in paths.items():
-        if path.is_file():
-            # The file may be right and the manifest's sha256 wrong.
-            known_sha256[name].add(sha256_of_file(path))
     stage_options = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
     if prepared.stage in WITH_VOCABULARY:
         stage_options.vocab_file = str(_find_vocab(prepared, options, layout))
@@ -239,7 +192,8 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # Only the earlier files: a list of downloads may have grown since.
-    other = [entry.file for entry in now.entries if entry.sha256 not in known_sha256.get(entry.file, {entry.sha256})]
+    before = {entry.file: entry.sha256 for entry in prepared.entries}
+    other = [entry.file for entry in now.entries if entry.sha256 != before.get(entry.file, entry.sha256)]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
@@ -248,6 +202,19 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
         )
     for name in names:
         print(f"  made again, with the same bytes as the first time: {name}", flush=True)
+
+
+def _derive(prepared: Prepared, path: Path) -> None:
+    """Makes the index of a record file, or the pairs of a token file, again."""
+    path.unlink(missing_ok=True)
+    if path.name.endswith(INDEX_SUFFIX):
+        load_index(path.with_name(path.name.removesuffix(INDEX_SUFFIX)))
+    else:
+        length = int(path.name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1])
+        files = [prepared.folder / entry.file for entry in prepared.entries]
+        # Drawn with the settings of the other files' pairs.
+        ensure_pairs([file for file in files if file.parent == path.parent], PairSettings(length))
+    print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
 
 
 def _repair(
@@ -259,23 +226,12 @@ def _repair(
     for entry in prepared.header.inputs:
         if (layout.root / entry.file).resolve() in broken_before:
             raise UserError(f"{prepared.stage} reads {entry.file}, which is still broken")
-    broken = {fault.file for fault in faults if fault.repair == Repair.MAKE_FILE}
+    broken = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     if broken or any(fault.repair == Repair.WRITE_MANIFEST for fault in faults):
-        _make_again(prepared, faults, options, layout)
-    for name in sorted({f.file for f in faults if f.repair == Repair.MAKE_INDEX} - broken):
-        path = prepared.folder / name
-        path.with_name(path.name + INDEX_SUFFIX).unlink(missing_ok=True)
-        load_index(path)
-        print(f"  indexed again: {name}", flush=True)
-    for name in sorted({f.file for f in faults if f.repair == Repair.MAKE_PAIRS}):
-        path = prepared.folder / name
-        path.unlink(missing_ok=True)
-        length = int(path.name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1])
-        files = [prepared.folder / entry.file for entry in prepared.entries]
-        of_split = [file for file in files if file.parent == path.parent]
-        # Drawn with the settings of the other files' pairs.
-        ensure_pairs(of_split, PairSettings(length))
-        print(f"  drawn again: {name}", flush=True)
+        _make_again(prepared, broken, options, layout)
+    for fault in faults:
+        if fault.repair == Repair.DERIVE:
+            _derive(prepared, prepared.folder / fault.file)
 
 
 def _verify_and_repair(
@@ -290,7 +246,7 @@ def _verify_and_repair(
         print(f"{title}: not finished, so not verified; --action status says more", flush=True)
         return []
     workers = task_pool_of(options, layout)
-    faults = check(prepared, workers)
+    faults = all_faults(prepared, workers)
     if not faults:
         files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
         print(f"{title}: whole, {files}", flush=True)
@@ -308,7 +264,7 @@ def _verify_and_repair(
         return faults
     mended = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert mended
-    remaining = check(mended, workers)
+    remaining = all_faults(mended, workers)
     for fault in remaining:
         print(f"  still broken: {fault.file}: {fault.description}", flush=True)
     return remaining
@@ -335,20 +291,14 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             "--action status says what to begin with"
         )
     broken: list[Path] = []
-    can_repair = False
     made: dict[Path, str] = {}
     for prepared in begun:
         made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
-        can_repair = can_repair or any(fault.repair != Repair.BY_HAND for fault in remaining)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        remedy = "the same command with --repair makes again exactly what is broken"
-        if options.repair:
-            remedy = "what could not be made again must be repaired by hand"
-        elif not can_repair:
-            remedy = "do what is said there, since --repair cannot"
+        remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"
         raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")

@@ -34,8 +34,8 @@ TABLE_SUFFIX = ".parquet"
 # Files that are no running text; which, only --input_format says.
 _MARKED_UP_SUFFIXES = (".csv", ".tsv", ".xml", ".html", ".htm")
 
-# This many rows of a table are decoded at once, but large rows one by one.
-_ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
+# Few rows of a table are decoded at once, because they may be large.
+_ROWS_AT_ONCE = 8
 _COLUMN_BUFFER_BYTES = 1 << 20
 # pyarrow holds a decompressed page twice: this keeps the reading process below 1 GiB.
 LARGEST_PAGE_BYTES = 256 << 20
@@ -48,27 +48,21 @@ class Sentences(str):
 def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
-    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
+    Raises: UserError where a name is no file or folder, or there is no such file.
     """
-    if not names:
-        raise UserError(
-            "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
-            "commas"
-        )
     files: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
-            if not inside:
-                raise UserError(
-                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
-                    "if they have other suffixes"
-                )
-            files.extend(inside)
+            files += text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
+    if not files:
+        raise UserError(
+            f"input_files={','.join(names)} names no .txt, .jsonl or .parquet file, nor a folder that holds any: name "
+            "some, separated by commas; files with other suffixes one by one"
+        )
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
@@ -189,16 +183,12 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
                     "name one by --text_column"
                 )
-            if table.schema_arrow.names.count(column) > 1:
-                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
             row = 0
             for group in range(table.num_row_groups):
-                row_group = table.metadata.row_group(group)
-                packed, unpacked = _column_size(row_group, column)
+                packed, unpacked = _column_size(table.metadata.row_group(group), column)
                 file.row_group, file.ratio = f"{path}, row group {group + 1:,}", unpacked / max(1, packed)
-                is_large = unpacked > row_group.num_rows * _LARGE_ROW_BYTES
                 # With threads, each of pyarrow's threads would keep what it has read in memory.
-                for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column], use_threads=False):
+                for batch in table.iter_batches(_ROWS_AT_ONCE, [group], [column], use_threads=False):
                     for text in batch.column(0):
                         row += 1
                         yield _row_text(path, text, f"row {row:,}", column)
@@ -234,17 +224,16 @@ def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecor
     for number, line in enumerate(lines, 1):
         if not line:
             continue
+        content, fault = None, f'no object with a "{field}" that is a string'
         try:
             content = json.loads(line)
-            fault = f'no object with a "{field}" that is a string'
         except (ValueError, RecursionError) as error:
-            content, fault = None, f"not JSON ({error})"
+            fault = f"not JSON ({error})"
         text = content.get(field) if isinstance(content, dict) else None
-        if isinstance(text, str):
-            yield text
+        if not isinstance(text, str):
+            yield BadRecord(f'line {number}: {fault}; a line has to be like {{"{field}": "..."}}')
         else:
-            rule = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
-            yield BadRecord(f"line {number}: {fault}: {rule}")
+            yield text
 
 
 def _paragraphs(document: str) -> Iterator[str]:

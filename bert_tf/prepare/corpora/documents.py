@@ -19,8 +19,6 @@ BATCH_CHARACTERS = 1 << 19
 
 # Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
-# MediaWiki's titles are not longer. A broken page's may be, and all of its lines in the report would begin with it.
-_LONGEST_TITLE = 255
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
@@ -35,21 +33,16 @@ class BadRecord(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A document that is left out; one with a title is in the report."""
+    """A document that is left out."""
 
     reason: str
-    title: str = ""
 
 
 class Document(NamedTuple):
-    """A document as a line; for Wikipedia also the title, the number of removed pieces by reason, and the lines about
-    them in the report.
-    """
+    """A document as a line, and the number of pieces removed from it by reason."""
 
     line: str
-    title: str = ""
     num_removed: Mapping[str, int] = {}
-    report: Sequence[str] = ()
 
 
 # Without line end; the line may be empty. A `str` for a document that is only a line, which is faster to pickle.
@@ -76,7 +69,7 @@ class Corpus(NamedTuple):
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
-    each damaged file. `note` is what to know beforehand.
+    each damaged file.
     """
 
     paths: Sequence[Path]
@@ -84,7 +77,6 @@ class Corpus(NamedTuple):
     clean: Callable[[Any], Cleaned | list[Cleaned]]
     arguments: dict[str, Any]
     damages: Sequence[str] = ()
-    note: str = ""
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -150,8 +142,3 @@ def read_files(
     """Batches of the documents in each file; where reading resumes inside a file, earlier documents are skipped."""
     for path, start in files_from(paths, position):
         yield from in_batches(documents_of(path), path, start)
-
-
-def report_line(reason: str, title: str, text: str = "") -> str:
-    """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
-    return "\t".join((reason, title[:_LONGEST_TITLE], " ".join(text.split())))

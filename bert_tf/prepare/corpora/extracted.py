@@ -26,8 +26,8 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Batches of articles, each its title and its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``,
-    or an object on a line of a file made with --json.
+    """Batches of articles, each its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an
+    object on a line of a file made with --json.
 
     Raises: UserError where a file is something else, or ends inside an article.
     """
@@ -35,14 +35,12 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 
 def _json_article(number: int, line: str) -> str | BadRecord:
+    text, fault = None, 'no "text" that is a string'
     try:
-        content = json.loads(line)
+        text = json.loads(line).get("text")
     except (ValueError, RecursionError) as error:
-        return BadRecord(f"line {number}: not JSON ({error}): run wikiextractor again")
-    title, text = content.get("title"), content.get("text")
-    if not isinstance(title, str) or not isinstance(text, str):
-        return BadRecord(f'line {number}: no "title" and "text" that are strings, as wikiextractor --json writes them')
-    return f"{title}\n{text}"
+        fault = f"not JSON ({error})"
+    return text if isinstance(text, str) else BadRecord(f"line {number}: {fault}: run wikiextractor again")
 
 
 def _articles(path: Path) -> Iterator[str | BadRecord]:
@@ -51,23 +49,18 @@ def _articles(path: Path) -> Iterator[str | BadRecord]:
         for number, line in enumerate(text_files.read_lines(path, file), 1):
             if article is not None and line == "</doc>":
                 # The first line inside <doc> is the title.
-                yield "\n".join(text_files.document_lines(path, article))
+                yield "\n".join(text_files.document_lines(path, article)[1:])
                 article = None
-            elif line.startswith("<doc "):
-                if article is not None:
-                    raise UserError(
-                        f"{path}, line {number}: an article begins where the one before has no </doc>: run "
-                        "wikiextractor again"
-                    )
-                article = []
-            elif article is not None:
+            elif article is not None and not line.startswith("<doc "):
                 article.append(line)
+            elif article is None and line.startswith("<doc "):
+                article = []
             elif line.startswith("{"):
                 yield _json_article(number, line)
             elif line:
                 raise UserError(
-                    f"{path}, line {number}: neither <doc ...> nor a JSON object, with which wikiextractor begins an "
-                    "article: run wikiextractor again"
+                    f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
+                    "wikiextractor again"
                 )
     if article is not None:
         raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
@@ -82,9 +75,8 @@ def _paragraphs(text: str, removed: Removed) -> Iterator[str]:
         if is_prose(line):
             yield line
         elif line:
-            removed.append(("fragments", line))
+            removed["fragments"] += 1
 
 
-def clean(article: str, *, keep_report: bool = False) -> Document:
-    title, _, text = article.partition("\n")
-    return clean_text(title, text, _paragraphs, keep_report)
+def clean(article: str) -> Document:
+    return clean_text(article, _paragraphs)

@@ -11,10 +11,11 @@ import collections
 import contextlib
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 import numpy as np
 
@@ -30,9 +31,7 @@ from bert_tf.prepare.corpora.documents import (
     Dropped,
     Position,
     has_sentence,
-    report_line,
 )
-from bert_tf.prepare.running.resumable_file import ResumableFile
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
@@ -43,10 +42,6 @@ CHECKPOINT_BYTES = 16 << 20
 NAMED_BAD_RECORDS = 20
 # Input held by workers or waiting to be written in order.
 _BYTES_IN_FLIGHT = 1 << 27
-
-
-def _encoded(line: str) -> bytes:
-    return line.encode("utf-8", "replace") + b"\n"
 
 
 class SeenDocuments:
@@ -88,14 +83,14 @@ class SeenDocuments:
 
 
 class Writer:
-    """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
+    """The text being written and the counts; can be resumed at a checkpoint.
 
-    def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int, report: Path | None):
+    The text is called ``<name>.partial`` until it is complete.
+    """
+
+    def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int):
         self.stage, self.output = stage, output
-        self._text = ResumableFile(output)
-        self._report = ResumableFile(report) if report else None
-        # By their names in a checkpoint. The text is finished last.
-        self._files = {"report_bytes": self._report, "bytes": self._text} if self._report else {"bytes": self._text}
+        self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
@@ -106,40 +101,42 @@ class Writer:
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
 
-    def open(self) -> contextlib.ExitStack:
-        opened, checkpoint = contextlib.ExitStack(), self.stage.checkpoint
-        if checkpoint and not all(file.has(checkpoint[name]) for name, file in self._files.items()):
-            checkpoint = None
-        if checkpoint:
+    def open(self) -> IO[bytes]:
+        checkpoint = self.stage.checkpoint
+        if checkpoint and self.output.exists() and not self._partial.exists():
+            os.replace(self.output, self._partial)  # the earlier run was killed after its end
+        if checkpoint and self._partial.exists() and self._partial.stat().st_size >= checkpoint["bytes"]:
             self.position, self.input_bytes = checkpoint["position"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
             self._kept_bytes = checkpoint["bytes"]
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
-        for name, file in self._files.items():
-            written = opened.enter_context(file.open(checkpoint[name] if checkpoint else 0))
+        self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
+        self._file.truncate(self._kept_bytes)
         if self._seen:
-            written.seek(0)
-            for line in written:
+            self._file.seek(0)
+            for line in self._file:
                 self._seen.add(line)
-        return opened
+        self._file.seek(self._kept_bytes)
+        return self._file
 
     def write(self, documents: Sequence[Cleaned], batch: Batch) -> None:
         """Writes the cleaned `documents` of a batch."""
         self._count("num_read", len(documents))
         for document in documents:
             if isinstance(document, str):
-                self._write_document(Document(document))
+                self._write_line(document)
             elif isinstance(document, Document):
-                self._write_document(document)
+                for reason, count in document.num_removed.items():
+                    self._count(f"num_removed_{reason}", count)
+                self._write_line(document.line)
             elif isinstance(document, BadRecord):
                 self._drop_bad_record(f"{batch.path}, {document.fault}")
             else:
                 self._count(f"num_dropped_{document.reason}")
-                self._write_report([report_line(*document)] if document.title else [])
         self.input_bytes += batch.input_bytes
         self.position = batch.next_position
-        if self._text.file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
+        if self._file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, fault: str) -> None:
@@ -152,66 +149,44 @@ class Writer:
                 f"--max_bad_records, which resumes here"
             )
 
-    def _write_document(self, document: Document) -> None:
-        line, title, num_removed, report = document
-        for reason, count in num_removed.items():
-            self._count(f"num_removed_{reason}", count)
-        self._write_report(report)
-        encoded = _encoded(line)
-        if reason := self._reason_to_drop(line, encoded):
-            self._count(f"num_dropped_{reason}")
-            self._write_report([report_line(reason, title, line)])
+    def _write_line(self, line: str) -> None:
+        encoded = line.encode("utf-8", "replace") + b"\n"
+        if not has_sentence(line):
+            self._count("num_dropped_without_sentence")
+        elif self._is_repeated(encoded):
+            self._count("num_dropped_duplicates")
         else:
-            self._text.file.write(encoded)
+            self._file.write(encoded)
             self._count("num_documents")
 
-    def _write_report(self, lines: Iterable[str]) -> None:
-        if self._report:
-            self._report.file.writelines(map(_encoded, lines))
-
-    def _reason_to_drop(self, line: str, encoded: bytes) -> str:
-        if not has_sentence(line):
-            return "without_sentence"
+    def _is_repeated(self, encoded: bytes) -> bool:
         if self._seen is None:
-            return ""
+            return False
         if self._seen.is_full:
             self._count("num_not_kept_for_comparison")
-        return "" if self._seen.add(encoded) else "duplicates"
+        return not self._seen.add(encoded)
 
     def checkpoint(self) -> None:
-        written = {name: file.sync() for name, file in self._files.items()}
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._kept_bytes = self._file.tell()
         names = ("position", "input_bytes", "counts", "bad_records")
-        self.stage.add_checkpoint({**{name: getattr(self, name) for name in names}, **written})
-        self._kept_bytes = written["bytes"]
+        self.stage.add_checkpoint({**{name: getattr(self, name) for name in names}, "bytes": self._kept_bytes})
 
     def finish(self) -> None:
         self.checkpoint()
-        for file in self._files.values():
-            file.finish()
+        self._file.close()
+        os.replace(self._partial, self.output)
 
     def discard(self) -> None:
         """After a failure: removes the output if there is no checkpoint to resume from."""
         if not self._kept_bytes:
             with contextlib.suppress(OSError):
-                for file in self._files.values():
-                    file.discard()
+                self._partial.unlink(missing_ok=True)
                 self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
-
-
-def _num_dropped(counts: dict[str, int]) -> dict[str, int]:
-    """By reason."""
-    return {name.partition("dropped_")[2]: count for name, count in counts.items() if name.startswith("num_dropped_")}
-
-
-def _nothing_left(counts: dict[str, int]) -> str:
-    reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in _num_dropped(counts).items())
-    return (
-        f"no document is left of {counts['num_read']:,} in the input{reasons and f' ({reasons})'}: check that these "
-        "are the right files and not empty"
-    )
 
 
 def _require_own_output(stage: Stage, output: Path) -> None:
@@ -223,7 +198,7 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 
 def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str, int]:
-    """Writes the text and, if wanted, the report, and completes the writer's stage; returns the counts.
+    """Writes the text and completes the writer's stage; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
@@ -234,29 +209,26 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)
-            if not writer.counts["num_documents"]:
-                raise UserError(_nothing_left(writer.counts))
+            counts = writer.counts
+            if not counts["num_documents"]:
+                found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+                raise UserError(
+                    f"no document is left of the input ({found}): check that these are the right files and not empty"
+                )
             writer.finish()
             sync(output.parent)
     except (UserError, OSError):
         writer.discard()
         raise
-    counts = writer.counts
-    assert counts["num_read"] == counts["num_documents"] + sum(_num_dropped(counts).values()), counts
-    lists = {"damages": list(corpus.damages), "bad_records": writer.bad_records}
-    details = {"num_documents": counts["num_documents"], **{name: texts for name, texts in lists.items() if texts}}
-    entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
+    details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     warnings = [*corpus.damages, *(f"left out, because it cannot be read: {fault}" for fault in writer.bad_records)]
-    num_unnamed = counts.get("num_dropped_bad_records", 0) - len(writer.bad_records)
-    if num_unnamed:
-        warnings.append(f"and {num_unnamed:,} more")
-    if num_not_kept := counts.get("num_not_kept_for_comparison"):
-        warnings.append(
-            f"more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were checked for "
-            "duplicates of the first ones only, not of each other"
-        )
+    if corpus.damages:
+        details["damages"] = list(corpus.damages)
+    if writer.bad_records:
+        details["bad_records"] = writer.bad_records
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
+    entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
     stage.complete(counts, {"documents": [entry]})
     return counts
 

@@ -66,17 +66,11 @@ def find_files(folder: Path) -> list[Path]:
             "--dataset pubmed_baseline fetches them, or put them there; published at "
             "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
         )
-    years: dict[str, Path] = {}
-    for path in (*baseline, *updates):
-        match = _NAME.fullmatch(path.name)
-        if match:
-            years.setdefault(match[1], path)
-    if len(years) > 1:
-        newest = max(years)
-        others = ", ".join(str(path) for year, path in years.items() if year != newest)
+    matches = filter(None, (_NAME.fullmatch(path.name) for path in (*baseline, *updates)))
+    if len(years := {match[1]: match[0] for match in matches}) > 1:
         raise UserError(
-            f"files of several years: {years[newest].name} and {others}: a year's baseline "
-            "replaces all files before it; delete those of the other years"
+            f"{folder} has files of several years: {', '.join(years.values())}: a year's baseline replaces all files "
+            "before it; delete those of the other years"
         )
     return [*reversed(updates), *reversed(baseline)]
 

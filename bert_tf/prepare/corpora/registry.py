@@ -1,4 +1,4 @@
-"""The datasets: each one's source, how it is read, and its names."""
+"""The datasets: how each one is read, and its names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
 from bert_tf.prepare.corpora.documents import Corpus
-from bert_tf.prepare.fetching.sources import SOURCES, Source, wikipedia_of
+from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
@@ -25,7 +25,6 @@ class Dataset(NamedTuple):
     others are only downloaded.
     """
 
-    source: Source | None = None
     formatted_file: str | None = None
     open: Opener | None = None
     options: tuple[str, ...] = ()
@@ -49,20 +48,15 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    # Omitted if off, so that text formatted before this option existed has the same arguments.
-    report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = extracted.find_files(working_dir / "extracted" / dataset)
         batches = functools.partial(extracted.read_batches, paths)
-        arguments = {"skip_wikiextractor": True, **report}
-        return Corpus(paths, batches, functools.partial(extracted.clean, **report), arguments)
+        return Corpus(paths, batches, extracted.clean, {"skip_wikiextractor": True})
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
-    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths), **report)
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
-    return Corpus(
-        paths, functools.partial(wiki.read_batches, paths, damages), clean, report, damages, wiki.note_on_speed(paths)
-    )
+    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, {}, damages)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
@@ -105,29 +99,26 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
 
 
 def _wiki_dataset(name: str) -> Dataset:
-    options = ("skip_wikiextractor", "keep_report", "max_bad_records")
-    return Dataset(wikipedia_of(name), f"{name}_one_article_per_line.txt", _open_wiki, options)
+    options = ("skip_wikiextractor", "max_bad_records")
+    return Dataset(f"{name}_one_article_per_line.txt", _open_wiki, options)
 
 
 DATASETS = {
-    "bookscorpus": Dataset(SOURCES["bookscorpus"], "bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
+    "bookscorpus": Dataset("bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
     "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
     "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
-    "pubmed_baseline": Dataset(
-        SOURCES["pubmed_baseline"], "pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)
-    ),
-    "sample": Dataset(None, "sample_one_article_per_line.txt", _open_sample),
+    "pubmed_baseline": Dataset("pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)),
+    "sample": Dataset("sample_one_article_per_line.txt", _open_sample),
     "custom": Dataset(
-        None,
         "custom_one_document_per_line.txt",
         _open_custom,
         ("input_files", "input_format", "text_column", "max_bad_records", *ENCODING_OPTIONS),
     ),
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
-    "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),
+    "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
-DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
+DATASETS.update({name: Dataset() for name in SOURCES if name not in DATASETS})
 
 
 class Names(tuple[str, ...]):

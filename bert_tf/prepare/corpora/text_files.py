@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import HEAD_BYTES, what_is_not_text
+from bert_tf.base.files import HEAD_BYTES, check_file, what_is_not_text
 from bert_tf.base.progress import Progress
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
@@ -56,15 +56,9 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
             continue
         walked.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            path = Path(parent, name)
-            if name.startswith(".") or not name.lower().endswith(tuple(suffixes)):
-                continue
-            if not path.exists():
-                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: repair or delete it")
-            if not path.is_file():
-                raise UserError(f"{path}: a pipe, socket or device, not a file: take it out of the input")
-            files.append(path)
+        files += [Path(parent, name) for name in names if name[0] != "." and name.lower().endswith(tuple(suffixes))]
+    for path in files:
+        check_file(path, "repair it, or take it out of the input")
     return sorted(files)
 
 
@@ -73,8 +67,10 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    repair = "change its permissions" if isinstance(error, PermissionError) else "look at the disk that it lies on"
-    return UserError(f"{path}: cannot be read ({error.strerror}): {repair}, or take it out of the input")
+    return UserError(
+        f"{path}: cannot be read ({error.strerror}): change its permissions, look at the disk that it lies on, or take "
+        "it out of the input"
+    )
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -130,23 +126,22 @@ def known_encoding(name: str) -> str:
         ) from None
 
 
-def _first_invalid_byte(path: Path, encoding: str) -> tuple[int, str] | None:
-    """Offset and hexadecimal value of the first byte invalid in `encoding`, or a NUL, which text never holds."""
+def _first_invalid_byte(path: Path, encoding: str) -> int | None:
+    """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     offset = 0
     with _open_unpacked(path) as file:
         while True:
             block = file.read(_BLOCK_BYTES)
-            pending = decoder.getstate()[0]
+            num_pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)
             except UnicodeError as error:
                 # Some codecs do not say where.
-                start = getattr(error, "start", 0)
-                return offset - len(pending) + start, (pending + block)[start : start + 1].hex()
+                return offset - num_pending + getattr(error, "start", 0)
             if not has_wide_units and b"\0" in block:
-                return offset + block.index(b"\0"), "00"
+                return offset + block.index(b"\0")
             if not block:
                 return None
             offset += len(block)
@@ -174,20 +169,15 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     for candidate in (stated and stated[1].decode(), fallback):
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
-    if encoding == "utf-8" and not other_kind and b"\0" in head:
-        other_kind = f"a binary file, not text (a NUL at byte {head.index(0)})"
-    if other_kind:
-        raise UserError(
-            f"{path}: {other_kind}; or name its encoding (--fallback_encoding), or take it out of the input"
-        )
-    if errors == "replace":
+    if encoding == "utf-8" and b"\0" in head:
+        other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
+    if errors == "replace" and not other_kind:
         return "utf-8-sig"
-    assert invalid
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {invalid[0]} (0x{invalid[1]}){others}: convert the file, "
-        "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
-        "bytes are wrong (--encoding_errors=replace)"
+        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}'}: convert the file, take it "
+        "out of the input, or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where bytes "
+        "are wrong (--encoding_errors=replace)"
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import html
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 from xml.parsers import expat
@@ -26,7 +25,6 @@ from bert_tf.prepare.corpora.documents import (
     as_line,
     files_from,
     in_batches,
-    report_line,
 )
 from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, paragraphs_of
@@ -36,6 +34,7 @@ from bert_tf.prepare.fetching.sources import wikipedia_of
 # A dump's name has the wiki, date and kind; of one in several files each has a number.
 _PUBLISHED = re.compile(r"(?P<dump>.*-pages-articles.*?)(?P<part>[0-9]*)\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
+_NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</')
 # MediaWiki's numbers of the namespaces of media, files and categories.
 _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 _MOST_HEAD_BYTES = 1 << 20
@@ -52,9 +51,7 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
     Raises: UserError where there is none although it is `needed`, several dumps, or what is no file.
     """
-    wikipedia = wikipedia_of(dataset)
-    assert wikipedia
-    wiki = wikipedia.wiki
+    wiki = wikipedia_of(dataset)
     named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
     # The files of each published dump: whole or in parts, packed or not.
     dumps: dict[tuple[str, bool, bool], list[Path]] = {}
@@ -70,10 +67,9 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         )
     if not choices and needed:
         raise UserError(
-            f"{folder} holds no Wikipedia dump: "
-            f"python3 data/bertPrep.py --action download --dataset {dataset} fetches the newest "
-            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles-multistream"
-            f".xml.bz2, in one or several files) there, from dumps.wikimedia.org/{wiki}"
+            f"{folder} holds no Wikipedia dump: python3 data/bertPrep.py --action download --dataset {dataset} fetches "
+            f"the newest one; or put {dataset}.xml.bz2 there, or the published {wiki}-<date>-pages-articles-multistream"
+            f".xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki}"
         )
     files = [path for paths in choices for path in paths]
     for path in files:
@@ -90,11 +86,11 @@ def read_namespaces(paths: Iterable[Path]) -> Namespaces:
     """
     names: dict[str, set[str]] = {}
     for path in paths:
-        listed = _namespaces_of(_head(path))
+        listed = _NAMESPACE.findall(_head(path).decode("utf-8", "replace"))
         if not listed:
             print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
         for number, name in listed:
-            names.setdefault(number, set()).add(namespace_key(name))
+            names.setdefault(number, set()).add(namespace_key(html.unescape(name)))
     hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
     return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
 
@@ -108,39 +104,6 @@ def _head(path: Path) -> bytes:
             if b"<page>" in head or len(head) > _MOST_HEAD_BYTES:
                 break
     return head.partition(b"<page>")[0]
-
-
-def _namespaces_of(head: bytes) -> list[tuple[str, str]]:
-    """(number, name) of each namespace in a dump's head, up to any damage."""
-    namespaces: list[tuple[str, str]] = []
-    number = ""
-
-    def start(_: str, attributes: Mapping[str, str]) -> None:
-        nonlocal number
-        number = attributes.get("key", "")
-
-    def text(name: str) -> None:
-        if number and name.strip():
-            namespaces.append((number, name))
-
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.CharacterDataHandler = start, text
-    with contextlib.suppress(expat.ExpatError):
-        parser.Parse(head, False)
-    return namespaces
-
-
-def note_on_speed(paths: Sequence[Path]) -> str:
-    """Says which dumps one process unpacks alone; empty if there are none."""
-    single = [path for path in paths if path.suffix == ".bz2" and not bzip2.is_multistream(path)]
-    if not single:
-        return ""
-    more = f" and {len(single) - 1} more" if len(single) > 1 else ""
-    return (
-        f"note: {single[0]}{more}: not a multistream dump, so one process unpacks it, 30 MB of XML a second; all "
-        "processes unpack the ...-pages-articles-multistream.xml.bz2 of the same date"
-    )
 
 
 def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:
@@ -193,12 +156,11 @@ def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) 
     return [*results, clean_page(rest)] if rest.strip() else results
 
 
-def clean_text(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:
+def clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
     """An article, of whose text `paragraphs_of` makes paragraphs."""
-    removed: Removed = []
+    removed: Removed = Removed()
     line = as_line(paragraphs_of(text, removed))
-    report = [report_line(reason, title, piece) for reason, piece in removed] if keep_report else []
-    return Document(line, title, Counter(reason for reason, _ in removed), report)
+    return Document(line, removed)
 
 
 def _texts_of(xml: bytes) -> dict[str, str]:
@@ -233,9 +195,7 @@ def _texts_of(xml: bytes) -> dict[str, str]:
     return texts
 
 
-def clean(
-    xml: bytes, *, keep_report: bool = False, namespaces: Namespaces = KNOWN_NAMESPACES
-) -> Document | Dropped | BadRecord:
+def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
         page = _texts_of(xml)
@@ -245,11 +205,11 @@ def clean(
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
         return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
-    title, text, namespace = page.get("title", ""), page.get("text", ""), int(page["ns"])
-    if namespace != 0:
-        return Dropped("other_namespaces", title)
+    text = page.get("text", "")
+    if int(page["ns"]) != 0:
+        return Dropped("other_namespaces")
     if "redirect" in page or _REDIRECT.match(text):
-        return Dropped("redirects", title)
+        return Dropped("redirects")
     if page.get("model", "wikitext") != "wikitext":
-        return Dropped("other_models", title)
-    return clean_text(title, text, functools.partial(paragraphs_of, namespaces=namespaces), keep_report)
+        return Dropped("other_models")
+    return clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))

@@ -43,57 +43,32 @@ def _numbered(arguments: Arguments) -> list[str]:
     return values
 
 
+def _by_code(table: str) -> dict[str, str]:
+    """What stands after the colon, by each of the codes before it."""
+    rows = (row.partition(":") for row in table.split(";"))
+    return {code: shown.strip() for codes, _, shown in rows for code in codes.split()}
+
+
 _RANGE_WORDS = {
     **dict.fromkeys(("-", "–"), "–"),
-    **dict.fromkeys(("to", "to(-)"), " to "),
-    **dict.fromkeys(("and", "and(-)"), " and "),
-    **dict.fromkeys(("by", "x"), " by "),
-    **dict.fromkeys(("+/-", "±"), " ± "),
-    "or": " or ",
+    **_by_code("to to(-): to; and and(-): and; by x: by; or: or; +/- ±: ±"),
 }
+# Units that are shown as they are written, and others.
+_PLAIN_UNITS = """
+    nm mm cm dm m km in ft yd mi nmi AU ly pc mm2 cm2 m2 km2 ha mm3 cm3 m3 km3 L ml mL cl hl mg g kg t oz lb st °C °F K
+    km/h km/s m/s mph kn ft/s W kW MW GW hp bhp PS J kJ MJ kWh MWh N kN Nm Pa kPa MPa hPa bar atm psi V A Hz kHz MHz GHz
+    min h
+"""
 _UNITS = {
-    **{
-        unit: unit
-        for unit in (
-            "nm mm cm dm m km in ft yd mi nmi AU ly pc Gm mm2 cm2 m2 km2 ha mm3 cm3 m3 km3 L ml mL cl hl mg g kg t oz "
-            "lb st °C °F K km/h km/s m/s mph kn ft/s W kW MW GW hp bhp PS J kJ MJ kWh MWh N kN Nm Pa kPa MPa hPa bar "
-            "atm psi V A Hz kHz MHz GHz min h"
-        ).split()
-    },
-    **dict.fromkeys(("sqmi", "mi2"), "sq mi"),
-    **dict.fromkeys(("sqft", "ft2"), "sq ft"),
-    **dict.fromkeys(("cuft", "ft3"), "cu ft"),
-    "Tcuft": "trillion cu ft",
-    "MUSgal": "million gallons",
-    **dict.fromkeys(("sqkm", "km²"), "km2"),
-    **dict.fromkeys(("C", "C-change", "°C-change"), "°C"),
-    **dict.fromkeys(("F", "F-change", "°F-change"), "°F"),
-    **dict.fromkeys(("acre", "acres"), "acres"),
-    **dict.fromkeys(("impgal", "USgal", "usgal"), "gallons"),
-    **dict.fromkeys(("kph", "km/hr"), "km/h"),
-    "l": "L",
-    "cuin": "cu in",
-    "cuyd": "cu yd",
-    "cumi": "cu mi",
-    "sqyd": "sq yd",
-    "sqin": "sq in",
-    "lbf": "lbf",
-    "lbft": "lb ft",
-    "MT": "metric tons",
-    "LT": "long tons",
-    "ST": "short tons",
-    "knot": "knots",
-    "carat": "carats",
-    "fathom": "fathoms",
-    **{
-        f"{prefix}oilbbl{time}": f"{number}barrels{per_time}"
-        for prefix, number in (("", ""), ("k", "thousand "), ("M", "million "), ("G", "billion "))
-        for time, per_time in (("", ""), ("/d", " per day"))
-    },
-    "PD/sqmi": "people per square mile",
-    "PD/km2": "people per square kilometre",
-    "/sqmi": "per square mile",
-    "/km2": "per square kilometre",
+    **{unit: unit for unit in _PLAIN_UNITS.split()},
+    **_by_code("""
+    sqmi mi2: sq mi; sqft ft2: sq ft; cuft ft3: cu ft; cuin: cu in; sqkm: km2; C C-change: °C; F F-change: °F;
+    acre acres: acres; USgal impgal: gallons; MUSgal: million gallons; Tcuft: trillion cu ft; kph: km/h; carat: carats;
+    MT: metric tons; LT: long tons; ST: short tons; PD/sqmi: people per square mile; /sqmi: per square mile;
+    PD/km2: people per square kilometre; /km2: per square kilometre; oilbbl: barrels; oilbbl/d: barrels per day;
+    koilbbl: thousand barrels; koilbbl/d: thousand barrels per day; Moilbbl: million barrels;
+    Moilbbl/d: million barrels per day; Goilbbl: billion barrels
+    """),
 }
 _POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
 _POWER = re.compile(r"e(3|6|9|12)(?=\D)")
@@ -136,7 +111,8 @@ def _convert(arguments: Arguments) -> str | None:
             shown.append(f" {unit}")
             index += 1
         if given[index] in _RANGE_WORDS:
-            shown.append(_RANGE_WORDS[given[index]])
+            word = _RANGE_WORDS[given[index]]
+            shown.append(word if word == "–" else f" {word} ")
             index += 1
         elif _number(given[index]) is not None and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
             shown.append(" ")
@@ -158,14 +134,8 @@ def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
     given = _numbered(arguments)
     prefix, name, number, form = (*([] if prefix is None else [prefix]), *given, "", "", "", "")[:4]
     whole = f"{prefix} {name}".strip()
-    shown = {
-        "": f"{whole} ({number})" if number else whole,
-        "1": number,
-        "2": name,
-        "3": f"{name} ({number})",
-        "6": whole,
-    }
-    return shown.get(form)
+    with_number = f"{whole} ({number})" if number else whole
+    return {"": with_number, "1": number, "2": name, "3": f"{name} ({number})", "6": whole}.get(form)
 
 
 def _fraction(arguments: Arguments) -> str | None:
@@ -189,50 +159,22 @@ def _value(arguments: Arguments) -> str | None:
 
 
 def _as_of(arguments: Arguments) -> str:
-    if arguments.get("alt"):
-        return arguments["alt"]
     date = _numbered(arguments)[:3]
     if len(date) > 1 and re.fullmatch("0?[1-9]|1[0-2]", date[1]):
         date[1] = calendar.month_name[int(date[1])]
     words = "since" if arguments.get("since") else "as of"
-    return " ".join((words if arguments.get("lc") else words.capitalize(), *reversed(date)))
-
-
-def _old_style_date(arguments: Arguments) -> str:
-    day, year, old_day = (*_numbered(arguments), "", "", "")[:3]
-    return f"{day} [O.S. {old_day}] {year}" if old_day else f"{day} {year}"
-
-
-def _ordinal(arguments: Arguments) -> str | None:
-    number = arguments.get("1", "").strip()
-    if not re.fullmatch(r"\d{1,9}", number):
-        return None
-    is_teen = 10 < int(number) % 100 < 14
-    return number + ("th" if is_teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
+    given = " ".join((words if arguments.get("lc") else words.capitalize(), *reversed(date)))
+    return arguments.get("alt") or given
 
 
 def _formatted_number(arguments: Arguments) -> str:
-    """``{{formatnum:1234567}}`` -> 1,234,567; with R the reverse."""
-    number, way = (*_numbered(arguments), "", "")[:2]
-    if way == "R":
-        return number.replace(",", "")
-    whole, point, rest = number.partition(".")
-    is_plain = re.fullmatch(r"[1-9]\d{3,30}", whole) and not way
-    return (f"{int(whole):,}" if is_plain else whole) + point + rest
+    """``{{formatnum:1234567}}`` -> 1,234,567."""
+    whole, point, rest = arguments.get("1", "").strip().partition(".")
+    return (f"{int(whole):,}" if re.fullmatch(r"[1-9]\d{3,30}", whole) else whole) + point + rest
 
 
-def _last(arguments: Arguments) -> str | None:
+def _transliteration(arguments: Arguments) -> str | None:
     return _numbered(arguments)[-1] if len(_numbered(arguments)) > 1 else None
-
-
-def _first_of(*names: str) -> Render:
-    """The first of these arguments that is given and not empty."""
-    return lambda arguments: next(filter(None, map(arguments.get, names)), None)
-
-
-def _power(sign: str) -> Render:
-    """A power of ten, or an exponent: without it the number before it would be wrong."""
-    return lambda arguments: f"{sign}^{power}" if (power := arguments.get("1", "").strip()) else None
 
 
 def _track_gauge(arguments: Arguments) -> str | None:
@@ -244,62 +186,64 @@ def _list(arguments: Arguments) -> str:
     return "".join(f"\n* {item}" for item in _numbered(arguments)) + "\n"
 
 
-def _behind(sign: str) -> Render:
-    return lambda arguments: sign + "".join(_numbered(arguments)[:1])
+# What readers see: {a|b} stands for the first of these arguments that is given; if none is, nothing is shown.
+_TEXTS = {
+    "nowrap, nobr, nobreak, small, smaller, big, large, abbr, em, strong, sic, num, sup, sub, var, mvar, math, "
+    "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": "{1}",
+    "quote, blockquote, bquote, cquote, quotation": "{text|quote|1}",
+    "lang, langx, rtl-lang, script, native name": "{text|2}",
+    "ill, interlanguage link": "{lt|1}",
+    "nihongo": "{1|3|2}",
+    # A power of ten, or an exponent: without it the number before it would be wrong.
+    "e, x10^": " ×10^{1}",
+    "10^": "10^{1}",
+    "esp": "^{1}",
+    "us$, usd": "US${1}",
+    "£, gbp, pound sterling": "£{1}",
+    "€, eur, euro": "€{1}",
+    "¥, jpy, yen": "¥{1}",
+    "₹, inr, indian rupee": "₹{1}",
+    "ndash, en dash, spaced ndash, spnd, snd, –": " – ",
+    "mdash, mdashb, em dash, spaced mdash, —": " — ",
+    "', `, okina, hamza, ayin": "'",
+    "nbsp, space, spaces": " ",
+    "!, pipe": "|",
+    "=": "=",
+    # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
+    "'s": "&#39;s",
+    "' \"": '&#39;"',
+    "\" '": '"&#39;',
+}
+_ARGUMENT = re.compile(r"\{([^{}]+)\}")
 
 
-def _constant(text: str) -> Render:
-    return lambda _: text
+def _fill_in(arguments: Arguments, text: str) -> str | None:
+    pattern = _ARGUMENT.search(text)
+    if pattern is None:
+        return text
+    given = next(filter(None, map(arguments.get, pattern[1].split("|"))), None)
+    return given and text[: pattern.start()] + given + text[pattern.end() :]
 
 
-_SHOW_FIRST = (
-    "nowrap nobr nobreak small smaller big abbr em strong sic num sup sub var mvar math linktext nihongo2 sc smallcaps "
-    "vanchor keypress key large noitalic nobold"
-)
 _SHOWN: dict[str, Render] = {
-    **dict.fromkeys((*_SHOW_FIRST.split(), "visible anchor", "start date"), _first_of("1")),
-    **dict.fromkeys(("quote", "blockquote", "bquote", "cquote", "quotation"), _first_of("text", "quote", "1")),
-    **dict.fromkeys(("lang", "langx", "rtl-lang", "script", "native name"), _first_of("text", "2")),
-    **dict.fromkeys(("ill", "interlanguage link"), _first_of("lt", "1")),
-    **dict.fromkeys(("transl", "transliteration"), _last),
-    **dict.fromkeys(("convert", "cvt"), _convert),
-    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
-    **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
-    **dict.fromkeys(("circa", "c."), lambda arguments: "c. " + " – c. ".join(_numbered(arguments)[:2])),
+    **{name: functools.partial(_fill_in, text=text) for names, text in _TEXTS.items() for name in names.split(", ")},
     **{
         prefix.lower(): functools.partial(_ship, prefix=prefix)
         for prefix in "USS HMS HMAS HMCS HMNZS SS RMS MV SMS USNS USCGC".split()
     },
-    **dict.fromkeys(("us$", "usd"), _behind("US$")),
-    **dict.fromkeys(("a$", "aud"), _behind("A$")),
-    **dict.fromkeys(("£", "gbp", "pound sterling"), _behind("£")),
-    **dict.fromkeys(("€", "eur", "euro"), _behind("€")),
-    **dict.fromkeys(("¥", "jpy", "yen"), _behind("¥")),
-    **dict.fromkeys(("₹", "inr", "indian rupee"), _behind("₹")),
-    **dict.fromkeys(("ndash", "en dash", "spaced ndash", "spnd", "snd", "–"), _constant(" – ")),
-    **dict.fromkeys(("mdash", "mdashb", "em dash", "spaced mdash", "—"), _constant(" — ")),
-    **dict.fromkeys(("'", "`", "okina", "hamza", "ayin"), _constant("'")),
-    **dict.fromkeys(("nbsp", "space", "spaces"), _constant(" ")),
-    **dict.fromkeys(("!", "pipe"), _constant("|")),
-    "=": _constant("="),
-    # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
-    "'s": _constant("&#39;s"),
-    "' \"": _constant('&#39;"'),
-    "\" '": _constant('"&#39;'),
-    **dict.fromkeys(("e", "x10^"), _power(" ×10")),
-    "10^": _power("10"),
-    "esp": _power(""),
+    **dict.fromkeys(("convert", "cvt"), _convert),
+    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
+    **dict.fromkeys(("transl", "transliteration"), _transliteration),
+    **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
+    **dict.fromkeys(("circa", "c."), lambda arguments: "c. " + " – c. ".join(_numbered(arguments)[:2])),
     "music": lambda arguments: {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(arguments.get("1", "").strip()),
     **dict.fromkeys(("railgauge", "track gauge"), _track_gauge),
     **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "formatnum": _formatted_number,
-    "nihongo": _first_of("1", "3", "2"),
     "ship": _ship,
     "age": _age,
     "val": _value,
     "as of": _as_of,
-    "old style date": _old_style_date,
-    "ordinal": _ordinal,
     "angbr": lambda arguments: f"⟨{arguments.get('1', '')}⟩",
 }
 
@@ -312,5 +256,7 @@ def render(content: str) -> str | None:
     if is_function and function.lower() == "formatnum":
         name, parts = "formatnum", [first, *parts]
     name = name.lower()
-    shown = _first_of("text", "1") if name.startswith("lang-") else _SHOWN.get(name)
-    return shown(read_arguments(parts)) if shown else None
+    arguments = read_arguments(parts)
+    if name.startswith("lang-"):
+        return _fill_in(arguments, "{text|1}")
+    return _SHOWN[name](arguments) if name in _SHOWN else None

@@ -2,7 +2,7 @@
 
 As in BERT's paper (Devlin et al. 2018, section 3.1) only text passages are kept: headings, tables,
 captions, references and lists are removed, except for list items that are sentences. Removed pieces
-are recorded with the reason.
+are counted by reason.
 
 Every step takes linear time for any text: no pattern searches for the same end from many starts, and
 brackets are matched in one pass with a stack, so that unbalanced markup cannot remove a whole article.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from bert_tf.prepare.corpora import wiki_templates
@@ -19,8 +20,8 @@ from bert_tf.prepare.corpora.documents import MIN_WORDS_WITHOUT_STOP, has_words
 from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 
-# (reason, text) of each removed piece.
-Removed = list[tuple[str, str]]
+# The number of removed pieces by reason.
+Removed = Counter[str]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _NOWIKI = re.compile(r"<nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>", re.IGNORECASE)
@@ -89,15 +90,11 @@ _SILENT_FLAGS = frozenset("TH-")
 
 # MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
-# Brackets, and the reason recorded when their content is removed.
+# Brackets, and the reason counted when their content is removed.
 _REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
 # Bars and equals signs in rendered text must not be read as syntax of the template around it. Until all
 # brackets are closed they are replaced by two characters that XML does not allow.
 _PROTECTED = str.maketrans("|=", "\x01\x02")
-
-
-def _unprotected(text: str) -> str:
-    return text.replace("\x01", "|").replace("\x02", "=")
 
 
 def _render_formula(content: str) -> str:
@@ -146,7 +143,7 @@ def _without_elements(text: str, removed: Removed) -> str:
         elif name == "ref":
             paragraph_end = _PARAGRAPH_END.search(text, position)
             position = paragraph_end.start() if paragraph_end else len(text)
-        removed.append(("references" if name == "ref" else "elements", text[tag.start() : position]))
+        removed["references" if name == "ref" else "elements"] += 1
     pieces.append(text[position:])
     return "".join(pieces)
 
@@ -188,7 +185,7 @@ class _Brackets:
             is_named = colon and namespace_key(namespace) in self._namespaces.templates
             shown = wiki_templates.render(name if is_named else content)
         if not shown:
-            self._removed.append((_REASONS[kind], _unprotected(content)))
+            self._removed[_REASONS[kind]] += 1
             if kind == "[[":
                 self.pieces.append(" ")  # a picture may stand between two sentences
         elif self._open and ("|" in shown or "=" in shown):
@@ -227,7 +224,7 @@ def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> st
                 if not brackets.close(kind) and kind == "{{{":
                     brackets.close("{{")
     brackets.pieces.append(text[position:])
-    return _unprotected("".join(brackets.pieces))
+    return "".join(brackets.pieces).replace("\x01", "|").replace("\x02", "=")
 
 
 def _render_variants(match: re.Match[str]) -> str:
@@ -373,11 +370,11 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
             yield block
             continue
         if block:
-            removed.append((kind, block))
+            removed[kind] += 1
 
 
 def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:
-    """The text passages of an article; appends everything else to `removed`, in the order of the steps."""
+    """The text passages of an article; counts everything else in `removed`."""
     text = _COMMENT.sub("", wikitext)
     text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
     text = _without_elements(text, removed)

@@ -1,6 +1,6 @@
 """The elements of an XML file: compressed or not, up to the point of any damage.
 
-Readers always get UTF-8. As with expat, a file may be UTF-8, UTF-16 or in a single-byte encoding that it declares.
+Readers always get UTF-8; a file may be in any encoding that it declares.
 """
 
 from __future__ import annotations
@@ -38,24 +38,19 @@ _NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 def encoding_of(path: Path, head: bytes) -> str:
     """The encoding of a file that begins with `head`; empty for UTF-8.
 
-    Raises: UserError where it is not one of those that are read.
+    Raises: UserError where Python does not know it.
     """
     declared = _DECLARED.match(head)
     wide = next((encoding for start, encoding in _WIDE if head.startswith(start)), "")
     name = wide or (declared[1].decode() if declared else "utf-8")
-    with contextlib.suppress(LookupError, ValueError):
+    try:
+        "<".encode(name)  # refuses codecs that are not for text, such as base64
         codec = codecs.lookup(name).name
-        if codec in ("utf-8", "ascii"):
-            return ""
-        if wide.startswith("utf-16"):
-            return wide
-        characters = bytes(range(256)).decode(codec, "replace")
-        if len(characters) == 256 and characters[:128].encode() == bytes(range(128)):
-            return codec
-    raise UserError(
-        f"{path}: its encoding {name} is not read here, or its first line is not written in it; UTF-8, UTF-16 and "
-        f"single-byte encodings are: convert it (iconv -f {name} -t UTF-8), and let its first line say UTF-8"
-    )
+    except (LookupError, ValueError):
+        raise UserError(
+            f"{path}: Python does not know its encoding {name}: convert it, and let its first line say UTF-8"
+        ) from None
+    return "" if codec in ("utf-8", "ascii") else wide or codec
 
 
 class Element(NamedTuple):
@@ -207,15 +202,12 @@ class XmlFile(contextlib.AbstractContextManager):
             yield from blocks
             return
         decoder = codecs.getincrementaldecoder(encoding)()
-        num_decoded = 0
         for block in itertools.chain([first], blocks):
-            start = num_decoded - len(decoder.getstate()[0])
             try:
                 # "replace", because a lone UTF-16 surrogate cannot be encoded.
                 yield decoder.decode(block).encode("utf-8", "replace")
-            except UnicodeDecodeError as error:
+            except UnicodeError as error:
                 raise UserError(
-                    f"{self.path}: byte {start + error.start:,} of its XML is not {encoding}, as its first line says: "
-                    "fetch it again, or write the right encoding into that line"
+                    f"{self.path}: after {self.num_xml_bytes:,} bytes of XML not {encoding}, as its first line says "
+                    f"({error}): fetch it again, or write the right encoding into that line"
                 ) from None
-            num_decoded += len(block)

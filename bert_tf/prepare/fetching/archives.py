@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
-import os
-import re
 import shutil
+import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 
-SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".gz")
+SUFFIXES = (".tar.gz", ".zip", ".tar", ".tgz")
 _BLOCK_BYTES = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
 
 
-def stem(archive: Path) -> str:
-    """The archive's name without its suffixes."""
-    return re.sub(r"\.(zip|tgz|tar|(tar\.)?gz)$", "", archive.name, flags=re.IGNORECASE)
-
-
-def is_archive(path: Path) -> bool:
-    return path.is_file() and path.name.lower().endswith(SUFFIXES)
+def stem(archive: Path) -> str | None:
+    """The name of an archive without its suffix; None if it is none."""
+    suffix = next(filter(archive.name.lower().endswith, SUFFIXES), None)
+    return archive.name[: -len(suffix)] if suffix and archive.is_file() else None
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is deleted first.
+    """Unpacks a .zip, .tar or .tar.gz into `folder`, which is deleted first.
 
     Raises:
-      UserError: the file is damaged, not an archive or needs a password, or a member is a device or leads out of the
-        folder. Then `folder` does not exist.
+      UserError: the file is damaged, not an archive or needs a password, or (in a .tar) a member is a device or leads
+        out of the folder. Then `folder` does not exist.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -45,7 +39,8 @@ def unpack(archive: Path, folder: Path) -> None:
             sync(path)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, _DAMAGED) or getattr(error, "errno", 0) is None:
+        # A damaged gzip is an `OSError` without a number, a password that is missing a `RuntimeError`.
+        if isinstance(error, _DAMAGED) or (isinstance(error, OSError) and error.errno is None):
             raise UserError(
                 f"{archive}: damaged, or not an archive that can be unpacked ({error}): delete it and fetch it again, "
                 "or unpack it by hand"
@@ -56,35 +51,13 @@ def unpack(archive: Path, folder: Path) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
-            for name in packed.namelist():  # `extractall` would change unsafe names and go on
-                if _leads_out(name):
-                    raise zipfile.BadZipFile(f"{name!r} leads out of the folder")
-            packed.extractall(folder)
+            packed.extractall(folder)  # which takes out of names what would lead out of the folder
         return
-    if tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as tar:
-            if hasattr(tarfile, "data_filter"):
-                tar.extractall(folder, filter="data")
-            else:
-                tar.extractall(folder, members=_plain_members(tar))
-            assert tar.fileobj
-            # Read to the end, where gzip verifies its checksum.
-            while tar.fileobj.read(_BLOCK_BYTES):
-                pass
-        return
-    with gzip.open(archive, "rb") as stream, open(folder / stem(archive), "xb") as output:
-        shutil.copyfileobj(stream, output, _BLOCK_BYTES)
-
-
-def _leads_out(name: str) -> bool:
-    return name.startswith("/") or ".." in PurePosixPath(name).parts
-
-
-def _plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Files and folders only, made our own; for Pythons without filters (before 3.9.17, 3.10.12, 3.11.4)."""
-    for member in tar:
-        if _leads_out(member.name) or not (member.isreg() or member.isdir()):
-            raise tarfile.ReadError(f"{member.name!r} leads out of the folder, or is neither a file nor a folder")
-        member.mode = 0o755 if member.isdir() else 0o644
-        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
-        yield member
+    with tarfile.open(archive) as tar:
+        if not hasattr(tarfile, "data_filter"):
+            raise tarfile.TarError(f"Python {sys.version.split()[0]} cannot check where a tar's files would go")
+        tar.extractall(folder, filter="data")
+        assert tar.fileobj
+        # Read to the end, where gzip verifies its checksum.
+        while tar.fileobj.read(_BLOCK_BYTES):
+            pass

@@ -20,19 +20,7 @@ from bert_tf.base.files import sync
 from bert_tf.prepare.corpora import books, pubmed, wiki
 from bert_tf.prepare.fetching import archives, mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
-from bert_tf.prepare.fetching.sources import (
-    SOURCES,
-    Archive,
-    Books,
-    Catalogue,
-    Dump,
-    Files,
-    Paraphrases,
-    PubMed,
-    RemoteFile,
-    Source,
-    wikipedia_of,
-)
+from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.records.manifest import FileEntry, read_manifest
 
@@ -47,10 +35,6 @@ class NotDistributedError(UserError):
     """The dataset cannot be downloaded by a program; the message says what to do instead."""
 
 
-class _NotListedError(UserError):
-    """The server does not say which files there are."""
-
-
 def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
     """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
 
@@ -60,12 +44,12 @@ def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, 
     if dataset == "all":
         _download_all(root, sources, client)
         return
-    source = sources.get(dataset) or wikipedia_of(dataset)
+    source = sources.get(dataset) or source_of(dataset)
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
-    files = _Collection(dataset, root / source.folder, client)
+    files = _Collection(dataset, source, root / source.folder, client)
     with clear_disk_errors(files.folder):
-        _DOWNLOADERS[type(source)](files, source)
+        _DOWNLOADERS[source.kind](files)
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> None:
@@ -88,8 +72,8 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> 
 class _Collection:
     """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
 
-    def __init__(self, dataset: str, folder: Path, client: Client):
-        self.dataset, self.folder, self.client = dataset, folder, client
+    def __init__(self, dataset: str, source: Source, folder: Path, client: Client):
+        self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self._names: list[str] = []
 
     def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
@@ -97,9 +81,9 @@ class _Collection:
         manifest_path = self.folder / "manifest.json"
         with Stage("download", self.dataset, manifest_path, {}, [], of_any_program=True) as self._stage:
             if self._stage.is_done and self._stage.finished.keys() >= set(names()):
-                print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
+                print(f"nothing to do: {manifest_path} lists all files", flush=True)
                 return
-            manifest = read_manifest(self._stage.manifest_path)
+            manifest = read_manifest(manifest_path)
             made = manifest.entries if manifest else ()
             self._fetched_before = {entry.file for entry in made if "url" in entry.details}
             self._stage.resume_from_journal()
@@ -120,15 +104,19 @@ class _Collection:
             return True
         return False
 
-    def take_or_fetch(self, remote: RemoteFile) -> None:
-        if self.needs(remote.name):
-            self.fetch(remote)
+    def remedy(self, name: str) -> str:
+        return f"fetch it by other means and put it there as {self.folder / name}"
 
     def fetch(self, remote: RemoteFile, label: str = "") -> None:
-        path = self.folder / remote.name
-        remedy = f"fetch it by other means and put it there as {path}"
-        label = label or path.name
-        self.add(remote.name, self.client.fetch(remote.url, path, checksum=remote.checksum, remedy=remedy, label=label))
+        path, name = self.folder / remote.name, remote.name
+        remedy, label = self.remedy(name), label or path.name
+        self.add(name, self.client.fetch(remote.url, path, checksum=remote.checksum, remedy=remedy, label=label))
+
+    def fetch_files(self) -> None:
+        """The source's missing files, one by one."""
+        for remote in self.source.files:
+            if self.needs(remote.name):
+                self.fetch(remote)
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
@@ -142,7 +130,7 @@ class _Collection:
         if by_hand.is_file():
             print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
         elif not fetched.is_file():
-            remedy = f"fetch it by other means and put it there as {by_hand}"
+            remedy = self.remedy(packed_name)
             self.client.fetch(archive.url, fetched, checksum=archive.checksum, remedy=remedy, label=packed_name)
         packed = by_hand if by_hand.is_file() else fetched
         unpacked = self.folder / f".{packed_name}.unpacked"
@@ -166,155 +154,139 @@ class _Collection:
         self._stage.add(dataclasses.replace(described, file=name))
         self._names.append(name)
 
+    def print_placed(self, paths: Sequence[Path]) -> None:
+        num_bytes = sum(path.stat().st_size for path in paths)
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        print(f"{self.dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+
 
 def _checked_member(path: Path, packed: Path, sha256: str | None) -> FileEntry:
     try:
         return describe_file(path, f"sha256:{sha256}" if sha256 else None)
-    except FileNotFoundError:
-        reason = f"holds no {path.name}"
-    except UserError as error:
-        reason = str(error)
+    except (FileNotFoundError, UserError) as error:
+        reason = str(error) if isinstance(error, UserError) else f"holds no {path.name}"
     raise UserError(
         f"{packed}: {reason}: not the published archive; delete it, and start the same command again to fetch it anew"
     )
 
 
-def _print_placed(files: _Collection, paths: Sequence[Path]) -> None:
-    num_bytes = sum(path.stat().st_size for path in paths)
-    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-    print(f"{files.dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
-
-
-def _download_files(files: _Collection, source: Files) -> None:
+def _download_files(files: _Collection) -> None:
     def fetch_all() -> None:
-        for remote in source.files:
-            files.take_or_fetch(remote)
-        for archive in source.archives:
+        files.fetch_files()
+        for archive in files.source.archives:
             files.fetch_archive(archive)
 
     files.make(fetch_all)
 
 
-def _download_mrpc(files: _Collection, source: Paraphrases) -> None:
+def _download_mrpc(files: _Collection) -> None:
     def make_all() -> None:
         if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
-            for remote in source.files:
-                files.take_or_fetch(remote)
-            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in source.files))
+            files.fetch_files()
+            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
         for name in mrpc.MADE_FILES:
             files.add(name, describe_file(files.folder / name))
 
     files.make(make_all)
 
 
-def _download_dump(files: _Collection, source: Dump) -> None:
+def _download_dump(files: _Collection) -> None:
     placed = wiki.find_dumps(files.folder, files.dataset, needed=False)
     if placed and not (files.folder / "manifest.json").exists():
-        _print_placed(files, placed)
+        files.print_placed(placed)
         return
     name = f"{files.dataset}.xml.bz2"
 
     def fetch_all() -> None:
         if files.needs(name):
-            files.fetch(_newest_dump(source, name, files))
+            files.fetch(_newest_dump(files, name))
 
     files.make(fetch_all)
 
 
-def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
+def _newest_dump(files: _Collection, name: str) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
-    remedy = f"fetch a dump by other means and put it there as {files.folder / name}"
-    dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, remedy))), reverse=True)
-    for date in dates[:_NUM_DUMPS_TRIED]:
-        articles = f"{source.wiki}-{date}-pages-articles-multistream.xml.bz2"
+    url, remedy = files.source.url, files.remedy(name)
+    wiki_name = url.rstrip("/").rpartition("/")[2]
+    dates = sorted(set(_DATE_LINK.findall(files.client.text(url, remedy))), reverse=True)[:_NUM_DUMPS_TRIED]
+    for date in dates:
+        articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"
         for algorithm in ("sha1", "md5"):
-            address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
             try:
-                sums = files.client.text(address, remedy)
+                sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-{algorithm}sums.txt", remedy)
             except NotThereError:
                 continue
             listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
             if listed:
                 print(f"the newest complete dump is of {date}", flush=True)
-                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
-    raise UserError(
-        f"{source.base_url} lists no complete dump among its newest "
-        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {remedy}"
-    )
+                return RemoteFile(f"{url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
+    raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'}); {remedy}")
 
 
-def _download_pubmed(files: _Collection, source: PubMed) -> None:
-    remedy = f"fetch the files by other means and put them into {files.folder}"
-    names = functools.cache(lambda: _list_pubmed(files, source, remedy))
+def _download_pubmed(files: _Collection) -> None:
+    url = files.source.url
+    remedy = f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"
+
+    @functools.cache
+    def names() -> list[str]:
+        names = sorted(set(_PUBMED_LINK.findall(files.client.text(url, remedy))))
+        if not names:
+            raise UserError(f"{url} lists no .xml.gz file; {remedy}")
+        return names
 
     def fetch_all() -> None:
         for number, name in enumerate(names(), 1):
             if files.needs(name):
-                files.fetch(_pubmed_file(files, source, name, remedy), f"{name} ({number:,} of {len(names()):,})")
+                checksum = _MD5.search(files.client.text(f"{url}{name}.md5", remedy))
+                if checksum is None:
+                    raise UserError(f"{url}{name}.md5 holds no checksum; {remedy}")
+                remote = RemoteFile(f"{url}{name}", name, f"md5:{checksum[0]}")
+                files.fetch(remote, f"{name} ({number:,} of {len(names()):,})")
 
+    placed = pubmed.files_in(files.folder)
+    if placed and not (files.folder / "manifest.json").exists():
+        try:
+            names()
+        except UserError as error:  # no network; with one, the files that are not there are fetched
+            print(f"{error}\nUntil then:", flush=True)
+            files.print_placed(placed)
+            return
+    files.make(fetch_all, names if files.source.grows else tuple)
+
+
+def _take_books(files: _Collection) -> None:
     try:
-        files.make(fetch_all, names if source.grows else tuple)
-    except _NotListedError as error:
-        placed = pubmed.files_in(files.folder)
-        if not placed:
-            raise
-        print(f"{error}\nUntil then:", flush=True)
-        _print_placed(files, placed)
-
-
-def _list_pubmed(files: _Collection, source: PubMed, remedy: str) -> list[str]:
-    try:
-        listing = files.client.text(source.base_url, remedy)
-    except UserError as error:
-        raise _NotListedError(str(error)) from None
-    names = sorted(set(_PUBMED_LINK.findall(listing)))
-    if not names:
-        raise UserError(f"{source.base_url} lists no .xml.gz file; {remedy}")
-    return names
-
-
-def _pubmed_file(files: _Collection, source: PubMed, name: str, remedy: str) -> RemoteFile:
-    address = f"{source.base_url}{name}.md5"
-    checksum = _MD5.search(files.client.text(address, remedy))
-    if checksum is None:
-        raise UserError(f"{address} holds no checksum; {remedy}")
-    return RemoteFile(f"{source.base_url}{name}", name, f"md5:{checksum[0]}")
-
-
-def _take_books(files: _Collection, source: Books) -> None:
-    try:
-        placed = books.find_books(files.folder)
+        files.print_placed(books.find_books(files.folder))
     except UserError as error:
         raise NotDistributedError(f"BookCorpus is no longer distributed, and {error}") from None
-    _print_placed(files, placed)
 
 
-def _unpack_by_hand(files: _Collection, source: Catalogue) -> None:
+def _unpack_by_hand(files: _Collection) -> None:
     folder = files.folder
     folder.mkdir(parents=True, exist_ok=True)
-    for packed in sorted(filter(archives.is_archive, folder.iterdir())):
-        unpacked = folder / archives.stem(packed)
-        if not unpacked.exists():
+    for packed in sorted(folder.iterdir()):
+        stem = archives.stem(packed)
+        if stem and not (folder / stem).exists():
             temporary = folder / f".{packed.name}.unpacked"
             archives.unpack(packed, temporary)
-            os.replace(temporary, unpacked)
+            os.replace(temporary, folder / stem)
             print(f"{files.dataset}: unpacked {packed}", flush=True)
     checkpoints = sorted(folder.rglob("*.ckpt*.index"))
     if not checkpoints:
         raise NotDistributedError(
             f"NVIDIA asks for agreement to its terms before a download: fetch an archive (.zip, .tar.gz) from "
-            f"{source.page} with a browser, put it into {folder} and start the same "
+            f"{files.source.url} with a browser, put it into {folder} and start the same "
             "command again, which unpacks it there"
         )
     for index in checkpoints:
         print(f"{files.dataset}: checkpoint {index.with_suffix('')}", flush=True)
 
 
-_DOWNLOADERS: dict[type, Callable[..., None]] = {
-    Files: _download_files,
-    Paraphrases: _download_mrpc,
-    Dump: _download_dump,
-    PubMed: _download_pubmed,
-    Books: _take_books,
-    Catalogue: _unpack_by_hand,
+_DOWNLOADERS: dict[str, Callable[[_Collection], None]] = {
+    "files": _download_files,
+    "paraphrases": _download_mrpc,
+    "dump": _download_dump,
+    "pubmed": _download_pubmed,
+    "books": _take_books,
+    "catalogue": _unpack_by_hand,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, Union, get_args
+from typing import Any, NamedTuple
 
 
 class RemoteFile(NamedTuple):
@@ -34,53 +34,25 @@ class Archive(NamedTuple):
     checksum: str | None = None
 
 
-class Files(NamedTuple):
-    """Files fetched one by one, or in archives."""
+class Source(NamedTuple):
+    """Where a dataset comes from, and its folder below ``download/``.
 
+    `kind` is one of
+
+    * ``files``: fetched one by one, or in archives.
+    * ``paraphrases`` (MRPC): files of training and test pairs, and of the training pairs held out for development.
+    * ``dump``: the newest complete one of a wiki; `url` lists the dates of its dumps.
+    * ``pubmed``: all files that `url` lists, each with a checksum file beside it; if it `grows`, some are added daily.
+    * ``books``: no longer distributed; the user places books in `folder`.
+    * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
+    """
+
+    kind: str
     folder: str
     files: tuple[RemoteFile, ...] = ()
     archives: tuple[Archive, ...] = ()
-
-
-class Paraphrases(NamedTuple):
-    """MRPC: the files of training and test pairs, and of the training pairs held out as the development set."""
-
-    folder: str
-    files: tuple[RemoteFile, ...]
-
-
-class Dump(NamedTuple):
-    """The newest complete dump of a wiki; `base_url` lists the dates of its dumps."""
-
-    folder: str
-    base_url: str
-    wiki: str
-
-
-class PubMed(NamedTuple):
-    """All files that `base_url` lists, each with a checksum file beside it; `grows`: files are added daily."""
-
-    folder: str
-    base_url: str
-    grows: bool
-
-
-class Books(NamedTuple):
-    """BookCorpus, which is no longer distributed: the user places books in `folder`."""
-
-    folder: str
-
-
-class Catalogue(NamedTuple):
-    """Archives that the user fetches by hand from a web page, after agreeing to its terms."""
-
-    folder: str
-    page: str
-
-
-Source = Union[Files, Paraphrases, Dump, PubMed, Books, Catalogue]
-
-_KINDS = {kind.__name__.lower(): kind for kind in get_args(Source)}
+    url: str = ""
+    grows: bool = False
 
 
 def _archive(content: dict[str, Any]) -> Archive:
@@ -90,17 +62,13 @@ def _archive(content: dict[str, Any]) -> Archive:
     return Archive(**{"into": content["top"], **content, "files": named})
 
 
-def _source(kind: str, fields: dict[str, Any]) -> Source:
-    if "files" in fields:
-        fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
-    if "archives" in fields:
-        fields["archives"] = tuple(map(_archive, fields["archives"]))
-    return _KINDS[kind](**fields)
-
-
 def _read() -> dict[str, Source]:
     content = json.loads(Path(__file__).with_name("sources.json").read_bytes())
-    return {name: _source(source.pop("kind"), source) for name, source in content.items()}
+    sources = {}
+    for name, fields in content.items():
+        files = tuple(RemoteFile(**file) for file in fields.pop("files", ()))
+        sources[name] = Source(files=files, archives=tuple(map(_archive, fields.pop("archives", ()))), **fields)
+    return sources
 
 
 # Keys are lower-case names of datasets; "all" downloads them in this order.
@@ -109,10 +77,14 @@ SOURCES = _read()
 _WIKIPEDIA = re.compile("wikicorpus_([a-z]{2,}(?:-[a-z]+)*)")
 
 
-def wikipedia_of(dataset: str) -> Dump | None:
-    """The Wikipedia of a dataset wikicorpus_<code>, where the code is the one in the wiki's address: en, zh-min-nan."""
+def wikipedia_of(dataset: str) -> str | None:
+    """The wiki of a dataset wikicorpus_<code>, by the code in its address: zh_min_nanwiki of zh-min-nan."""
     match = _WIKIPEDIA.fullmatch(dataset)
-    if match is None:
-        return None
-    wiki = f"{match[1].replace('-', '_')}wiki"
-    return Dump(dataset, f"https://dumps.wikimedia.org/{wiki}/", wiki)
+    return f"{match[1].replace('-', '_')}wiki" if match else None
+
+
+def source_of(dataset: str) -> Source | None:
+    """The source of a dataset with this name; None if there is none."""
+    if wiki := wikipedia_of(dataset):
+        return Source("dump", dataset, url=f"https://dumps.wikimedia.org/{wiki}/")
+    return SOURCES.get(dataset)

@@ -246,10 +246,7 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
     manifest = read_manifest(paths[0], "create_token_files") if paths else None
     if manifest is None:
-        raise UserError(
-            f"{dataset} has no finished token files in {layout.tokens / name}: "
-            f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
-        )
+        raise UserError(f"{layout.tokens / name / dataset} holds no token files: run --action create_token_files first")
     folder = paths[0].parent
     manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
@@ -268,10 +265,8 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
             existing, _ = find_pair_settings(files, length)
             of_split = settings_of(settings, TokenFile(files[0]))
             if existing not in (None, of_split):
-                raise UserError(
-                    f"{files[0].parent} holds pairs that were drawn differently: with {existing}, not "
-                    f"{of_split}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
-                )
+                pairs = files[0].with_name(f"*.{length}{PAIRS_SUFFIX}")
+                raise UserError(f"{pairs} were drawn with {existing}, not {of_split}: use those, or delete them")
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
     if not counts:
         print(f"nothing to do: all token files below {source.folder} have such pairs of length {length}", flush=True)

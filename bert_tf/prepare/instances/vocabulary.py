@@ -38,8 +38,6 @@ from bert_tf.text.vocabulary import (
     vocabulary_text,
 )
 
-# The trainer allocates room for all pieces before it begins, and aborts where there is none.
-MAX_VOCAB_SIZE = 1 << 22
 # English needs about a hundred characters; the others are rare, from names in other scripts.
 MAX_ALPHABET = 1000
 # For scripts with more characters: any that makes up more than this fraction of the text is in the alphabet, too.
@@ -62,39 +60,28 @@ MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
 
 
-def _without_long_words(text: str) -> tuple[str, int]:
-    """The text without words longer than `LONGEST_WORD`, and how many there are."""
-    may_have = max(map(len, text.split()), default=0) > LONGEST_WORD
-    return _LONG_WORD.subn(" ", text) if may_have else (text, 0)
-
-
-def _sampled_lines(
-    paths: Sequence[Path], description: str, max_bytes: int, *, says_what_is_left_out: bool = False
-) -> Iterator[str]:
+def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
     """The paragraphs of all documents, or of every k-th of each file if the text exceeds `max_bytes`; without words
     longer than `LONGEST_WORD`.
 
     Raises: UserError where a file is not UTF-8.
     """
     step = -(-sum(path.stat().st_size for path in paths) // max_bytes)
-    number = num_left_out = 0
+    number = 0
     for path, offset, line in formatted_lines(paths, description):
         number = number + 1 if offset else 0
         if number % step == 0:
             # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
             text = decoded(line, path, offset).replace(SENTENCE_END, PARAGRAPH_SEPARATOR)
-            text, num_long = _without_long_words(text)
-            num_left_out += num_long
+            if max(map(len, text.split()), default=0) > LONGEST_WORD:
+                text = _LONG_WORD.sub(" ", text)
             yield from text.strip().split(PARAGRAPH_SEPARATOR)
-    if num_left_out and says_what_is_left_out:
-        words = "1 word" if num_left_out == 1 else f"{num_left_out:,} words"
-        print(f"left out: {words} of more than {LONGEST_WORD:,} characters (base64, DNA and the like)", flush=True)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:
     """Counts in lower case if `casing` has that: characters alone would lack a final sigma."""
     counts: Counter[str] = Counter()
-    for line in _sampled_lines(paths, "counting characters", max_bytes, says_what_is_left_out=True):
+    for line in _sampled_lines(paths, "counting characters", max_bytes):
         counts.update(line.lower() if casing.lower_case else line)
     return counts
 
@@ -265,8 +252,6 @@ def copy_vocab(vocab_file: Path, folder: Path) -> Path:
 
 def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> dict[str, int]:
     """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
-    if vocab_size > MAX_VOCAB_SIZE:
-        raise UserError(f"vocab_size={vocab_size}: must be at most {MAX_VOCAB_SIZE}")
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, casing)
     else:

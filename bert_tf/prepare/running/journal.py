@@ -1,4 +1,4 @@
-"""The journal of an unfinished stage: a line for each finished step, with a checksum, beside the manifest to be."""
+"""The journal of an unfinished stage: a JSON line for each finished step, beside the manifest to be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import unicodedata
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,22 +33,6 @@ def program_version() -> dict[str, str]:
     return {"code": code_digest(), "unicode": unicodedata.unidata_version}
 
 
-def journal_line(content: Mapping[str, Any]) -> bytes:
-    """A line of a journal, with a checksum of its other fields."""
-    return json.dumps({**content, "crc32": _checksum(content)}).encode() + b"\n"
-
-
-def _checksum(content: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content).encode())
-
-
-def _content_of(line: bytes) -> dict[str, Any]:
-    content = json.loads(line)
-    if not isinstance(content, dict) or content.pop("crc32", None) != _checksum(content):
-        raise ValueError("a line is not as it was written")
-    return content
-
-
 class JournalEntry(NamedTuple):
     """One step: a finished file, or a checkpoint in a single long file."""
 
@@ -75,12 +58,11 @@ class Journal(NamedTuple):
 def read_damaged(path: Path) -> list[str]:
     """The names of damaged files in a note beside a manifest. Raises: UserError if it is not such a note."""
     try:
-        names = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{path} is damaged: delete it, and let --action verify --repair find the damaged files again")
-    return names
+        return list(map(str, json.loads(path.read_bytes())))
+    except (ValueError, TypeError, RecursionError):
+        raise UserError(
+            f"{path} is damaged: delete it, and let --action verify --repair find the damaged files again"
+        ) from None
 
 
 def read_journal(path: Path) -> Journal | None:
@@ -94,7 +76,7 @@ def read_journal(path: Path) -> Journal | None:
         return None
     try:
         # The last piece is empty, or a line cut short when the run was killed.
-        contents = [_content_of(line) for line in lines[:-1]]
+        contents = list(map(json.loads, lines[:-1]))
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if len(contents) < 2:
             return None
@@ -102,5 +84,5 @@ def read_journal(path: Path) -> Journal | None:
         return Journal(
             Header.from_json(first), first["time"], first["program"], list(map(JournalEntry.from_json, steps))
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:  # or it is of an earlier version
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # or it is of an earlier version
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error

@@ -22,7 +22,7 @@ from typing import IO, Any
 from bert_tf.base.errors import NO_SPACE, UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
-from bert_tf.prepare.running.journal import journal_line, program_version, read_damaged, read_journal
+from bert_tf.prepare.running.journal import program_version, read_damaged, read_journal
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, InputFile, Manifest, VocabEntry, read_manifest
 
 # Incremented when a change of the code gives other bytes for the same arguments.
@@ -39,25 +39,24 @@ def write_json(path: Path, content: object) -> None:
         file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
+def _line(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
+
+
 @contextlib.contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
     """Turns an `OSError` into a `UserError` that says what to do."""
     try:
         yield
     except OSError as error:
-        where = error.filename or f"below {folder}"
+        where = f"{error.filename or f'below {folder}'}: {error.strerror or error}"
         if error.errno in NO_SPACE:
-            raise UserError(
-                f"no space left while writing {where} ({error.strerror}): what is finished or "
-                "downloaded stays; make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
-            ) from error
-        if isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
-            kind = "with a shorter path" if error.errno == errno.ENAMETOOLONG else "that may be written to"
-            raise UserError(f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder {kind}") from error
-        raise UserError(
-            f"{where}: {error.strerror or error}: finished files stay; start the same command again, and "
-            "check the disk or the network file system if the error persists"
-        ) from error
+            remedy = "no space left: make room, or choose another BERT_PREP_WORKING_DIR"
+        elif isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+            remedy = "set BERT_PREP_WORKING_DIR to a folder that may be written to, with a shorter path"
+        else:
+            remedy = "check the disk or the network file system"
+        raise UserError(f"{where}; {remedy}, and start the same command again: what is finished stays") from error
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
@@ -269,13 +268,12 @@ class Stage:
             entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
             if self.checkpoint is not None:
                 entries.append({"checkpoint": self.checkpoint})
-            for entry in entries:
-                file.write(journal_line(entry))
+            file.writelines(map(_line, entries))
         self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
 
     def _write_journal(self, entry: Mapping[str, Any]) -> None:
         assert self._journal is not None
-        self._journal.write(journal_line({**entry, "time": time.time()}))
+        self._journal.write(_line({**entry, "time": time.time()}))
         self._journal.flush()
         os.fsync(self._journal.fileno())
 

@@ -155,10 +155,12 @@ def split_by_rules(text: str) -> list[str]:
 def _nltk_splitter() -> Splitter:
     try:
         import nltk
-    except ImportError:
+
+        nltk.tokenize.sent_tokenize("One. Two.")
+    except (ImportError, LookupError):
         raise UserError(
-            "segmentation_method=nltk needs the package nltk: install it (pip install nltk), or "
-            "use --segmentation_method=rules"
+            "segmentation_method=nltk needs the package nltk and its data: pip install nltk, then python3 -m "
+            "nltk.downloader punkt punkt_tab; or use --segmentation_method=rules"
         ) from None
 
     def split(text: str) -> list[str]:
@@ -168,13 +170,6 @@ def _nltk_splitter() -> Splitter:
             for sentence in nltk.tokenize.sent_tokenize(paragraph)
         ]
 
-    try:
-        split("One. Two.")
-    except LookupError:
-        raise UserError(
-            "segmentation_method=nltk needs NLTK's sentence data: python3 -m nltk.downloader punkt "
-            "punkt_tab, or use --segmentation_method=rules"
-        ) from None
     return split
 
 

@@ -152,8 +152,6 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     ends = np.cumsum(task.lengths, dtype=np.int64)
     order = np.random.default_rng(task.seed).permutation(len(ends))
     with open(task.gathered, "rb") as documents, atomic_file(path) as file:
-        if os.fstat(documents.fileno()).st_size != ends[-1]:
-            raise _changed(Path(task.gathered))
         # Read ahead as a whole, because the documents are needed in a different order from the file's.
         os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
@@ -167,26 +165,17 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
-def shards_for(num_documents: int, num_training: int, num_test: int) -> tuple[int, int]:
-    """The requested numbers of training and test shards, or fewer if there are too few documents for them."""
-    if num_documents >= num_training + num_test:
-        return num_training, num_test
-    num_test = min(num_test, max(1, num_documents // 20), num_documents - 1)
-    return max(1, (num_documents - num_test) // 4), num_test
-
-
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
-    requested = settings.num_training_shards, settings.num_test_shards
-    if num_documents >= sum(requested):
+    num_training, num_test = settings.num_training_shards, settings.num_test_shards
+    if num_documents >= num_training + num_test:
         return
-    num_training, num_test = shards_for(num_documents, *requested)
-    too_few = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
-    fewer = f"--n_training_shards={num_training} --n_test_shards={num_test}"
-    hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
+    fewer_test = min(num_test, max(1, num_documents // 20), num_documents - 1)
+    fewer = f"--n_training_shards={max(1, (num_documents - fewer_test) // 4)} --n_test_shards={fewer_test}"
+    hint = "" if fewer_test else " --fraction_test_set=0 (no held-out text then)"
     raise UserError(
-        f"{too_few} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, "
-        f"and a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines "
-        "between several documents in one file"
+        f"there are {num_documents:,} documents for {num_training:,} training and {num_test:,} test shards, and a "
+        f"document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines between "
+        "several documents in one file"
     )
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, plain, read_task
+from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
 from bert_tf.interchange.weights import Weights
-from bert_tf.tasks.glue.read import Examples
 from bert_tf.tasks.glue.task import CLASSIFIER_HEAD
 from bert_tf.tasks.glue.tasks import TextTask
+
+
+class Fitted(NamedTuple):
+    """A task with its labels in the order of a model's classes.
+
+    Attributes:
+      keeps_head: whether a training takes over the initial classifier; if not, it starts with the encoder alone.
+      note: about an order that had to be assumed, or a new classifier; "" if there is nothing to say.
+    """
+
+    task: TextTask
+    keeps_head: bool = True
+    note: str = ""
 
 
 def learns_labels(task: TextTask) -> bool:
@@ -17,8 +30,20 @@ def learns_labels(task: TextTask) -> bool:
     return task.is_custom and not task.is_regression
 
 
-def as_trained(task: TextTask, weights: Weights) -> TextTask:
-    """The task with the labels that the weights were trained with, in their order.
+def as_started(task: TextTask, weights: Weights | None) -> Fitted:
+    """For training, which makes a new classifier if that of the weights has other labels."""
+    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
+        return Fitted(task)
+    trained = read_task(weights)
+    fitted = _in_order_of(task, trained)
+    if fitted is None or weights.shapes[CLASSIFIER_HEAD.variable][:1] != [task.num_classes]:
+        other = trained or "another number of classes"
+        return Fitted(task, False, f"{weights.source} was fine-tuned for {other}: a new classifier is made")
+    return Fitted(fitted, note=_assumed(fitted, weights, trained))
+
+
+def as_trained(task: TextTask, weights: Weights) -> Fitted:
+    """For prediction.
 
     Raises:
       UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
@@ -42,20 +67,7 @@ def as_trained(task: TextTask, weights: Weights) -> TextTask:
             f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
         )
     assert fitted
-    return fitted
-
-
-def as_started(task: TextTask, weights: Weights | None) -> tuple[TextTask, bool]:
-    """For training: the task with its labels in the order of the initial classifier's, and whether that is taken over.
-
-    It is not if it has other labels; then the training starts with the encoder alone.
-    """
-    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
-        return task, True
-    fitted = _in_order_of(task, read_task(weights))
-    if fitted is None or weights.shapes[CLASSIFIER_HEAD.variable][:1] != [task.num_classes]:
-        return task, False
-    return fitted, True
+    return Fitted(fitted, note=_assumed(fitted, weights, trained))
 
 
 def _in_order_of(task: TextTask, trained: TrainedTask | None) -> TextTask | None:
@@ -70,35 +82,11 @@ def _in_order_of(task: TextTask, trained: TrainedTask | None) -> TextTask | None
     return dataclasses.replace(task, labels=labels) if labels else None
 
 
-def describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: bool) -> list[str]:
-    """A line if the order of the classes had to be assumed, or if the training starts with a new classifier."""
-    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
-        return []
-    trained = read_task(weights)
-    if not is_taken_over:
-        return [
-            f"{weights.source} was fine-tuned for {trained or 'another number of classes'}: a new classifier is made"
-        ]
+def _assumed(task: TextTask, weights: Weights, trained: TrainedTask | None) -> str:
+    """A line if the weights do not say what their classifier's outputs mean, else ""."""
     if trained.is_named if trained else task.is_regression:
-        return []
+        return ""
     if trained and task.is_regression:
-        return [
-            f"{trained.file} has no problem_type: the number is the model's own, of which transformers' pipeline shows "
-            "the sigmoid"
-        ]
-    file = trained.file if trained else weights.folder / TASK_FILE
-    lack = "does not say what the classes mean" if trained else "does not exist"
-    return [f"{file} {lack}, so they are taken in this order: {', '.join(task.labels)}"]
-
-
-def respelled(examples: Examples, task: TextTask) -> Examples:
-    """A user's own examples with their labels spelled as the model's, where the two differ in nothing else."""
-    given = sorted({*(examples.labels or ())})
-    known = {plain(label): label for label in task.labels}
-    spelled = {label: known.get(plain(label), "") for label in given}
-    is_one_to_one = all(spelled.values()) and len({*spelled.values()}) == len(given) and len(known) == len(task.labels)
-    if {*given} <= {*task.labels} or not is_one_to_one:
-        return examples
-    note = f"{examples.path}: its labels {', '.join(given)} are taken for the model's {', '.join(spelled.values())}"
-    labels = [spelled[label] for label in examples.labels or ()]
-    return examples._replace(labels=labels, notes=[*examples.notes, note])
+        return f"{trained.file} has no problem_type: the number is the model's own, not the sigmoid of a pipeline"
+    file = f"{trained.file} does not say" if trained else f"{weights.folder / TASK_FILE} does not exist to say"
+    return f"{file} what the classes mean, so they are taken in this order: {', '.join(task.labels)}"

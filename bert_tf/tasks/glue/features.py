@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.progress import Progress
+from bert_tf.tasks.task import model_inputs
 from bert_tf.text.vocabulary import Tokenizer
 
 # Sentences that are tokenised at once; progress is shown after each such batch.
@@ -35,17 +36,10 @@ class TextRows(NamedTuple):
 
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
         """
-        columns_S = np.arange(self.max_seq_length)
-        is_token = columns_S < self.num_tokens[rows][..., None]
-        positions = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
-        is_second = is_token & (columns_S >= self.first_lengths_F[rows][..., None])
+        positions = self.starts_F[rows][..., None] + np.arange(self.max_seq_length)
+        input_ids = self.ids_T[np.minimum(positions, len(self.ids_T) - 1)]
         targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
-        return {
-            "input_ids": np.where(is_token, self.ids_T[positions], 0),
-            "input_mask": is_token.astype(np.int32),
-            "segment_ids": is_second.astype(np.int32),
-            **targets,
-        }
+        return {**model_inputs(input_ids, self.num_tokens[rows], self.first_lengths_F[rows]), **targets}
 
 
 def make_rows(

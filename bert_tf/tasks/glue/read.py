@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from bert_tf.tasks.glue.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
-    check_separator,
     find_quoting,
     read_csv,
     read_json_lines,
@@ -34,11 +32,10 @@ from bert_tf.tasks.glue.records import (
 )
 from bert_tf.tasks.glue.tasks import TextTask
 
-# Half of a pair that stands for one character in UTF-16; JSON can name it alone.
-_SURROGATE = re.compile("[\ud800-\udfff]")
 # Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
+_NUM_NAMED = 20  # an error names so many labels
 
 
 class Layout(NamedTuple):
@@ -79,8 +76,6 @@ def read_examples(
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    if first.problem:
-        raise UserError(f"{path}, line {first.line}: {first.problem}; the header must be right")
     layout = _layout_by_header(path, first, task, wants_labels)
     if layout is None:
         records = itertools.chain([first], records)
@@ -89,7 +84,11 @@ def read_examples(
         records = itertools.chain(sample, records)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     examples = _collect(path, records, layout, task.no_label, allowed)
-    return examples._replace(notes=[*filter(None, [note]), *examples.notes, *_about_content(examples, task)])
+    notes = [note] if note else []
+    for column, sentences in zip(task.text_columns, examples.texts):
+        if num_empty := sum(not sentence.strip() for sentence in sentences):
+            notes.append(f"{path}: {num_empty:,} record(s) with an empty {column!r}, kept")
+    return examples._replace(notes=[*notes, *examples.notes])
 
 
 def _collect(
@@ -100,18 +99,16 @@ def _collect(
     lines: list[int] = []
     indices: list[str] = []
     num_bad = num_unlabelled = num_broken = 0
-    for line, fields, num_lines, problem in records:
-        if problem or len(fields) != layout.num_columns:
+    for line, fields, num_lines in records:
+        if len(fields) != layout.num_columns:
             num_bad += 1
-            if num_bad > max_bad_records:
-                has_quotes = problem or '"' in "".join(fields)
-                after = f", after {max_bad_records} other such records" if max_bad_records else ""
+            if num_bad > max_bad_records or num_lines > 1:
+                is_quoted = num_lines > 1 or '"' in "".join(fields)
                 quoting = "; --quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields"
-                problem = problem or f"{len(fields)} columns instead of {layout.num_columns}"
                 raise UserError(
-                    f"{path}, line {line}: {problem}{after}; "
-                    "correct the line, or leave such records out of training and evaluation with --max_bad_records"
-                    + (quoting if has_quotes else "")
+                    f"{path}, line {line}: {len(fields)} columns instead of {layout.num_columns}; correct the line, or "
+                    "leave such lines out of training and evaluation with --max_bad_records"
+                    + (quoting if is_quoted else "")
                 )
             continue
         if layout.label is not None:
@@ -125,58 +122,15 @@ def _collect(
         indices.append(str(len(lines)) if layout.number is None else fields[layout.number])
         lines.append(line)
         num_broken += num_lines > 1
-    left_out = [
-        f"{count:,} record(s) {fault}, left out"
-        for count, fault in (
-            (num_bad, "with a wrong number of columns or wrong quoting"),
-            (num_unlabelled, f"labelled {no_label!r}"),
-        )
-        if count
-    ]
+    counts = {
+        "with a wrong number of columns, left out": num_bad,
+        f"labelled {no_label!r}, left out": num_unlabelled,
+        "with line breaks between quotation marks, kept": num_broken,
+    }
+    notes = [f"{path}: {count:,} record(s) {state}" for state, count in counts.items() if count]
     if not lines:
-        content = f"only {' and '.join(left_out)}" if left_out else "no record beside its header"
-        raise UserError(f"{path} holds {content}; it must hold at least one that can be used")
-    if num_broken:
-        left_out.append(f"{num_broken:,} record(s) with line breaks between quotation marks, kept")
-    return Examples(
-        path, texts, None if layout.label is None else labels, lines, indices, [f"{path}: {it}" for it in left_out]
-    )
-
-
-def _about_content(examples: Examples, task: TextTask) -> list[str]:
-    """Lines about what is allowed and yet often a mistake. Raises `UserError` for labels that cannot be written."""
-    notes = []
-    for row, label in enumerate(examples.labels or ()):
-        if _SURROGATE.search(label):
-            raise UserError(
-                f"{_place(examples, row)}: the label is {label!r:.80}, with half of a surrogate pair, which no file "
-                "can hold; write the whole character"
-            )
-    by_meaning: dict[str, list[str]] = {}
-    for label in sorted({*(examples.labels or ())} if task.is_custom and not task.is_regression else ()):
-        by_meaning.setdefault(_meaning(label), []).append(label)
-    for alike in by_meaning.values():
-        if len(alike) > 1:
-            spellings = ", ".join(map(repr, alike))
-            notes.append(f"{examples.path}: the labels {spellings} differ only in spelling, and are kept as they are")
-    for column, sentences in zip(task.text_columns, examples.texts):
-        empty = [row for row, sentence in enumerate(sentences) if not sentence.strip()]
-        if empty:
-            notes.append(
-                f"{examples.path}: {len(empty):,} record(s) with an empty {column!r}, kept; the first in line "
-                f"{examples.lines[empty[0]]}"
-            )
-    if task.is_regression and examples.labels and len(set(examples.labels)) == 1:
-        notes.append(f"{examples.path}: all labels are {examples.labels[0]!r}, so no correlation with them is defined")
-    return notes
-
-
-def _meaning(label: str) -> str:
-    """The same for labels that differ only in how they are spelled: in capitals, or as 1 and 1.0."""
-    try:
-        return str(parse_number(label))
-    except ValueError:
-        return label.casefold()
+        raise UserError("; ".join([*notes, f"{path} holds no record that can be used"]))
+    return Examples(path, texts, None if layout.label is None else labels, lines, indices, notes)
 
 
 # --- Formats -------------------------------------------------------------------------------------
@@ -195,8 +149,6 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
             f"{', '.join(JSON_SUFFIXES)} (a JSON object on each line); rename it, or unpack or convert it"
         )
     delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
-    if task.is_custom:
-        check_separator(path, delimiter, columns)
     if quoting is None:
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
         if task.is_custom and delimiter == "\t":
@@ -217,8 +169,8 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
         return None
     if missing:
         remedy = (
-            "name the file's columns with --text_columns and --label_column, or write a header above its first line if "
-            "it has none" + ("; --quoting=csv takes off the quotation marks" if '"' in "".join(names) else "")
+            "name the file's columns with --text_columns and --label_column, or write a header above its first line; "
+            "a .csv has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
             if task.is_custom
             else f"{task.name}'s files have the columns {', '.join(_column_names(task, True))}: is it one of them?"
         )
@@ -264,26 +216,23 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
 # --- Labels --------------------------------------------------------------------------------------
 
 
-# Numbers with more digits are sorted as text.
-_LONGEST_NUMBER = 18
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 def find_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels in a user's own training file, sorted, with numbers sorted by value.
+    """The labels in a user's own training file, sorted, with whole numbers sorted by value.
 
     Raises:
       UserError: a label is empty.
     """
-    labels = set(examples.labels or ())
+    labels = examples.labels or []
     if "" in labels:
-        raise UserError(f"{_place(examples, (examples.labels or []).index(''))}: the label is empty")
+        raise UserError(f"{_place(examples, labels.index(''))}: the label is empty")
 
-    def by_value(label: str) -> tuple[int, int, str]:
-        is_number = label.isdecimal() and len(label) <= _LONGEST_NUMBER
-        return (0, int(label), "") if is_number else (1, 0, label)
+    def by_value(label: str) -> tuple[bool, int, str]:
+        return (not label.isdecimal(), len(label.lstrip("0")) if label.isdecimal() else 0, label)
 
-    return tuple(sorted(labels, key=by_value))
+    return tuple(sorted(set(labels), key=by_value))
 
 
 def targets(examples: Examples, task: TextTask) -> np.ndarray:
@@ -293,15 +242,30 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
       UserError: a label is not among the task's, not a number or out of range; the message names file and line.
     """
     labels = examples.labels or []
-    if task.is_regression:
-        return np.array([_number(examples, row, task) for row in range(len(labels))], np.float32)
     classes = {label: number for number, label in enumerate(task.labels)}
-    for row, label in enumerate(labels):
-        if label not in classes:
-            known = ", ".join(task.labels[:20]) + (", ..." if len(task.labels) > 20 else "")
-            why = ", the labels that the model was trained with" if task.is_custom else ""
-            raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be one of {known}{why}")
-    return np.array([classes[label] for label in labels], np.int32)
+    values = [_number(label, task) if task.is_regression else classes.get(label) for label in labels]
+    if None in values:
+        row = values.index(None)
+        raise UserError(f"{_place(examples, row)}: the label is {labels[row]!r:.80}: must be {_rule(task)}")
+    return np.array(values, np.float32 if task.is_regression else np.int32)
+
+
+def _number(label: str, task: TextTask) -> float | None:
+    """None: it is no number, or not in the task's range."""
+    low, high = task.range or _FLOAT32
+    try:
+        value = parse_number(label)
+    except ValueError:
+        return None
+    return value if low <= value <= high else None
+
+
+def _rule(task: TextTask) -> str:
+    if task.is_regression:
+        low, high = task.range or _FLOAT32
+        return f"a number from {low:g} to {high:g}, with a decimal point"
+    known = ", ".join(task.labels[:_NUM_NAMED]) + (", ..." if len(task.labels) > _NUM_NAMED else "")
+    return f"one of {known}" + (", the labels that the model was trained with" if task.is_custom else "")
 
 
 def check_variety(examples: Examples, labels_F: np.ndarray) -> None:
@@ -312,20 +276,6 @@ def check_variety(examples: Examples, labels_F: np.ndarray) -> None:
             f"{examples.path}: all labels are {label!r:.80}, so there is nothing to learn; is it the right file and "
             "label column?"
         )
-
-
-def _number(examples: Examples, row: int, task: TextTask) -> float:
-    label = (examples.labels or [])[row]
-    low, high = task.range or (-_LARGEST_FLOAT32, _LARGEST_FLOAT32)
-    try:
-        if low <= (number := parse_number(label)) <= high:
-            return number
-    except ValueError:
-        pass
-    point = ", with a decimal point instead of the comma" if "," in label else ""
-    raise UserError(
-        f"{_place(examples, row)}: the label is {label!r:.80}: must be a number from {low:g} to {high:g}{point}"
-    )
 
 
 def _place(examples: Examples, row: int) -> str:

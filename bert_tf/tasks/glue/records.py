@@ -6,7 +6,6 @@ enclosed in quotation marks, and then hold the delimiter, line breaks and, doubl
 
 from __future__ import annotations
 
-import collections
 import csv
 import json
 import math
@@ -23,8 +22,6 @@ DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 NO_QUOTING, CSV_QUOTING = "none", "csv"
 QUOTINGS = (NO_QUOTING, CSV_QUOTING)
-# What programs put between columns: tables of Excel and R have semicolons where commas stand in numbers.
-_SEPARATORS = (*DELIMITERS.values(), ";", "|")
 _ONE_A_LINE = (
     "each line must hold an object; jq -c '.[]' FILE > OUT makes such lines of a list, jq -c . of objects that go over "
     "several lines"
@@ -35,21 +32,6 @@ class Record(NamedTuple):
     line: int  # number of the record's first line, from 1
     fields: list[str]
     num_lines: int = 1
-    problem: str = ""  # why this line is no record
-
-
-def check_separator(path: Path, delimiter: str, columns: Sequence[str]) -> None:
-    """Raises `UserError` if the header has these columns only with another character between them than `delimiter`."""
-    _, line = next(decoded_lines(path), (0, ""))
-    names = {character: {name.strip('" \r\n').lower() for name in line.split(character)} for character in _SEPARATORS}
-    fits = [character for character in _SEPARATORS if {column.lower() for column in columns} <= names[character]]
-    if fits and delimiter not in fits:
-        suffix = next((suffix for suffix, usual in DELIMITERS.items() if usual == fits[0]), None)
-        remedy = f"let the name end in {suffix}" if suffix else "write it with commas as .csv, or with tabs as .tsv"
-        raise UserError(
-            f"{path}, line 1: the columns are separated by {fits[0]!r}, but {path.suffix} stands for {delimiter!r}; "
-            f"{remedy}"
-        )
 
 
 def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
@@ -60,52 +42,32 @@ def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
 
 
 def read_csv(path: Path, delimiter: str) -> Iterator[Record]:
-    """Records by CSV's rules. Blank lines are skipped."""
-    return (Record(lines[0][0], fields, len(lines), problem) for lines, fields, problem in _parsed(path, delimiter))
+    """Records by CSV's rules. Blank lines are skipped. Raises: UserError for a quotation mark at a wrong place."""
+    return (Record(lines[0][0], fields, len(lines)) for lines, fields in _parsed(path, delimiter))
 
 
-# The lines of a record with their numbers, its fields, and why there are none.
-_Parsed = tuple[list[tuple[int, str]], list[str], str]
-
-
-def _parsed(path: Path, delimiter: str) -> Iterator[_Parsed]:
-    """Records by CSV's rules.
-
-    Where a quotation mark opens and no record with the first one's number of columns follows from it, only its line is
-    a bad record, and reading goes on behind that line: no record is lost to another one's quotation mark.
-    """
+def _parsed(path: Path, delimiter: str) -> Iterator[tuple[list[tuple[int, str]], list[str]]]:
+    """The lines of each record with their numbers, and its fields."""
     csv.field_size_limit(sys.maxsize)
-    lines = decoded_lines(path)
-    again: collections.deque[tuple[int, str]] = collections.deque()  # lines to be read once more
-    used: list[tuple[int, str]]
+    used: list[tuple[int, str]] = []
 
     def take() -> Iterator[str]:
         # A carriage return inside a line is white space, and a NUL nothing, as they are to BERT's tokenizer; the csv
         # module refuses the one, and in Python 3.10 the other.
-        while entry := again.popleft() if again else next(lines, None):
-            used.append(entry)
-            yield entry[1].rstrip("\r\n").replace("\r", " ").replace("\0", "") + "\n"
+        for number, line in decoded_lines(path):
+            used.append((number, line))
+            yield line.rstrip("\r\n").replace("\r", " ").replace("\0", "") + "\n"
 
-    num_columns = 0
-    while True:
-        used, problem = [], ""
-        try:
-            fields = next(csv.reader(take(), delimiter=delimiter, strict=True), None)
-        except csv.Error as error:
-            fields, problem = [], f"{error}; a field that begins with a quotation mark must end with one"
-        if fields is None:
-            return
-        num_columns = num_columns or len(fields)
-        if len(used) > 1 and not problem and len(fields) != num_columns:
-            problem = (
-                f"a quotation mark opens here, and the record that ends in line {used[-1][0]} has {len(fields)} "
-                f"columns instead of {num_columns}"
-            )
-        if problem:
-            again.extendleft(reversed(used[1:]))
-            yield used[:1], [], f"{problem}, and quotation marks inside it are doubled"
-        elif fields:
-            yield used, fields, ""
+    try:
+        for fields in csv.reader(take(), delimiter=delimiter, strict=True):
+            if fields:
+                yield used.copy(), fields
+            used.clear()
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {used[0][0]}: {error}; quotation marks must enclose whole fields, and be doubled inside "
+            "them, or are text with --quoting=none"
+        ) from None
 
 
 def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
@@ -121,15 +83,18 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
     field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}]*)'
     whole = re.compile(rf"{field}(?:{delimiter}{field})*\r?\n?")
     num_columns, is_certain, is_doubtful = 0, False, False
-    for lines, fields, problem in _parsed(path, delimiter):
-        text = "".join(line for _, line in lines)
-        is_certain = is_certain or (not num_columns and '"' in text)
-        num_columns = num_columns or len(fields)
-        if problem or len(fields) != num_columns or not whole.fullmatch(text):
-            return NO_QUOTING, ""
-        for value in fields:
-            is_doubtful = is_doubtful or ("\n" in value and (delimiter in value or num_columns == 1))
-            is_certain = is_certain or any(character in value for character in (delimiter, '"', "\n"))
+    try:
+        for lines, fields in _parsed(path, delimiter):
+            text = "".join(line for _, line in lines)
+            is_certain = is_certain or (not num_columns and '"' in text)
+            num_columns = num_columns or len(fields)
+            if len(fields) != num_columns or not whole.fullmatch(text):
+                return NO_QUOTING, ""
+            for value in fields:
+                is_doubtful = is_doubtful or ("\n" in value and (delimiter in value or num_columns == 1))
+                is_certain = is_certain or any(character in value for character in (delimiter, '"', "\n"))
+    except UserError:
+        return NO_QUOTING, ""
     if is_certain and not is_doubtful:
         return CSV_QUOTING, f"{path}: its quotation marks follow CSV's rules; --quoting=none takes them as text"
     return NO_QUOTING, f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
@@ -154,8 +119,9 @@ def _json_field(path: Path, number: int, content: dict, column: str) -> str:
     value = content.get(column)
     is_infinite = isinstance(value, float) and not math.isfinite(value)  # NaN, too
     if value is None or isinstance(value, (list, dict)) or is_infinite:
-        problem = (
-            f"no field {column!r}" if column not in content else f"the field {column!r} is {json.dumps(value)[:40]}"
+        raise UserError(
+            f"{path}, line {number}: the field {column!r} is {json.dumps(value):.40}, or missing; it must be a text or "
+            "a number"
         )
-        raise UserError(f"{path}, line {number}: {problem}; it must be a text or a number")
-    return value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half of a pair is no character

@@ -38,8 +38,7 @@ class ClassifierOptions(FinetuningOptions):
     regression: bool = setting(False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
     max_bad_records: int | None = setting(
         None,
-        "Records with a wrong number of columns or wrong quoting that are left out of training and evaluation; "
-        "default: 0, for QQP 100.",
+        "Records with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
         at_least=0,
     )
     quoting: str | None = setting(

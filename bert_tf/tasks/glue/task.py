@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.flops import classifier_flops_per_sequence
 from bert_tf.tasks.glue.features import TextRows, make_rows
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.results import describe_predictions, score
@@ -58,8 +57,6 @@ class GlueTask(Task):
                 f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
                 f"{len(self.task.text_columns)} text(s), a token and [SEP]"
             )
-        if self.max_bad_records is not None and self.max_bad_records < 0:
-            raise UserError(f"max_bad_records={self.max_bad_records}: must not be negative")
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> GlueTask:
@@ -82,20 +79,18 @@ class GlueTask(Task):
 
         with run.workers.keep_alive():
             examples = self._read()
-        is_new_task = classes.learns_labels(self.task)
         if TRAIN in self.files:
-            if is_new_task:
+            if classes.learns_labels(self.task):
                 self.task = dataclasses.replace(self.task, labels=find_labels(examples[TRAIN, ""]))
-            self.task, self.keeps_head = classes.as_started(self.task, run.weights)
+            fitted = classes.as_started(self.task, run.weights)
         else:
             assert run.weights
-            self.task = classes.as_trained(self.task, run.weights)
-            if is_new_task:
-                examples = {part: classes.respelled(read, self.task) for part, read in examples.items()}
+            fitted = classes.as_trained(self.task, run.weights)
+        self.task, self.keeps_head, note = fitted
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
-        for line in classes.describe_classifier(self.task, run.weights, self.keeps_head):
-            run.say(line)
+        if note:
+            run.say(note)
         with run.workers.keep_alive():
             self._prepared = self._make_rows(run, examples)
 
@@ -128,9 +123,6 @@ class GlueTask(Task):
         from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 
         return RegressionObjective() if self.task.is_regression else ClassificationObjective()
-
-    def flops_per_sequence(self, config: BertConfig) -> float:
-        return classifier_flops_per_sequence(config, self.max_seq_length, self.task.num_classes)
 
     def training_rows(self, run: TaskRun) -> TextRows:
         return self._prepared[TRAIN, ""].rows

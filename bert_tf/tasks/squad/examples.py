@@ -7,11 +7,10 @@ question needs from its context (words and their places) is computed once per pa
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
@@ -23,7 +22,7 @@ _ROWS = (
     "question each, as Hugging Face's datasets writes them"
 )
 # An error message names at most this many questions with a wrong answer.
-_NUM_NAMED = 6
+_NUM_NAMED = 3
 # If more of the questions than this have a wrong answer, the file is refused.
 _LARGEST_WRONG_SHARE = 0.5
 # How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
@@ -56,16 +55,14 @@ class Paragraph:
         return max(bisect.bisect_right(self.word_starts, character) - 1, 0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A marked answer: its text and the position of its first character in the context."""
 
     text: str
     start: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """One question.
 
     Attributes:
@@ -84,33 +81,15 @@ class Example:
         return self.answers is not None and not self.answers
 
 
-def answer_range(example: Example) -> tuple[int, int]:
+def answer_range(example: Example) -> tuple[int, int] | None:
     """Where the answer used for training, the first of those given, starts and ends (exclusive) in the context.
 
     If the text stands at answer_start, it is that one. Otherwise the rule of Google's reader decides: the words from
     answer_start to the answer's end, as many characters further, must contain it; of several occurrences there the
-    one nearest to answer_start counts. In both, white space may differ.
-
-    Raises: UserError if there is no answer by these rules, or if the tokenizer leaves nothing of it.
+    one nearest to answer_start counts. In both, white space may differ. None: there is no answer by these rules.
     """
     assert example.answers
     answer, paragraph = example.answers[0], example.paragraph
-    match = _find_answer(answer, paragraph)
-    if match is None:
-        raise UserError(
-            f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
-            f"{answer.text!r} ({_describe_mismatch(paragraph.context, answer)}); answer_start counts characters (not "
-            "bytes) from 0"
-        )
-    if not tokenize_words(paragraph.context[slice(*match)], Casing.of(True)):
-        raise UserError(
-            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
-            "needs visible characters"
-        )
-    return match
-
-
-def _find_answer(answer: Answer, paragraph: Paragraph) -> tuple[int, int] | None:
     context, text = paragraph.context, answer.text.strip()
     if not text or not 0 <= answer.start < len(context):
         return None
@@ -133,46 +112,28 @@ def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Exam
     It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
     characters.
     """
-    starts: dict[str, list[int]] = {}
-    fits: dict[str, int] = {}
-    for unit, encoding in _UNITS.items():
-        starts[unit] = [_place(example, encoding) for example in examples]
-        fits[unit] = sum(
-            example.paragraph.context.startswith(example.answers[0].text, max(start, 0))
-            for example, start in zip(examples, starts[unit])
-            if example.answers
-        )
+    converted = {unit: [_converted(example, encoding) for example in examples] for unit, encoding in _UNITS.items()}
+    fits = {unit: sum(map(_stands_at_its_place, read)) for unit, read in converted.items()}
     best = max(fits, key=fits.__getitem__)
     if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
         return examples, ""
-    converted = [
-        dataclasses.replace(example, answers=(Answer(example.answers[0].text, start), *example.answers[1:]))
-        if example.answers
-        else example
-        for example, start in zip(examples, starts[best])
-    ]
     others = f"{fits[best]:,} answers stand at their place so, and {fits['characters']:,} if it counts characters"
-    return converted, f"{path}: answer_start is taken to count {best}, not characters: {others}"
+    return converted[best], f"{path}: answer_start is taken to count {best}, not characters: {others}"
 
 
-def _place(example: Example, encoding: str) -> int:
-    """The first answer's start in characters, if the file counts code units of `encoding`; -1 if it has none."""
-    start, context = example.answers[0].start if example.answers else -1, example.paragraph.context
-    if start < 0 or context.isascii() or encoding == _UNITS["characters"]:
-        return start
+def _stands_at_its_place(example: Example) -> bool:
+    answer = example.answers[0] if example.answers else None
+    return answer is not None and example.paragraph.context.startswith(answer.text, max(answer.start, 0))
+
+
+def _converted(example: Example, encoding: str) -> Example:
+    """The example with its first answer's start in characters, if the file counts code units of `encoding`."""
+    context = example.paragraph.context
+    if not example.answers or example.answers[0].start < 0 or context.isascii() or encoding == _UNITS["characters"]:
+        return example
+    (text, start), *others = example.answers
     before = context.encode(encoding, "replace")[: start * len("a".encode(encoding))]
-    return len(before.decode(encoding, "ignore"))
-
-
-def _describe_mismatch(context: str, answer: Answer) -> str:
-    """Says what the context has at an answer's position, and where the answer's text really is."""
-    if not answer.text.strip():
-        return "an answer's text must not be empty"
-    first = context.find(answer.text)
-    elsewhere = f"its first occurrence is at {first}" if first >= 0 else "it is nowhere in the context"
-    if not 0 <= answer.start < len(context):
-        return f"the context has {len(context)} characters; {elsewhere}"
-    return f"the context has {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
+    return example._replace(answers=(Answer(text, len(before.decode(encoding, "ignore"))), *others))
 
 
 def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
@@ -217,36 +178,40 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
 
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
+    if unknown := next((example for example in examples if example.answers is None), None):
+        raise UserError(
+            f"{path}: question {unknown.question_id!r} has no field 'answers'; training needs the answers, and a file "
+            "without them can only be predicted"
+        )
     examples, note = _in_characters(examples, path)
-    sound: list[Example] = []
-    wrong: list[tuple[str, UserError]] = []
-    for example in examples:
-        if example.answers is None:
-            raise UserError(
-                f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
-                "and a file without them can only be predicted"
-            )
-        try:
-            if not example.question.strip():
-                raise UserError(f"question {example.question_id!r} is empty")
-            if example.answers:
-                answer_range(example)
-            sound.append(example)
-        except UserError as error:
-            wrong.append((example.question_id, error))
+    faults = [_fault(example) for example in examples]
+    sound = [example for example, fault in zip(examples, faults) if not fault]
+    wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
     if not wrong:
         return sound, note
-    message = f"{path}: {wrong[0][1]}"
-    if len(wrong) > 1:
-        others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
-        more = ", ..." if len(wrong) > _NUM_NAMED else ""
-        message = (
-            f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer; "
-            f"{wrong[0][1]}; the others are {others}{more}"
-        )
+    message = (
+        f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer: "
+        f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
+    )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
-        raise UserError(message)
+        raise UserError(f"{message}; answer_start counts characters from 0")
     return sound, "\n".join(filter(None, [note, f"left out of training: {message}"]))
+
+
+def _fault(example: Example) -> str:
+    """Why a question with known answers cannot be trained on; "" if it can."""
+    context = example.paragraph.context
+    if not example.question.strip():
+        return "is empty"
+    if not example.answers:
+        return ""
+    text, start = example.answers[0]
+    if (found := answer_range(example)) is None:
+        there = context[max(start, 0) :][: len(text)]
+        return f"has the answer {text!r:.80} at {start}, where the context has {there!r:.80}"
+    if not tokenize_words(context[slice(*found)], Casing.of(True)):
+        return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
+    return ""
 
 
 def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
@@ -290,27 +255,19 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
 
 def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
     is_impossible = question.get("is_impossible")
-    if not isinstance(is_impossible, (bool, type(None))):
-        raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}: must be true or false")
-    if "answers" not in question:
-        return () if is_impossible else None
+    if "answers" not in question and is_impossible in (None, False):
+        return None
+    given = _field(question, "answers", list, location) if "answers" in question else []
+    places = [f"{location}.answers[{number}]" for number in range(len(given))]
     answers = tuple(
-        Answer(
-            _field(answer, "text", str, f"{location}.answers[{i}]"),
-            _field(answer, "answer_start", int, f"{location}.answers[{i}]"),
-        )
-        for i, answer in enumerate(_field(question, "answers", list, location))
+        Answer(_field(answer, "text", str, place), _field(answer, "answer_start", int, place))
+        for answer, place in zip(given, places)
     )
-    if is_impossible is False and not answers:
+    if is_impossible:  # some tools write an answer without text
+        answers = tuple(answer for answer in answers if answer.text.strip())
+    if is_impossible not in (None, not answers):
         raise UserError(
-            f'{location}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to '
-            "be predicted has no field 'answers')"
-        )
-    if is_impossible and not any(answer.text.strip() for answer in answers):
-        return ()  # some tools write an answer without text
-    if is_impossible:
-        raise UserError(
-            f"{location}: has is_impossible and yet an answer; one of them is wrong "
-            "(answers that only look right belong under 'plausible_answers')"
+            f"{location}: is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers; correct one "
+            "of them (a file to be predicted has no field 'answers'; 'plausible_answers' are not read)"
         )
     return answers

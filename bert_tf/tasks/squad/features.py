@@ -20,6 +20,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example, answer_range
 from bert_tf.tasks.squad.settings import FeatureSettings
+from bert_tf.tasks.task import model_inputs
 from bert_tf.text.vocabulary import Tokenizer, TokenSpans
 
 
@@ -54,13 +55,8 @@ class Windows(NamedTuple):
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S] and start_positions,
           end_positions [...].
         """
-        columns = np.arange(self.input_ids.shape[1])
-        is_token = columns < self.num_tokens[rows][..., None]
-        is_context = is_token & (columns >= self.num_query_tokens[rows][..., None])
         return {
-            "input_ids": self.input_ids[rows],
-            "input_mask": is_token.astype(np.int32),
-            "segment_ids": is_context.astype(np.int32),
+            **model_inputs(self.input_ids[rows], self.num_tokens[rows], self.num_query_tokens[rows]),
             "start_positions": self.start_positions[rows],
             "end_positions": self.end_positions[rows],
         }
@@ -146,18 +142,14 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
 
 
 def _answer_tokens(example: Example, tokens: TokenSpans) -> tuple[int, int] | None:
-    """The first and the last token that stand for a character of the answer used for training, if there are any.
+    """The first and the last token that stand for a character of the answer used for training; None: it has no answer.
 
     Raises: UserError if there are none, or if the context does not have the answer.
     """
     if example.is_impossible:
         return None
-    start, end = answer_range(example)
+    start, end = answer_range(example) or (0, 0)
     first, last = bisect.bisect_right(tokens.ends, start), bisect.bisect_left(tokens.starts, end) - 1
     if first > last:
-        assert example.answers
-        raise UserError(
-            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer "
-            f"{example.answers[0].text!r:.80}; an answer needs visible characters"
-        )
+        raise UserError(f"question {example.question_id!r}: the tokenizer leaves nothing of its answer; take it out")
     return first, last

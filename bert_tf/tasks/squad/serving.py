@@ -18,60 +18,48 @@ from bert_tf.interchange.saved_model import SETTINGS, ExportedModel, load_export
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.job import FinetuningJob, run_task
 from bert_tf.tasks.predict import Predictor, compute_rows
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.tasks.squad.task import SquadTask
-from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size
 
 _NUM_SHOWN = 4  # the answer and its runners-up
 
 
-def _open_export(task: SquadTask, batch_size: int, folder: Path) -> tuple[ExportedModel, Tokenizer, SquadTask, int]:
-    """The model, its tokenizer, the task with the export's windows and decoding, and the batch size."""
-    exported = load_exported(folder, task.name)
-    settings, windows, decoding = exported.settings, vars(FeatureSettings()), vars(DecodeSettings())
-    for name, default in {"updates_applied": 0, **windows, **decoding}.items():
-        if not isinstance(settings.get(name), (int, float) if isinstance(default, float) else type(default)):
-            raise UserError(f"{folder / SETTINGS} lacks {name}, or has no such value; export the model again")
-    try:
-        task = dataclasses.replace(
-            task,
-            features=FeatureSettings(**{name: settings[name] for name in windows}),
-            decoding=DecodeSettings(**{name: settings[name] for name in decoding}),
-        )
-    except UserError as error:
-        raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
-    return exported, _tokenizer_of_export(folder, settings), task, exported.batch_size or batch_size
+def _stated(kind: type[Any], settings: Mapping[str, Any], folder: Path) -> Any:
+    """The settings of this kind, as the export has them."""
+    values = {}
+    for each in settings_of(kind):
+        try:
+            values[each.name] = each.parse(str(settings.get(each.name)))
+        except ValueError:
+            error = each.refusal(each.name, settings.get(each.name))
+            raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
+    return kind(**values)
 
 
-def _tokenizer_of_export(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
-    """Raises: UserError if it is damaged, or has more tokens than the model."""
-    remedy = "export the model again"
+def _open_export(task: SquadTask, folder: Path) -> tuple[ExportedModel, Tokenizer, SquadTask]:
+    """The model, its tokenizer, and the task with the export's windows and decoding."""
+    exported, remedy = load_exported(folder, task.name), "export the model again"
+    features, decoding = (_stated(kind, exported.settings, folder) for kind in (FeatureSettings, DecodeSettings))
     check_file(folder / VOCABULARY, remedy)
-    lower_case = settings.get("do_lower_case")
-    if not isinstance(lower_case, bool):
-        raise UserError(f"{folder / SETTINGS} lacks do_lower_case, or has no such value; {remedy}")
-    # The casing of exports without a tokenizer_config.json, which earlier versions wrote.
-    tokenizer, _ = open_stored(StoredTokenizer(folder, recorded=Casing.of(lower_case)))
+    tokenizer, _ = open_stored(StoredTokenizer(folder))
     num_rows = BertConfig.from_json_file(folder / CONFIG_FILE).vocab_size
     check_vocabulary_size(tokenizer.vocab_size, num_rows, folder / VOCABULARY, is_models_own=True)
-    return tokenizer
+    return exported, tokenizer, dataclasses.replace(task, features=features, decoding=decoding)
 
 
-def predict_by_flags(job: FinetuningJob, task: SquadTask, workers: Workers, flags: Mapping[str, Any]) -> None:
-    predict_with_export(job, task, workers, Path(flags["model_export_path"] or job.model_dir / "export"))
-
-
-def predict_with_export(job: FinetuningJob, task: SquadTask, workers: Workers, folder: Path) -> None:
+def predict_with_export(job: FinetuningJob, task: SquadTask, workers: Workers, flags: Mapping[str, Any]) -> None:
     """Answers the task's questions with an exported model: vocabulary, windows and decoding are the export's."""
+    folder = Path(flags["model_export_path"] or job.model_dir / "export")
     _locked = RunFolder(job.model_dir, job.dllog_path, is_chief=workers.is_chief)  # to the end
     with workers.keep_alive():
-        exported, tokenizer, task, batch_size = _open_export(task, job.predict_batch_size, folder)
+        exported, tokenizer, task = _open_export(task, folder)
         questions = task.read_questions()
         is_chief = workers.is_chief
         windows = make_windows(questions, tokenizer, task.features, is_training=False, show_progress=is_chief)
@@ -84,9 +72,9 @@ def predict_with_export(job: FinetuningJob, task: SquadTask, workers: Workers, f
             tokenizer,
             workers,
             telemetry=telemetry,
-            update=exported.settings["updates_applied"],
+            update=exported.settings.get("updates_applied", 0),
             max_length=task.max_seq_length,
-            batch_size=batch_size,
+            batch_size=exported.batch_size or job.predict_batch_size,
             rows_per_compilation=None,  # it takes no other length
         )
         task.answer(predictor, questions, windows)
@@ -114,15 +102,11 @@ def describe_answers(task: SquadTask, predictor: Predictor, context: str, questi
     ]
 
 
-def converse_by_flags(job: FinetuningJob, task: SquadTask, workers: Workers, flags: Mapping[str, Any]) -> None:
-    converse(job, task, workers, flags["context_file"])
-
-
-def converse(job: FinetuningJob, task: SquadTask, workers: Workers, context_file: str | None) -> None:
+def converse(job: FinetuningJob, task: SquadTask, workers: Workers, flags: Mapping[str, Any]) -> None:
     """Answers questions from stdin, until an empty line, about the text of a file or one that is typed first."""
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
-    context = ""
+    context, context_file = "", flags["context_file"]
     if context_file:
         check_file(Path(context_file), "name a text file with --context_file")
         context = "".join(line for _, line in decoded_lines(Path(context_file)))

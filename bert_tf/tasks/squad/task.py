@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Callable
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.flops import span_flops_per_sequence
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
@@ -93,9 +92,6 @@ class SquadTask(Task):
 
         return SpanObjective()
 
-    def flops_per_sequence(self, config: BertConfig) -> float:
-        return span_flops_per_sequence(config, self.max_seq_length)
-
     def training_rows(self, run: TaskRun) -> Windows:
         return self._cached_windows(run, lambda: self._read(self.train_file), is_training=True)
 
@@ -113,7 +109,7 @@ class SquadTask(Task):
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.squad import serving
 
-        return {"sm_predict": serving.predict_by_flags, "interactive": serving.converse_by_flags}
+        return {"sm_predict": serving.predict_with_export, "interactive": serving.converse}
 
     def read_questions(self) -> list[Example]:
         """The questions to answer. Raises `UserError` if they are to be scored and one has no answers to compare."""

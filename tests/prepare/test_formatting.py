@@ -1,21 +1,19 @@
-"""The text and the report of --keep_report goes on where the text does, and is there only when it is whole."""
+"""Formatted text goes on where a killed run has stopped, and is there only when it is whole."""
 
 from __future__ import annotations
 
 import bz2
-import json
 import os
 
 import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting
-from bert_tf.prepare.corpora.documents import report_line
-from bert_tf.prepare.running import resumable_file, workers
+from bert_tf.prepare.running import workers
 from tests.preparation import run
 from tests.prepare.test_wiki import dump, multistream, page
 
-NAMES = (".txt", ".dropped.tsv", ".manifest.json")
+NAMES = (".txt", ".manifest.json")
 
 
 def corpus(folder, is_multistream=True):
@@ -29,13 +27,9 @@ def corpus(folder, is_multistream=True):
 
 
 def formatted(folder, *arguments):
-    run(folder, "text_formatting", "--keep_report", *arguments, dataset="wikicorpus_en")
+    run(folder, "text_formatting", *arguments, dataset="wikicorpus_en")
     stem = "wikicorpus_en_one_article_per_line"
     return [(folder / "formatted_one_article_per_line" / (stem + end)).read_bytes() for end in NAMES]
-
-
-def test_a_line_is_a_line():
-    assert report_line("fragments", "A title", " a\tb\n c ") == "fragments\tA title\ta b c"
 
 
 @pytest.mark.parametrize("is_multistream", [True, False])
@@ -43,7 +37,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 1000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole", is_multistream))
-    assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
+    assert b'"num_removed_list_items": 300' in whole[1] and b'"num_dropped_duplicates": 250' in whole[1]
     assert formatted(corpus(tmp_path / "two", is_multistream), "--n_processes", 2) == whole
     folder = corpus(tmp_path / "stopped", is_multistream)
     write, num_batches = formatting.Writer.write, 0
@@ -54,8 +48,8 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
         write(writer, documents, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
-            writer._report.file.write(b"behind\n")
-            writer._report.sync()
+            writer._file.write(b"behind\n")
+            writer._file.flush()
             raise workers.WorkersError("killed")
 
     monkeypatch.setattr(formatting.Writer, "write", stopping)
@@ -64,25 +58,8 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
             assert formatted(folder) == whole
             break
         except workers.WorkersError:
-            assert not list(folder.glob("formatted*/*.tsv"))
+            assert not list(folder.glob("formatted*/*.txt"))
     assert num_batches > 40
-
-
-def test_a_kill_between_the_renames_costs_nothing(tmp_path, monkeypatch):
-    folder = corpus(tmp_path / "a")
-    whole = formatted(corpus(tmp_path / "whole"))
-
-    def killed(*_):
-        raise workers.WorkersError("killed")
-
-    with monkeypatch.context() as patched, pytest.raises(workers.WorkersError):
-        # After the report has its name, and before the text has.
-        patched.setattr(
-            resumable_file.os, "replace", lambda old, new: killed() if str(new).endswith(".txt") else old.rename(new)
-        )
-        formatted(folder)
-    assert list(folder.glob("formatted*/*.dropped.tsv")) and not list(folder.glob("formatted*/*.txt"))
-    assert formatted(folder) == whole
 
 
 @pytest.mark.parametrize("arguments", [(), ("--keep_duplicates",)])  # which reads nothing of the text
@@ -101,25 +78,9 @@ def test_a_second_kill_after_nothing_was_written_costs_nothing(tmp_path, monkeyp
     assert formatted(folder, *arguments) == whole
 
 
-def test_damaged_input_leaves_no_report(tmp_path):
+def test_input_without_a_sentence_leaves_nothing(tmp_path):
     (tmp_path / "download/wikicorpus_en").mkdir(parents=True)
     (tmp_path / "download/wikicorpus_en/wikicorpus_en.xml").write_bytes(dump(page("A", "no sentence")))
     with pytest.raises(UserError, match="no document is left"):
         formatted(tmp_path)
-    assert not [path for path in tmp_path.glob("formatted*/*") if ".dropped" in path.name]
-
-
-def test_a_checkpoint_that_was_changed(tmp_path, monkeypatch):
-    folder = corpus(tmp_path)
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 10_000)
-    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
-    with monkeypatch.context() as patched, pytest.raises(workers.WorkersError, match="killed"):
-        patched.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))
-        formatted(folder)
-    (path,) = tmp_path.rglob("*.journal")
-    lines = path.read_text().splitlines()
-    content = json.loads(lines[-1])
-    content["checkpoint"]["counts"] = {}
-    path.write_text("\n".join([*lines[:-1], json.dumps(content)]) + "\n")
-    with pytest.raises(UserError, match="journal is damaged .*: delete it to begin this stage anew"):
-        formatted(folder)
+    assert not list(tmp_path.glob("formatted*/*.txt*"))
