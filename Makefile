@@ -15,10 +15,12 @@ format:
 test:
 	bash scripts/test.sh
 
-# Chooses the versions in requirements/lock-*.txt anew; needs uv (python3 -m pip install uv).
+# Chooses the versions in requirements/*/lock-*.txt anew; needs uv (python3 -m pip install uv).
+versions = 2.15 2.17 2.20
 compile = uv pip compile --quiet --upgrade --universal --python-version 3.9 --no-header --no-annotate --generate-hashes
 needed = requirements/base.txt requirements/horovod.txt
-lock:
-	$(compile) $(needed) requirements/cpu.txt --output-file requirements/lock-cpu.txt
-	$(compile) $(needed) requirements/gpu.txt --constraint requirements/lock-cpu.txt --output-file requirements/lock-gpu.txt
-	$(compile) requirements/test.txt --constraint requirements/lock-gpu.txt --output-file requirements/lock-test.txt
+lock: $(versions:%=lock-%)
+lock-%:
+	$(compile) $(needed) requirements/$*/cpu.txt --output-file requirements/$*/lock-cpu.txt
+	$(compile) $(needed) requirements/$*/gpu.txt --constraint requirements/$*/lock-cpu.txt --output-file requirements/$*/lock-gpu.txt
+	$(compile) requirements/$*/test.txt --constraint requirements/$*/lock-gpu.txt --output-file requirements/$*/lock-test.txt

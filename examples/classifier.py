@@ -11,22 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.base.tensorflow import keras
 from bert_tf.optimizer.keras_optimizers import NVLAMB
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 
 bert = bert_tf.from_pretrained(sys.argv[1])
 names = ("input_ids", "input_mask", "segment_ids")
-inputs = {name: tf.keras.Input([16], dtype=tf.int32, name=name) for name in names}
+inputs = {name: keras.Input([16], dtype=tf.int32, name=name) for name in names}
 _, pooled = bert.encoder(inputs)
-hidden = tf.keras.layers.Dropout(0.1)(pooled)
-classifier = tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="classifier")(hidden))
+hidden = keras.layers.Dropout(0.1)(pooled)
+classifier = keras.Model(inputs, keras.layers.Dense(2, name="classifier")(hidden))
 
 texts = ["the cat sat.", "the cat ran.", "a dog sat.", "the dog ran."] * 8
 labels = np.array([0, 0, 1, 1] * 8)
 num_updates = 40
 classifier.compile(
     optimizer=NVLAMB(WarmupPolynomialDecay(2e-2, warmup_steps=2, total_steps=num_updates)),
-    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
 history = classifier.fit(bert.features(texts, 16), labels, batch_size=16, epochs=20, verbose=0)

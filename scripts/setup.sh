@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv in the checkout: Python 3.9-3.11, TensorFlow 2.15.1, Horovod 0.28.1.
+# Makes .venv in the checkout: Python 3.9 to 3.13, TensorFlow, Horovod 0.28.1.
 #
 #   bash scripts/setup.sh [--gpu] [--test]     --test adds the packages for the tests
 #   source scripts/setup.sh [--gpu] [--test]   the same, and activates .venv in this shell
 #
 # Where nvidia-smi lists a GPU the packages are those for GPUs. --gpu takes them where there is none, as on the login
 # node of a cluster whose other nodes have no network; it stays so for this .venv.
+#
+# TensorFlow is 2.15.1 on Python 3.9 to 3.11, the fastest on a CPU, and 2.20.0 on later ones. TENSORFLOW=2.15, 2.17 or
+# 2.20 chooses another for this .venv, with a Python that it runs on (docs/machines.md says which to take).
 #
 # Environment: PYTHON=/path/to/python chooses the interpreter, BERT_VENV=/folder another place than .venv
 # (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod that
@@ -98,20 +101,54 @@ explain() {
 
 # --- Python ------------------------------------------------------------------------------------
 
-supported() { "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; }
+# The newest Python 3 that the chosen TensorFlow runs on; without a choice the newest of all.
+last_python() {
+  case $tensorflow in
+    2.15) echo 11 ;;
+    2.17) echo 12 ;;
+    *) echo 13 ;;
+  esac
+}
+supported() {
+  "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' "$(last_python)" 2>/dev/null
+}
+pythons() { echo "Python 3.9 to 3.$(last_python)"; }
+
+choose_tensorflow() {
+  if in_container; then
+    tensorflow=$(python3 -c 'import importlib.metadata as m; print(".".join(m.version("tensorflow").split(".")[:2]))')
+    return
+  fi
+  tensorflow=${TENSORFLOW:-$(cat "$state/tensorflow" 2>/dev/null || true)}
+  case $tensorflow in
+    "" | 2.15 | 2.17 | 2.20) ;;
+    2.15.* | 2.17.* | 2.20.*) tensorflow=${tensorflow%.*} ;;
+    *) refuse "TENSORFLOW is '$tensorflow'; it may be 2.15, 2.17 or 2.20, or nothing: then the Python decides" ;;
+  esac
+}
+
+# What the folders in requirements/ are called, when .venv is there.
+tensorflow_of_venv() {
+  if [[ -n "$tensorflow" ]]; then
+    echo "$tensorflow"
+  else
+    "$python" -c 'import sys; print("2.15" if sys.version_info < (3, 12) else "2.20")'
+  fi
+}
 can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; } # Debian's needs the package python3-venv
 
 # Prints an interpreter that can make .venv: PYTHON if set, else one on PATH; nothing if there is none.
 find_interpreter() {
   local candidate
-  for candidate in ${PYTHON:-python3.11 python3.10 python3.9 python3 python}; do
+  for candidate in ${PYTHON:-python3.11 python3.10 python3.9 python3.12 python3.13 python3 python}; do
     if supported "$candidate" && can_make_venvs "$candidate"; then
       "$candidate" -c 'import sys; print(sys.executable)'
       return
     fi
   done
   [[ -z "${PYTHON:-}" ]] ||
-    fail "PYTHON=$PYTHON is not Python 3.9, 3.10 or 3.11 with the module venv (Debian, Ubuntu: apt-get install python3-venv)"
+    fail "PYTHON=$PYTHON is not $(pythons) with the module venv${tensorflow:+, which TensorFlow $tensorflow needs}" \
+      "(Debian, Ubuntu: apt-get install python3-venv)"
 }
 
 install_uv() { # <folder>; not with --user, which Debian's Python 3.11 refuses
@@ -138,8 +175,8 @@ make_venv() {
     uv="$cache/uv/bin/uv"
     [[ -x "$uv" ]] || step "uv, which can fetch a Python" install_uv "$cache/uv" || true
   fi
-  step "virtual environment with uv" "$uv" venv --quiet --seed --python '>=3.9,<3.12' "$venv" ||
-    fail "no Python 3.9, 3.10 or 3.11 with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g." \
+  step "virtual environment with uv" "$uv" venv --quiet --seed --python ">=3.9,<3.$(($(last_python) + 1))" "$venv" ||
+    fail "no $(pythons) with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g." \
       "'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
 }
 
@@ -160,17 +197,20 @@ install() { # <what> <pip arguments...>
 
 install_packages() {
   local -a wanted=(-r requirements/base.txt)
-  local free needed=2500 # MiB
+  local free needed=2500 of_version # MiB
+  of_version="requirements/$(tensorflow_of_venv)"
   [[ $flavour != gpu ]] || needed=9000
   if in_container; then
     "$want_tests" && wanted+=(-r requirements/dask.txt pytest pytest-timeout ruff mypy)
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
     ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
-    wanted=(-r "requirements/lock-$flavour.txt")
-    "$want_tests" && wanted+=(-r requirements/lock-test.txt)
+    wanted=(-r "$of_version/lock-$flavour.txt")
+    "$want_tests" && wanted+=(-r "$of_version/lock-test.txt")
   fi
   install "Python packages ($flavour)" --no-compile "${wanted[@]}"
+  # Keras 2, without what it depends on: the package tensorflow would overwrite tensorflow-cpu.
+  [[ ! -e "$of_version/keras.txt" ]] || install "Keras 2" --no-compile --no-deps -r "$of_version/keras.txt"
   step "compiling them" compile_packages
 }
 
@@ -196,10 +236,11 @@ horovod_settings() {
   fi
 }
 
-# Built from source with four changes: Gloo's controller resizes the list of ranks (it only reserved memory,
+# Built from source with five changes: Gloo's controller resizes the list of ranks (it only reserved memory,
 # so the check for stalled ranks never found one); all of Gloo's connections use the network interface that was chosen
 # (the later ones asked for the host's own name, which may have no address, or that of loopback); Gloo is compiled for
-# TensorFlow only; and without debugging information, which takes less time and a sixteenth of the space.
+# TensorFlow only; without debugging information, which takes less time and a sixteenth of the space; and without its
+# operations for XLA, which are switched off, where TensorFlow has moved a header that they include.
 build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
@@ -213,6 +254,8 @@ build_horovod() { # <folder for the wheel>
       "$source/horovod/common/gloo/gloo_context.cc" &&
     sed -i 's,add_subdirectory(third_party/gloo),add_subdirectory(third_party/gloo EXCLUDE_FROM_ALL),' "$source/CMakeLists.txt" &&
     sed -i "s/'RelWithDebInfo'/'Release'/" "$source/setup.py" &&
+    sed -i 's/^#if TENSORFLOW_VERSION >= 2006000000$/& \&\& TENSORFLOW_VERSION < 2016000000/' \
+      "$source/horovod/tensorflow/xla_mpi_ops.cc" &&
     "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
     mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
 }
@@ -256,7 +299,7 @@ compile_code() {
 
 # Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
 key() {
-  { cat requirements/*.txt scripts/setup.sh && echo "$root $venv $flavour" \
+  { cat requirements/*.txt requirements/*/*.txt scripts/setup.sh && echo "$root $venv $flavour $tensorflow" \
     "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
 }
 
@@ -311,7 +354,7 @@ discard_unusable_venv() {
 }
 
 main() {
-  local argument want_tests=false for_gpu=false level=runtime versions without
+  local argument want_tests=false for_gpu=false level=runtime tensorflow versions without
   for argument in "$@"; do
     case "$argument" in
       --test) want_tests=true level=test ;;
@@ -324,6 +367,7 @@ main() {
     esac
   done
   refuse_foreign_venv
+  choose_tensorflow
   flavour=cpu
   if in_container; then
     flavour=container
@@ -335,6 +379,7 @@ main() {
   else
     lock
     if "$for_gpu"; then touch "$state/for-gpu"; fi
+    if [[ -n "${TENSORFLOW:-}" ]]; then echo "$tensorflow" >"$state/tensorflow"; fi
     discard_unusable_venv
   fi
   if [[ -e "$state/stamp" && -x "$python" ]]; then

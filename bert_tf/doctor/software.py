@@ -15,6 +15,7 @@ from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
+_TRIED = ("2.15", "2.17", "2.20")
 _TENSORFLOW = """
 import json, tensorflow as tf
 cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
@@ -36,8 +37,8 @@ assert total == [3.0], f"1 + 2 = {total}"
 
 def examine_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
-    fault = f"{version} is not 3.9, 3.10 or 3.11: {SETUP} finds or fetches one"
-    yield judge((3, 9) <= sys.version_info[:2] <= (3, 11), f"{version}, {sys.executable}", fault)
+    fault = f"{version} is not one of 3.9 to 3.13: {SETUP} finds or fetches one"
+    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", fault)
 
 
 def examine_packages() -> Findings:
@@ -57,8 +58,10 @@ def examine_tensorflow() -> Findings:
         yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} repairs that")
         return
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
-    fault = f"{version} was never tried, 2.15.1 is what works: {SETUP} installs it"
-    yield judge(version.startswith("2.15."), fine, fault, WARNING)
+    fault = f"{version} was never tried; {' and '.join(_TRIED)} work: {SETUP} installs one"
+    yield judge(".".join(version.split(".")[:2]) in _TRIED, fine, fault, WARNING)
+    if version >= "2.16" and not is_installed("tf_keras"):
+        yield Finding(PROBLEM, f"Keras 2, the package tf_keras, is missing: {SETUP} installs it")
     if num_gpus := count_gpus(os.environ):
         said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"

@@ -8,10 +8,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
@@ -178,7 +177,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
 
 def initialise_from(
     weights: Weights | None,
-    model: tf.keras.Model,
+    model: keras.Model,
     telemetry: Telemetry,
     *,
     tokenizer_files: Mapping[str, str] | None = None,
@@ -224,7 +223,7 @@ def initialise_from(
             telemetry.note(f"  {state}: {', '.join(f'{name} {shapes[name]}' for name in names)}")
 
 
-def _differences(weights: Weights, model: tf.keras.Model) -> list[str]:
+def _differences(weights: Weights, model: keras.Model) -> list[str]:
     """Warnings about settings that differ but do not show in any shape. Raises `UserError` for the number of heads."""
     theirs, ours = weights.config, model.config
     if theirs is None:

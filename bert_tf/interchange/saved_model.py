@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import atomic_folder, read_json_object
+from bert_tf.base.tensorflow import keras
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 SETTINGS, TRITON_CONFIG = "settings.json", "config.pbtxt"
@@ -32,7 +33,7 @@ _MAX_TRITON_BATCH = 64
 
 
 def export_model(
-    model: tf.keras.Model,
+    model: keras.Model,
     folder: Path,
     output_names: Sequence[str],
     settings: Mapping[str, Any],

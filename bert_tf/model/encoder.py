@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.elementwise import Dropout
@@ -43,7 +44,7 @@ def first_free_site(config: BertConfig) -> int:
     return 1 + _SITES_PER_LAYER * config.num_hidden_layers
 
 
-class BertLayer(tf.keras.layers.Layer):
+class BertLayer(keras.layers.Layer):
     """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int, name: str):
@@ -211,7 +212,7 @@ def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.zeros([tf.shape(features["input_ids"])[0], 1], tf.int64)
 
 
-class BertEncoder(tf.keras.Model):
+class BertEncoder(keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
     (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static, and with dropout B too.
     Packed rows: see the module's docstring; pooled is [B*K, H].

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
@@ -51,7 +52,7 @@ class _ClassifierHead(BertLayer):
         return self.backend.bias_logits(logits_RxC, self.output_bias, self.num_classes)
 
 
-class _TrainedModel(tf.keras.Model):
+class _TrainedModel(keras.Model):
     """Base class: the encoder, called `bert`. Arguments as of `BertEncoder`."""
 
     def __init__(self, name: str, config: BertConfig, backend: Plain | None, seed: int):

@@ -14,6 +14,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.model.randomness import DropoutKey
 
 Features = dict[str, tf.Tensor]
@@ -41,7 +42,7 @@ class Objective:
         return np.array([np.sum(features[name]) for name in self.denominator_names], np.float32)
 
     def __call__(
-        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+        self, model: keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [K] and metric sums float32 [M] of one micro-batch."""
         losses, others = self._sums(model(features, dropout=dropout), features, model.backend.cross_entropy)

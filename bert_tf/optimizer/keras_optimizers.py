@@ -24,6 +24,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     AdamRule,
@@ -37,7 +38,7 @@ from bert_tf.optimizer.update_rules import (
 from bert_tf.optimizer_registry import OPTIMIZERS
 
 
-class _BertOptimizer(tf.keras.optimizers.Optimizer):
+class _BertOptimizer(keras.optimizers.Optimizer):
     """Base class: slot variables, Keras' interface and `apply_update`.
 
     Args:
@@ -46,7 +47,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
       global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
         callers of `apply_update` include the clip factor in its multiplier.
       compiled: whether XLA compiles the update.
-      keras_arguments: arguments of `tf.keras.optimizers.Optimizer`.
+      keras_arguments: arguments of `keras.optimizers.Optimizer`.
 
     Raises:
       ValueError: learning_rate or weight_decay is negative or not finite, or global_clipnorm is not positive.
@@ -113,7 +114,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def current_learning_rate(self) -> tf.Tensor:
         """The learning rate of the next update."""
-        if isinstance(self._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return tf.convert_to_tensor(self._learning_rate)
 

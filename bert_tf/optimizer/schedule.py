@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
+
 
 def check_range(low: float, high: float, open_below: bool, **values: float) -> None:
     """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside.
@@ -21,7 +23,7 @@ def check_range(low: float, high: float, open_below: bool, **values: float) -> N
             raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
 
 
-class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
 
     The decay is counted from update 0, so at the end of the warm-up the rate drops to the peak times

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
+from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,
@@ -205,7 +204,7 @@ class TaskRun:
         path = self.job.model_dir / "features" / f"{name}.npz"
         return self.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=self.workers.is_chief))
 
-    def predict(self, model: tf.keras.Model, finish: Finish) -> None:
+    def predict(self, model: keras.Model, finish: Finish) -> None:
         """Loads the trained weights into the model, and calls `finish`."""
         job, weights = self.job, self.weights
         assert weights
@@ -218,7 +217,7 @@ class TaskRun:
             telemetry.note(f"predicting with {weights.source}")
             finish(telemetry, update)
 
-    def make_training(self, model: tf.keras.Model) -> Training:
+    def make_training(self, model: keras.Model) -> Training:
         """The training of the task's model on its rows."""
         job, config, task = self.job, self.job.training, self._task
         rows, files = task.training_rows(self), task.training_files
@@ -262,7 +261,7 @@ class TaskRun:
             },
         )
 
-    def _flops_per_sequence(self, model: tf.keras.Model) -> float:
+    def _flops_per_sequence(self, model: keras.Model) -> float:
         config, head = self.bert_config, self._task.head
         size = named_variables(model.variables)[head.variable].shape.num_elements()
         return task_flops_per_sequence(

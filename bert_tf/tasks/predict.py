@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import write_whole
@@ -114,12 +115,12 @@ def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarr
     return [(length, group) for length, group in groups if len(group)]
 
 
-def rows_per_compilation(model: tf.keras.Model) -> int:
+def rows_per_compilation(model: keras.Model) -> int:
     """The value for `Rows` if the model is compiled by `compile_model`."""
     return _ROWS_PER_COMPILATION[model.backend.scope]
 
 
-def compile_model(model: tf.keras.Model) -> Compute:
+def compile_model(model: keras.Model) -> Compute:
     """The model without dropout, as a function of its features."""
     return tf.function(
         lambda features: tuple(tf.nest.flatten(model(features, dropout=None))),

@@ -16,8 +16,7 @@ import numpy as np
 from bert_tf.bert_config import BertConfig
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
+    from bert_tf.base.tensorflow import keras
     from bert_tf.model.backends.plain import Plain
     from bert_tf.ranks.workers import Workers
     from bert_tf.tasks.job import FinetuningJob, TaskRun
@@ -94,7 +93,7 @@ class Task(abc.ABC):
         """Reads what the job needs besides the training rows, so that mistakes show before a training of days."""
 
     @abc.abstractmethod
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> tf.keras.Model:
+    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
         """The encoder, as ``model.bert``, with this task's head."""
 
     @abc.abstractmethod

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
@@ -45,7 +44,7 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     )
 
 
-def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
+def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> int:
     """Loads a model's weights for prediction; returns the number of updates it was trained for, 0 if unknown.
 
     Raises:

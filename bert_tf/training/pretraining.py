@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import keras
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.instance_set import InstanceSet
@@ -231,7 +232,7 @@ def pretrain(
     return Trainer(config, training, workers, folder).fit(finish)
 
 
-def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
+def evaluate(model: keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
     """Mean metrics over the batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
     objective = PretrainingObjective()
     compiled = tf.function(
@@ -250,7 +251,7 @@ def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Worker
 
 
 def _evaluate(
-    config: PretrainingConfig, inputs: PretrainingInputs, model: tf.keras.Model, workers: Workers, telemetry: Telemetry
+    config: PretrainingConfig, inputs: PretrainingInputs, model: keras.Model, workers: Workers, telemetry: Telemetry
 ) -> dict[str, Any]:
     assert inputs.evaluation
     batches = evaluation_batches(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import keras
 from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
 from bert_tf.memory.split import micro_batches_at_once
 from bert_tf.run.device import device_name
@@ -13,7 +12,7 @@ from bert_tf.run.run_folder import provenance
 from bert_tf.settings.training import TrainingConfig
 
 
-def run_record(config: TrainingConfig, model: tf.keras.Model, **facts: Any) -> dict[str, Any]:
+def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict[str, Any]:
     """Settings, `facts`, machine and software, and what the memory plan says of all that."""
     record = {
         "settings": config.to_dict(),

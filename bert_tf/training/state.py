@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, Snapshot
@@ -19,7 +20,7 @@ from bert_tf.run.checkpoint import CheckpointFolder, Snapshot
 class TrainState:
     """Everything that a checkpoint contains, including the position in the data."""
 
-    model: tf.keras.Model
+    model: keras.Model
     optimizer: Any
     loss_scale: LossScale
     batches_consumed: int = 0

@@ -17,6 +17,7 @@ from bert_tf import report
 from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
+from bert_tf.base.tensorflow import keras
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features
@@ -70,7 +71,7 @@ class Training:
     """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
 
     name: str  # of the phase or task, for the log
-    model: tf.keras.Model
+    model: keras.Model
     objective: Any  # from `bert_tf.model.losses`
     data: TrainingData
     schedule: Schedule

@@ -165,13 +165,19 @@ SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memo
             [(OK, "2.15.1"), (PROBLEM, "0 of 1 GPU(s) (Could not find cuda drivers on your machine)")],
         ),
         (dict(version="2.15.1", cuda="", gpus=0), "535.104", [(OK, "without CUDA"), (PROBLEM, "it is tensorflow-cpu")]),
-        (dict(version="2.17.0", cuda="12.3", gpus=1), "560.1", [(WARNING, "2.17.0 was never tried"), (OK, "sees 1")]),
+        (dict(version="2.14.0", cuda="11.8", gpus=1), "560.1", [(WARNING, "2.14.0 was never tried"), (OK, "sees 1")]),
     ],
 )
 def test_tensorflow_beside_the_driver(program, package, fake, driver, expected):
     program("nvidia-smi", SMI.format(memory=11264, used=1, driver=driver))
     package("tensorflow", FAKE_TENSORFLOW.format(**fake))
     holds(software.examine_tensorflow(), *expected)
+
+
+def test_keras_2_is_missing(package, monkeypatch):
+    package("tensorflow", FAKE_TENSORFLOW.format(version="2.20.0", cuda="", gpus=0))
+    monkeypatch.setattr(software, "is_installed", lambda name: name != "tf_keras")
+    holds(software.examine_tensorflow(), (OK, "2.20.0"), (PROBLEM, "tf_keras, is missing"))
 
 
 def fake_horovod(package, nccl, mpi, gloo):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.google import read_checkpoint
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.keras_names import to_our_name
@@ -60,7 +61,7 @@ def test_the_state_of_optimizers_is_no_weight(tmp_path):
     assert_filled(model, {**values, **{name: value.astype(np.float32) for name, value in half.items()}})
 
 
-class Table(tf.keras.layers.Layer):
+class Table(keras.layers.Layer):
     """An embedding table as NVIDIA's TF2 code and tf-models-official name it."""
 
     def __init__(self, rows, name):
@@ -74,7 +75,7 @@ class Table(tf.keras.layers.Layer):
         return x + tf.reduce_sum(self.embeddings, axis=0)
 
 
-class Block(tf.keras.layers.Layer):
+class Block(keras.layers.Layer):
     """The variables of a transformer layer there; `old` is NVIDIA's, from which tf-models-official has moved on."""
 
     def __init__(self, name, old):
@@ -82,28 +83,28 @@ class Block(tf.keras.layers.Layer):
         size = HIDDEN // HEADS
         if old:
             self.parts = [
-                tf.keras.layers.EinsumDense(
+                keras.layers.EinsumDense(
                     "abc,cde->abde", [None, HEADS, size], bias_axes="de", name=f"self_attention/{part}"
                 )
                 for part in ("query", "key", "value")
             ]
-            self.merge = tf.keras.layers.EinsumDense(
+            self.merge = keras.layers.EinsumDense(
                 "abcd,cde->abe", [None, HIDDEN], bias_axes="e", name="self_attention_output"
             )
         else:
-            self.attention = tf.keras.layers.MultiHeadAttention(HEADS, size, name="self_attention")
+            self.attention = keras.layers.MultiHeadAttention(HEADS, size, name="self_attention")
         self.old = old
-        self.attention_norm = tf.keras.layers.LayerNormalization(name="self_attention_layer_norm")
-        self.inner = tf.keras.layers.EinsumDense("abc,cd->abd", [None, INNER], bias_axes="d", name="intermediate")
-        self.outer = tf.keras.layers.EinsumDense("abc,cd->abd", [None, HIDDEN], bias_axes="d", name="output")
-        self.norm = tf.keras.layers.LayerNormalization(name="output_layer_norm")
+        self.attention_norm = keras.layers.LayerNormalization(name="self_attention_layer_norm")
+        self.inner = keras.layers.EinsumDense("abc,cd->abd", [None, INNER], bias_axes="d", name="intermediate")
+        self.outer = keras.layers.EinsumDense("abc,cd->abd", [None, HIDDEN], bias_axes="d", name="output")
+        self.norm = keras.layers.LayerNormalization(name="output_layer_norm")
 
     def call(self, x):
         attended = self.merge(sum(part(x) for part in self.parts)) if self.old else self.attention(x, x)
         return self.norm(self.outer(self.inner(self.attention_norm(attended))))
 
 
-class Bias(tf.keras.layers.Layer):
+class Bias(keras.layers.Layer):
     def build(self, shape):
         self.bias = self.add_weight("bias", [VOCAB], initializer="random_normal")
 
@@ -113,20 +114,20 @@ class Bias(tf.keras.layers.Layer):
 
 def keras_model(with_heads, old):
     """A functional model with their names; what it computes does not matter."""
-    x = inputs = tf.keras.Input([4, HIDDEN])
+    x = inputs = keras.Input([4, HIDDEN])
     for name, rows in (("word_embeddings", VOCAB), ("position_embedding", POSITIONS), ("type_embeddings", 2)):
         x = Table(rows, name)(x)
-    x = tf.keras.layers.LayerNormalization(name="embeddings/layer_norm")(x)
+    x = keras.layers.LayerNormalization(name="embeddings/layer_norm")(x)
     for index in range(2):
         x = Block(f"transformer/layer_{index}", old)(x)
-    outputs = [tf.keras.layers.Dense(HIDDEN, name="pooler_transform")(x)]
+    outputs = [keras.layers.Dense(HIDDEN, name="pooler_transform")(x)]
     if with_heads:
-        hidden = tf.keras.layers.Dense(HIDDEN, name="cls/predictions/transform/dense")(x)
-        hidden = tf.keras.layers.LayerNormalization(name="cls/predictions/transform/LayerNorm")(hidden)
-        logits = tf.keras.layers.Dense(VOCAB, use_bias=False, name="not_ours")(hidden)
+        hidden = keras.layers.Dense(HIDDEN, name="cls/predictions/transform/dense")(x)
+        hidden = keras.layers.LayerNormalization(name="cls/predictions/transform/LayerNorm")(hidden)
+        logits = keras.layers.Dense(VOCAB, use_bias=False, name="not_ours")(hidden)
         outputs.append(Bias(name="cls/predictions/output_bias")(logits))
-        outputs.append(tf.keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
-    model = tf.keras.Model(inputs, outputs)
+        outputs.append(keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
+    model = keras.Model(inputs, outputs)
     rng = np.random.default_rng(1)
     for variable in model.variables:
         variable.assign(rng.normal(0, 0.3, variable.shape))
@@ -136,9 +137,9 @@ def keras_model(with_heads, old):
 @pytest.mark.parametrize(
     "old, with_heads, adam",
     [
-        (True, True, tf.keras.optimizers.legacy.Adam),
-        (True, False, tf.keras.optimizers.Adam),
-        (False, True, tf.keras.optimizers.Adam),
+        (True, True, keras.optimizers.legacy.Adam),
+        (True, False, keras.optimizers.Adam),
+        (False, True, keras.optimizers.Adam),
     ],
 )
 def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, adam):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.encoder import BertEncoder, first_positions
@@ -141,11 +142,11 @@ def test_states_at_some_positions_are_those_of_a_whole_layer(options, packed):
 def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     encoder = BertEncoder(ONE_LAYER, make_backend("blocks"))
     inputs = {
-        name: tf.keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
+        name: keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
         for name in ("input_ids", "input_mask", "segment_ids")
     }
     sequence, pooled = encoder(inputs)
-    model = tf.keras.Model(inputs, {"sequence": sequence, "pooled": pooled})
+    model = keras.Model(inputs, {"sequence": sequence, "pooled": pooled})
     features = {name: make_features()[name] for name in inputs}
     expected = encoder(features)
     np.testing.assert_allclose(model(features)["sequence"], expected[0], atol=1e-6)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.optimizer import keras_optimizers
@@ -137,10 +138,10 @@ def test_bias_corrected_adam_is_keras_also_where_gradients_are_as_small_as_epsil
     """There, epsilon on the other side of the correction makes the change up to five times as large."""
     start = np.random.default_rng(2).normal(0, 1e-4, [6, 8]).astype(np.float32)
     theirs, mine = (tf.Variable(start, name="block/kernel") for _ in range(2))
-    keras = tf.keras.optimizers.AdamW(1e-4, weight_decay=DECAY, epsilon=EPSILON, jit_compile=False)
+    reference = keras.optimizers.AdamW(1e-4, weight_decay=DECAY, epsilon=EPSILON, jit_compile=False)
     ours = AdamW(1e-4, bias_correction=True)
     for gradient in np.random.default_rng(3).normal(0, 1e-6, [20, 6, 8]).astype(np.float32):
-        keras.apply_gradients([(tf.constant(gradient), theirs)])
+        reference.apply_gradients([(tf.constant(gradient), theirs)])
         ours.apply_gradients([(tf.constant(gradient), mine)])
     np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-4 * np.abs(theirs - start).max())
 
@@ -275,9 +276,9 @@ def test_fit(make, jit_compile):
     rng = np.random.default_rng(0)
     x = rng.normal(size=[64, 5]).astype(np.float32)
     y = x @ rng.normal(size=[5, 1]).astype(np.float32)
-    tf.keras.utils.set_random_seed(0)
-    layers = tf.keras.layers
-    model = tf.keras.Sequential(
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential(
         [layers.Dense(8, activation="tanh", input_shape=[5]), layers.LayerNormalization(), layers.Dense(1)]
     )
     optimizer = make(WarmupPolynomialDecay(0.05, 3, 40))
@@ -291,8 +292,8 @@ def test_fit(make, jit_compile):
 
 def test_fit_with_an_embedding():
     """Keras passes embedding gradients as IndexedSlices; a trust ratio needs the whole table."""
-    model = tf.keras.Sequential(
-        [tf.keras.layers.Embedding(10, 4), tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(1)]
+    model = keras.Sequential(
+        [keras.layers.Embedding(10, 4), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)]
     )
     model.compile(NVLAMB(0.01), "mse")
     model.fit(np.arange(10).reshape(5, 2), np.ones([5, 1]), epochs=2, verbose=0)

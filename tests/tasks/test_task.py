@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.launch import environment as launch_environment
@@ -33,7 +34,7 @@ from tests.squad_data import GOLDEN, write_squad
 LENGTH = 40
 
 
-class OddModel(tf.keras.Model):
+class OddModel(keras.Model):
     """Two logits for each token: call(features, dropout=None) -> [B, S, 2]."""
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int):
