@@ -1,5 +1,5 @@
 # make check: everything that does not run the product; make test: all of it.
-.PHONY: check format test lock
+.PHONY: check format test test-all-versions lock
 
 check:
 	bash scripts/setup.sh --test
@@ -14,6 +14,10 @@ format:
 
 test:
 	bash scripts/test.sh
+
+# With each TensorFlow, in an environment of its own beside .venv (docs/machines.md).
+test-all-versions:
+	for version in 2.15 2.17 2.20; do TENSORFLOW=$$version BERT_VENV=$(CURDIR)/.venv-$$version bash scripts/test.sh || exit 1; done
 
 # Chooses the versions in requirements/*/lock-*.txt anew; needs uv (python3 -m pip install uv).
 versions = 2.15 2.17 2.20

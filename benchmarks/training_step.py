@@ -4,6 +4,7 @@ Every variant is a process in its own environment. All get the same random batch
 micro-batches, clip and apply.
 
     python -m benchmarks training_step --bert_model mini --rounds 15
+    python -m benchmarks training_step --no_peers --label versions --also 2.20=.venv-2.20/bin/python
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", type=int, default=20)
     parser.add_argument("--micro_batch_size", type=int, default=16)
     parser.add_argument("--num_accumulation_steps", type=int, default=2)
+    parser.add_argument("--also", action="append", default=[], help="TensorFlow=PYTHON: ours in that environment, too")
     parser.add_argument("--ours", default="blocks/fp32,blocks/bf16", help="scope/precision of our variants, by comma")
 
 
@@ -46,7 +48,10 @@ def run(bench: Bench) -> None:
             "hugging_face", pytorch, precision=precision
         )
     for scope, precision in (part.split("/") for part in options.ours.split(",")):
-        variants[f"this project, {precision}, scope {scope}"] = update("this_project", scope=scope, precision=precision)
+        ours = {"scope": scope, "precision": precision}
+        variants[f"this project, {precision}, scope {scope}"] = update("this_project", **ours)
+        for version, _, python in (text.partition("=") for text in options.also):
+            variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = update("this_project", python, **ours)
     flops = pretraining_flops_per_sequence(config, options.seq_length, options.predictions)
     flops *= options.micro_batch_size * options.num_accumulation_steps
     title = (

@@ -210,7 +210,6 @@ class TrainStep:
         """Sums of the scaled gradients (float32) and of the metrics over the micro-batches."""
         variables = self.variables
         num_accumulation_steps, micro_batch_size = features["input_ids"].shape[:2]
-        end = num_accumulation_steps if num_micro_batches is None else num_micro_batches
 
         # TensorFlow keeps int32 tensors on the host even on GPU machines, so they would be copied back and forth.
         features = {
@@ -244,9 +243,13 @@ class TrainStep:
 
         # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each for the life of the process.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
+        def counts(number, *_):
+            # A constant, so that XLA learns from `maximum_iterations` how often the loop runs.
+            return tf.constant(True) if num_micro_batches is None else number < num_micro_batches
+
         # A loop in the graph, not in Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
-            lambda number, *_: number < end,
+            counts,
             add_micro_batch,
             (
                 tf.constant(0),
