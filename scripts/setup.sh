@@ -345,7 +345,8 @@ refuse_foreign_venv() {
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
   local made_in
-  made_in=$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
+  # Python 3.12 and uv write a second line, for Windows.
+  made_in=$(sed -n '/cygpath/d; s/^ *\(export \)\{0,1\}VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
   if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
     { ! in_container && ! supported "$python"; }; then
     say "$venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
