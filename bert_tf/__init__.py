@@ -2,12 +2,13 @@
 
 The packages are listed in the order in which the data flows; each imports only from those above it:
 
-    base         errors, signals, whole-or-not-at-all files, progress: what is not about BERT
-    optimizer_registry  what settings and plans must know of the optimizers
-    config       Google's bert_config.json and the flags -> checked, frozen settings
-    text         text -> ids of a vocabulary, exactly by Google's rules
+    base         errors, files, locks, progress, TensorFlow's versions: what is not about BERT
+    optimizer_registry, bert_config    what settings and plans must know of optimizers and of a model
+    settings     one declaration of every setting -> flags, checks, variables, pages
+    text         text -> ids of a vocabulary, exactly by the rules of whoever made it
     records      ids -> instances on disk (token files, TFRecords) and back
     batches      (shards, seed, epoch) -> masked, packed batches [A, B, ...]
+    prepare      raw corpora -> token files and records, in stages, without TensorFlow
     model        batches -> sums of losses
     optimizer    gradients -> weights
     memory       (model, micro-batch, GPU) -> bytes
@@ -19,9 +20,8 @@ The packages are listed in the order in which the data flows; each imports only 
     tasks        questions and sentences -> rows; logits -> answers and scores
     launch       positional arguments -> a checked plan and running ranks
     planning     a cluster's data sheet -> the recipe's time, cost and split there
-    doctor       a machine and its neighbours -> what would keep a training from working
-
-`data/` prepares token files and records, using base, text, records and parts of batches.
+    doctor       a machine -> what would keep a training from working
+    programs     a command line -> one call of the above
 """
 
 from __future__ import annotations

@@ -243,6 +243,7 @@ class TrainStep:
 
         # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each for the life of the process.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
+
         def counts(number, *_):
             # A constant, so that XLA learns from `maximum_iterations` how often the loop runs.
             return tf.constant(True) if num_micro_batches is None else number < num_micro_batches
