@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 
-from bert_tf.base.machine import count_gpus, gpu_complaints
+from bert_tf.base.machine import ask_nvidia_smi, count_gpus, gpu_complaints
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
 from bert_tf.doctor.programs import ask, ask_python
 from bert_tf.launch import checks
@@ -16,6 +16,8 @@ from bert_tf.launch.hosts import hosts_of
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
 _TRIED = ("2.15", "2.17", "2.20")
+_FIRST_CAPABILITY_WITHOUT_CODE = 10.0  # Blackwell
+_LAST_IMAGE = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
 _TENSORFLOW = """
 import json, tensorflow as tf
 cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
@@ -62,11 +64,25 @@ def examine_tensorflow() -> Findings:
     yield judge(".".join(version.split(".")[:2]) in _TRIED, fine, fault, WARNING)
     if version >= "2.16" and not is_installed("tf_keras"):
         yield Finding(PROBLEM, f"Keras 2, the package tf_keras, is missing: {SETUP} installs it")
+    yield from _examine_capability()
     if num_gpus := count_gpus(os.environ):
         said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
         fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
+
+
+def _examine_capability() -> Findings:
+    """TensorFlow's wheels have no code for GPUs after Hopper; NVIDIA's last image with TensorFlow has."""
+    if "NVIDIA_TENSORFLOW_VERSION" in os.environ:
+        return
+    for capability in sorted(set(ask_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader"))):
+        if capability.partition(".")[0].isdigit() and float(capability) >= _FIRST_CAPABILITY_WITHOUT_CODE:
+            yield Finding(
+                PROBLEM,
+                f"it has no code for a GPU of compute capability {capability}; NVIDIA's image {_LAST_IMAGE} has "
+                "(docs/machines.md); DEVICE=cpu (--device=cpu) trains on the CPU",
+            )
 
 
 def _num_ranks() -> int:

@@ -180,6 +180,12 @@ def test_keras_2_is_missing(package, monkeypatch):
     holds(software.examine_tensorflow(), (OK, "2.20.0"), (PROBLEM, "tf_keras, is missing"))
 
 
+def test_a_gpu_that_no_wheel_has_code_for(program, package):
+    program("nvidia-smi", "if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo 12.0; fi")
+    package("tensorflow", FAKE_TENSORFLOW.format(version="2.15.1", cuda="12.2", gpus=1))
+    holds(software.examine_tensorflow(), (OK, "2.15.1"), (PROBLEM, "capability 12.0; NVIDIA's image"), (OK, "sees 1"))
+
+
 def fake_horovod(package, nccl, mpi, gloo):
     package("horovod", "__version__ = '0.28.1'")
     package(
