@@ -154,8 +154,9 @@ def test_the_compiled_loop_knows_how_often_it_runs():
         tf.constant(0, tf.int64),
         None,
     )(stage="optimized_hlo")
-    conditions = re.findall(r"constant\((\d+)\)[^\n]*\n\s*ROOT [^\n]*pred\[\] compare\([^\n]*op_name=\"while/", program)
-    assert conditions == ["8"]
+    constants = dict(re.findall(r"(%constant\.\d+) = s32\[\] constant\((\d+)\)", program))
+    bounds = re.findall(r"ROOT [^\n]*pred\[\] compare\([^\n]*, (?:s32\[\] )?(%[\w.]+)\)[^\n]*op_name=\"while/", program)
+    assert [constants.get(bound) for bound in bounds] == ["8"]
 
 
 def test_the_optimizer_launches_five_operations_a_variable():
