@@ -249,15 +249,17 @@ def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """An option's value as it is stored; paths, also comma-separated ones, are reduced to their last names."""
+    """An option's value as it is stored; paths (also A,B and NAME=PATH) are reduced to their last names."""
     if isinstance(value, (list, tuple)):
         return [shown(each) for each in value]
     if not isinstance(value, (str, Path)):
         return value
-    parts = str(value).split(",")
-    return ",".join(
-        os.path.basename(part.rstrip("/")) if os.path.exists(part.partition("@")[0]) else part for part in parts
-    )
+    shortened = []
+    for part in str(value).split(","):
+        name, equals, path = part.rpartition("=")
+        exists = os.path.exists(path.partition("@")[0])
+        shortened.append(f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if exists else part)
+    return ",".join(shortened)
 
 
 def existing(text: str) -> Path:
