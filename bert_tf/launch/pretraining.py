@@ -14,8 +14,15 @@ from bert_tf.launch.call import Call, Flags
 from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
-from bert_tf.launch.supervisor import newest_update
-from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, is_report, write_whole
+from bert_tf.run.run_folder import (
+    CONFIG,
+    REPORT,
+    describe_differences,
+    find_checkpoints,
+    find_damage,
+    is_report,
+    write_whole,
+)
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
@@ -233,8 +240,10 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
 
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:
-    """Whether there is a checkpoint after the phase's last update."""
-    return newest_update(run_folder) >= phase.num_updates
+    """Whether there is an undamaged checkpoint after the phase's last update."""
+    checkpoints = find_checkpoints(run_folder / "checkpoints")
+    newest = max(checkpoints, default=0)
+    return newest >= phase.num_updates and find_damage(checkpoints[newest]) is None
 
 
 def is_evaluated(phase: Phase, run_folder: Path) -> bool:

@@ -21,12 +21,11 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
-from bert_tf.run.run_folder import find_checkpoints
+from bert_tf.run.run_folder import MANIFEST, find_checkpoints, find_damage
 from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, open_checkpoint, save_tensors
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
-MANIFEST = "manifest.json"
 _UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being written or deleted
 
 
@@ -162,24 +161,6 @@ def save_encoder(
             f"the encoder could not be written to {folder} ({first_line(error)}); the checkpoints are "
             "untouched: make room or correct the permissions, and start again"
         ) from None
-
-
-def find_damage(folder: Path) -> str | None:
-    """What is wrong with one of our checkpoints, or None: every file must match its sha256."""
-    try:
-        hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
-        for name, expected in hashes.items():
-            if not (folder / name).exists():
-                return f"{name} is missing"
-            if sha256_of_file(folder / name) != expected:
-                return f"{name} does not match its sha256"
-    except UserError as error:
-        return str(error)
-    except OSError as error:
-        return f"{error.filename} cannot be read ({error.strerror})"
-    except (KeyError, AttributeError):
-        return f"{MANIFEST} does not hold the sha256 of files by their names"
-    return None
 
 
 def read_state(folder: Path) -> dict[str, Any]:

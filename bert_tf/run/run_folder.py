@@ -13,13 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, check_folder, check_output, checkout, read_json_object, write_text
+from bert_tf.base.files import (
+    TEMPORARY_SUFFIX,
+    check_folder,
+    check_output,
+    checkout,
+    read_json_object,
+    sha256_of_file,
+    write_text,
+)
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.machine import count_cores
 from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
 REPORT = "report.html"
+MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
 # Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
@@ -135,6 +144,24 @@ def find_checkpoints(folder: Path) -> dict[int, Path]:
     """The finished checkpoints in a run's ``checkpoints`` folder by update, ascending; looks at their names only."""
     named = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]
     return dict(sorted((int(match[1]), path) for match, path in named if match and path.is_dir()))
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with one of our checkpoints, or None: every file must match its sha256."""
+    try:
+        hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
+        for name, expected in hashes.items():
+            if not (folder / name).exists():
+                return f"{name} is missing"
+            if sha256_of_file(folder / name) != expected:
+                return f"{name} does not match its sha256"
+    except UserError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+    except (KeyError, AttributeError):
+        return f"{MANIFEST} does not hold the sha256 of files by their names"
+    return None
 
 
 def is_report(beginning: bytes) -> bool:

@@ -251,7 +251,9 @@ with open(folder.parent / "calls.jsonl", "a") as file:
 code = int(os.environ.get("STAND_IN_CODE_" + folder.name, "0"))
 if code == 0:
     (folder / "config.json").write_text("{}")
-    (folder / "checkpoints" / ("ckpt-%08d" % int(flags["num_train_steps"]))).mkdir(parents=True, exist_ok=True)
+    checkpoint = folder / "checkpoints" / ("ckpt-%08d" % int(flags["num_train_steps"]))
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "manifest.json").write_text('{"sha256": {}}')
     if "eval_files" in flags:
         (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
 sys.exit(code)
@@ -296,6 +298,10 @@ def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
     assert launch() == 0
     assert len(calls(checkout)) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
+    (damaged,) = checkout.glob("run/phase_2/checkpoints/ckpt-*/manifest.json")
+    damaged.write_text("no longer one")
+    assert launch() == 0
+    assert folders(checkout) == ["phase_1", "phase_2", "phase_2"], "a damaged last checkpoint is made again"
 
 
 def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
