@@ -1,6 +1,8 @@
 # make check: everything that does not run the product; make test: all of it.
 .PHONY: check format test test-all-versions lock
 
+versions = $(notdir $(wildcard requirements/2.*))
+
 check:
 	bash scripts/setup.sh --test
 	.venv/bin/ruff check .
@@ -17,10 +19,9 @@ test:
 
 # With each TensorFlow, in an environment of its own beside .venv (docs/machines.md).
 test-all-versions:
-	for version in 2.15 2.17 2.20; do TENSORFLOW=$$version BERT_VENV=$(CURDIR)/.venv-$$version bash scripts/test.sh || exit 1; done
+	for version in $(versions); do TENSORFLOW=$$version BERT_VENV=$(CURDIR)/.venv-$$version bash scripts/test.sh || exit 1; done
 
 # Chooses the versions in requirements/*/lock-*.txt anew; needs uv (python3 -m pip install uv).
-versions = 2.15 2.17 2.20
 compile = uv pip compile --quiet --upgrade --universal --python-version 3.9 --no-header --no-annotate --generate-hashes
 needed = requirements/base.txt requirements/horovod.txt
 lock: $(versions:%=lock-%)

@@ -108,6 +108,22 @@ def bert_prep(folder: Path, *arguments: str, cores: Sequence[int] = ()) -> None:
     run_command([sys.executable, CHECKOUT / "data/bertPrep.py", *arguments], cores, BERT_PREP_WORKING_DIR=str(folder))
 
 
+def prepare_sample(folder: Path, shapes: Sequence[tuple[int, int]]) -> None:
+    """Records of the bundled sample, of each (length, predictions), with a vocabulary of 1,500 pieces."""
+
+    def prep(action: str, *arguments: str) -> None:
+        bert_prep(folder, "--action", action, "--dataset", "sample", *arguments)
+
+    vocabulary = ("--vocab_file", str(folder / "vocab.txt"))
+    prep("download")
+    prep("text_formatting")
+    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
+    prep("create_vocab", "--vocab_size", "1500", *vocabulary)
+    for length, predictions in shapes:
+        shape = ("--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions))
+        prep("create_tfrecord_files", *shape, "--dupe_factor", "1", *vocabulary)
+
+
 class Bench:
     """One run of a benchmark: its options, cores and peers, and the parts of its result."""
 

@@ -41,7 +41,7 @@ from typing import Callable
 import psutil
 
 from benchmarks import killing
-from benchmarks.frame import CHECKOUT, bert_prep
+from benchmarks.frame import CHECKOUT, prepare_sample
 from benchmarks.killing import Outcome, differences, flip_bit, numbers
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch.environment import program_command
@@ -245,19 +245,6 @@ class Training:
         self.outcome.counts.update([kind, state, *[IN_PHASE_2] * (run.phase == 2)])
 
 
-def prepare_sample(data_dir: Path) -> None:
-    def prep(action: str, *arguments: str) -> None:
-        bert_prep(data_dir, "--action", action, "--dataset", "sample", *arguments)
-
-    prep("download")
-    prep("text_formatting")
-    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
-    prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
-    for length, predictions in ((128, 20), (512, 80)):
-        shape = ["--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions)]
-        prep("create_tfrecord_files", *shape, "--dupe_factor", "1", "--vocab_file", str(data_dir / "vocab.txt"))
-
-
 def main() -> None:
     parser = killing.make_parser(__doc__, kills=30)
     parser.add_argument("--signals", type=int, default=4, help="SIGTERM and SIGUSR1; %(default)s")
@@ -273,7 +260,7 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
         data_dir = options.data_dir or Path(scratch) / "data"
         if not options.data_dir:
-            prepare_sample(data_dir)
+            prepare_sample(data_dir, ((128, 20), (512, 80)))
         for num_ranks in options.num_ranks:
             training = Training(num_ranks, data_dir, Path(scratch) / f"run_{num_ranks}", options)
             outcomes.append(training.outcome)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.frame import CHECKOUT, Bench, bert_prep
+from benchmarks.frame import CHECKOUT, Bench, prepare_sample
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.run.events import read_events
@@ -35,20 +35,6 @@ MIB, SECS_BETWEEN_READINGS = 1 << 20, 0.2
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--updates", type=int, default=40_000, help="%(default)s")
     parser.add_argument("--bert_model", default="tiny", help="%(default)s")
-
-
-def prepare(data_dir: Path) -> None:
-    """Records of the bundled sample."""
-
-    def prep(action: str, *arguments: str) -> None:
-        bert_prep(data_dir, "--action", action, "--dataset", "sample", *arguments)
-
-    prep("download")
-    prep("text_formatting")
-    prep("sharding", "--n_training_shards", "2", "--n_test_shards", "1", "--fraction_test_set", "0.01")
-    prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
-    shape = ["--max_seq_length", str(LENGTH), "--max_predictions_per_seq", str(PREDICTIONS)]
-    prep("create_tfrecord_files", *shape, "--dupe_factor", "1", "--vocab_file", str(data_dir / "vocab.txt"))
 
 
 def command(options: argparse.Namespace, data_dir: Path, run_folder: Path) -> list[str]:
@@ -93,7 +79,7 @@ def median_within(found: dict[int, float], first: int, end: int) -> tuple[str, f
 
 def run(bench: Bench) -> None:
     data_dir, run_folder = bench.folder / "data", bench.folder / "run"
-    prepare(data_dir)
+    prepare_sample(data_dir, ((LENGTH, PREDICTIONS),))
     log = bench.folder / "log"
     with open(log, "wb") as output:
         process = subprocess.Popen(

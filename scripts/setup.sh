@@ -120,11 +120,8 @@ choose_tensorflow() {
     return
   fi
   tensorflow=${TENSORFLOW:-$(cat "$state/tensorflow" 2>/dev/null || true)}
-  case $tensorflow in
-    "" | 2.15 | 2.17 | 2.20) ;;
-    2.15.* | 2.17.* | 2.20.*) tensorflow=${tensorflow%.*} ;;
-    *) refuse "TENSORFLOW is '$tensorflow'; it may be 2.15, 2.17 or 2.20, or nothing: then the Python decides" ;;
-  esac
+  [[ -z "$tensorflow" || -e "requirements/$tensorflow/cpu.txt" ]] ||
+    refuse "TENSORFLOW is '$tensorflow'; it may be $(cd requirements && echo 2.*), or nothing: then the Python decides"
 }
 
 # What the folders in requirements/ are called, when .venv is there.

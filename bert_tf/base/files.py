@@ -195,7 +195,9 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
     if _ISO_2022 in head:
         return f"ISO-2022, not UTF-8 text; convert it: iconv -f ISO-2022-JP -t UTF-8 {shlex.quote(name)} > OUT"
     if head.count(0) > _MOST_ZEROS * len(head):
-        return f"a binary file or UTF-16, not UTF-8 text; if it is text: iconv -f UTF-16LE -t UTF-8 {shlex.quote(name)}"
+        order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"  # which byte of a Latin letter is 0
+        command = f"iconv -f UTF-16{order} -t UTF-8 {shlex.quote(name)} > OUT"
+        return f"a binary file or UTF-16, not UTF-8 text; if it is text: {command}"
     return None
 
 

@@ -62,7 +62,7 @@ def examine_tensorflow() -> Findings:
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
     fault = f"{version} was never tried; {' and '.join(_TRIED)} work: {SETUP} installs one"
     yield judge(".".join(version.split(".")[:2]) in _TRIED, fine, fault, WARNING)
-    if version >= "2.16" and not is_installed("tf_keras"):
+    if tuple(map(int, version.split(".")[:2])) > (2, 15) and not is_installed("tf_keras"):
         yield Finding(PROBLEM, f"Keras 2, the package tf_keras, is missing: {SETUP} installs it")
     yield from _examine_capability()
     if num_gpus := count_gpus(os.environ):

@@ -95,6 +95,13 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
         num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
     ).validated()
     paths, inputs = _formatted_inputs(dataset, layout)
+    if dataset == "custom" and settings.segmentation_method != "rules":
+        formatted = read_manifest(layout.formatted_manifest(dataset))
+        if formatted and formatted.arguments.get("input_format") == "sentences":
+            raise UserError(
+                f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
+                "--input_format=sentences, whose sentences are kept: leave it out"
+            )
     folder = layout.sharded / dataset
     with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
         if not already_done(stage):

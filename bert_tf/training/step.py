@@ -63,7 +63,7 @@ class AgreedUpdate(NamedTuple):
 class GradientSums(NamedTuple):
     """This rank's part of an update."""
 
-    gradients: tf.Tensor  # a list (`tensor_list`) float32 of each variable, times the loss scale
+    gradients: tf.Tensor  # a list (`tensor_list`) of float32, one for each variable, times the loss scale
     metrics_M: tf.Tensor
     own_secs: float  # as in `UpdateResult`
     ended_at: float  # by `time.monotonic`
@@ -191,7 +191,7 @@ class TrainStep:
         return UpdateResult(update.stop_requested, sums.own_secs, waited_secs, *results)
 
     def _sum_micro_batches(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The compiled sums, as they leave TensorFlow."""
+        """`_accumulate_micro_batches`, compiled, with the gradients in one list."""
         gradients, metrics_M = self._accumulate(*arguments)
         return pack(gradients), metrics_M
 

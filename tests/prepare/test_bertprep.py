@@ -235,7 +235,7 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
         ("text_formatting", "pubmed_baseline", "--dataset pubmed_baseline fetches them"),
         ("text_formatting", "pubmed_daily_update", "read together with pubmed_baseline"),
         ("text_formatting", "sample", "--action download --dataset sample"),
-        ("text_formatting", "custom", "input_files= names no .txt"),
+        ("text_formatting", "custom", "input_files: name text files"),
         ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
         ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
         ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),

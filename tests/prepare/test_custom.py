@@ -162,3 +162,10 @@ def test_without_the_package_it_is_named(folder, tmp_path, monkeypatch, name):
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(UserError, match="needs the package pyarrow .*: .* -m pip install -r requirements/parquet.txt"):
         formatted(tmp_path, "--input_files", folder / name)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pyarrow.Table.from_arrays([pyarrow.array(["It is one."]), pyarrow.array(["It is two."])], ["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet: has several columns 'text': rename one"):
+        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")

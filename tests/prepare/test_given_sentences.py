@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from bert_tf.base.errors import UserError
 from bert_tf.prepare.instances import vocabulary
 from tests import preparation
 
@@ -71,3 +72,12 @@ def test_text_without_sentence_ends_is_a_warning_while_sharding(tmp_path, capsys
     warnings = [line for line in capsys.readouterr().err.split("\n") if line.startswith("warning: ")]
     assert len(warnings) == is_warned
     assert all("sentence ends" in warning and "--input_format=sentences" in warning for warning in warnings)
+
+
+def test_a_splitter_has_no_effect_on_given_sentences(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text(as_text(GIVEN), encoding="utf-8")
+    preparation.run(tmp_path, "text_formatting", "--input_files", path, "--input_format", "sentences")
+    monkeypatch.setattr("bert_tf.prepare.sharding.sentences._nltk_splitter", lambda: str.split)
+    with pytest.raises(UserError, match="^segmentation_method=nltk: has no effect on text that was formatted with"):
+        preparation.run(tmp_path, "sharding", *SHARDS, "--segmentation_method", "nltk")

@@ -143,3 +143,16 @@ def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatc
     for name in ("parts", "two", "killed"):
         assert contents(tmp_path / name) == contents(tmp_path / "whole")
         assert not list((tmp_path / name).rglob("*.tmp"))
+
+
+def test_a_gathered_file_that_another_machine_sees_cut_is_refused(tmp_path, monkeypatch):
+    write_documents(tmp_path / "a", 30)
+    gather = sharding.gather
+
+    def gather_and_cut(paths, lengths, assignment, outputs):
+        gather(paths, lengths, assignment, outputs)
+        outputs[3].write_bytes(outputs[3].read_bytes()[:-1])
+
+    monkeypatch.setattr(sharding, "gather", gather_and_cut)
+    with pytest.raises(UserError, match=r"custom_training_3.txt\.\w+\.tmp: was changed while it was read"):
+        shard(tmp_path / "out", [tmp_path / "a"])

@@ -48,21 +48,24 @@ class Sentences(str):
 def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
-    Raises: UserError where a name is no file or folder, or there is no such file.
+    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
     """
     files: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            files += text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            if not inside:
+                raise UserError(
+                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
+                    "if they have other suffixes"
+                )
+            files += inside
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
     if not files:
-        raise UserError(
-            f"input_files={','.join(names)} names no .txt, .jsonl or .parquet file, nor a folder that holds any: name "
-            "some, separated by commas; files with other suffixes one by one"
-        )
+        raise UserError("input_files: name text files, or folders of .txt, .jsonl or .parquet files, by commas")
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
@@ -178,6 +181,8 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                 file, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
             ) as table,
         ):
+            if table.schema_arrow.names.count(column) > 1:
+                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
             if column not in table.schema_arrow.names:
                 raise UserError(
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "

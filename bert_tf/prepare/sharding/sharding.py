@@ -152,6 +152,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     ends = np.cumsum(task.lengths, dtype=np.int64)
     order = np.random.default_rng(task.seed).permutation(len(ends))
     with open(task.gathered, "rb") as documents, atomic_file(path) as file:
+        if os.fstat(documents.fileno()).st_size != ends[-1]:
+            raise _changed(Path(task.gathered))
         # Read ahead as a whole, because the documents are needed in a different order from the file's.
         os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
