@@ -1,10 +1,19 @@
-"""The files that take long come first: where several processes share the tests, file by file, none is left alone."""
+"""What holds for all tests."""
 
 from __future__ import annotations
 
 import collections
+import sys
 
 
 def pytest_collection_modifyitems(items):
+    """Files that take long come first: where several processes share the tests, file by file, none is left alone."""
     num_slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -num_slow[item.path])
+
+
+def pytest_runtest_setup(item):
+    """GPUs round float32 to TF32 in matmuls, unless told otherwise."""
+    marked = item.get_closest_marker("computes") or item.get_closest_marker("gpu")
+    if marked and "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.experimental.enable_tensor_float_32_execution(False)

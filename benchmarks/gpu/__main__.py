@@ -1,19 +1,21 @@
-"""All measurements on a GPU in one command, which can be interrupted at any moment and resumed.
+"""All that is asked of a GPU, in one command, which can be interrupted at any moment and resumed.
 
-    python -m benchmarks gpu --output results/gpu_benchmark --budget_minutes 55
+    bash scripts/first_gpu.sh        # sets up, then: python -m benchmarks gpu --output results/first_gpu
 
-A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
-row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
-GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; how long the host is held; memory by
-micro-batch compared with the memory plan.
+First what the doctor says, and the tests that compare the GPU with the CPU. Then rows: a row is one configuration,
+measured in its own process with a time limit, so a crash or lack of memory costs only that row. They are in order of
+importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the GPU's dense peak) of
+BERT-Large and BERT-Base at 128 and 512, beside what `bert_tf.planning` predicts, in each precision, packed and not; how
+long the host is held; memory by micro-batch compared with the memory plan. Last the other tests of what is computed.
 
-After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
-to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
-Nothing is measured about learning.
+After each a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start does what is missing; to do
+something once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed. Nothing
+is measured about learning.
 
-    python -m benchmarks gpu --rehearse --output /tmp/rehearsal --budget_minutes 20
+    bash scripts/first_gpu.sh --rehearse
 
-does the same with `tiny` on the CPU, to check that everything works. Its figures mean nothing.
+does the same with `tiny` on the CPU, to check that everything works. Its figures mean nothing. The exit code is 1 if
+anything was wrong or failed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.report import render
+from benchmarks.gpu.checks import Check
+from benchmarks.gpu.report import brief, is_right, render
 from bert_tf.base.machine import GIB, ask_nvidia_smi
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.device import find_device
@@ -76,44 +79,56 @@ class Row:
 class Sizes:
     """Settings that differ between a GPU and a rehearsal."""
 
+    models: tuple[str, ...] = ("large", "base")  # the first one is measured in more ways
     lengths: tuple[tuple[int, int], ...] = ((128, 20), (512, 80))
     largest: tuple[int, ...] = (256, 64)  # micro-batch at each length: larger ones are not faster
     num_accumulation_steps: int = 8
     num_updates: int = 8
     memory_sizes: tuple[tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
+    precision_of_blocks: str = "fp16"  # in which CPUs are very slow
 
     @classmethod
     def of_rehearsal(cls) -> Sizes:
-        return cls(((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)))
+        return cls(("tiny",), ((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)), "tf32")
 
 
-def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row]:
-    """All rows, the most important ones first."""
-    config = BertConfig.preset(args.bert_model, VOCABULARY)
+def plan_rows(sizes: Sizes, memory: float, has_bf16: bool) -> list[Row]:
+    """All rows, the most important ones first; `has_bf16`: the GPU has bfloat16 and TF32."""
 
-    def update(part: str, at: int, precision: str, size: int | None = None, **changes: Any) -> Row:
+    def update(part: str, at: int, precision: str, size: int | None = None, model: str = "", **changes: Any) -> Row:
         length, predictions = sizes.lengths[at]
+        model = model or sizes.models[0]
+        config = BertConfig.preset(model, VOCABULARY)
         scope = changes.get("scope", "step")
         work = Workload(config, length, predictions, scope, precision=precision)
         best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
         size = size or best
-        return Row(part, args.bert_model, length, predictions, precision, micro_batch_size=size, **settings)
+        return Row(part, model, length, predictions, precision, micro_batch_size=size, **settings)
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
-    rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]
+    precisions = ("fp16", "bf16", "tf32") if has_bf16 else ("fp16", "fp32")
+    rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short)]
     rows += [
-        update("speed", at, precision)
-        for precision, at in (("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))
+        update("speed", at, precision, model=model)
+        for precision in precisions
+        for at in (0, 1)
+        for model in sizes.models
     ]
     rows += [update("speed", at, "fp16", packing=True) for at in (1, 0)]
-    rows.append(update("speed", 0, "fp16", scope="blocks"))
+    rows.append(update("speed", 0, sizes.precision_of_blocks, scope="blocks"))
     rows += [update("memory", at, "fp16", size, **short) for at in (0, 1) for size in sizes.memory_sizes[at]]
     rows += [
         update("memory", 1, precision, sizes.memory_sizes[1][-1], scope=scope, **short)
-        for precision, scope in (("tf32", "step"), ("fp16", "blocks"))
+        for precision, scope in ((precisions[-1], "step"), (sizes.precision_of_blocks, "blocks"))
     ]
     return rows
+
+
+FIRST = Check("doctor", "the doctor"), Check("tests", "tests that compare the GPU with the CPU", "gpu")
+LAST = Check("tests", "the other tests of what is computed", "computes and not gpu and not slow")
+# Without programs of which the suite starts the same on a CPU.
+REHEARSED = FIRST[0], Check("tests", "tests that compare the CPU with itself", "gpu and not slow")
 
 
 class Results:
@@ -132,27 +147,32 @@ class Results:
                 f"error: {self._path} holds rows of another {', '.join(changed)}; give --output another folder"
             )
 
-    def has(self, row: Row) -> bool:
+    def has(self, row: Row | Check) -> bool:
         return any(each["row"] == dataclasses.asdict(row) for each in self.found)
 
-    def add(self, row: Row, outcome: dict[str, Any]) -> None:
+    def add(self, row: Row | Check, outcome: dict[str, Any]) -> None:
         line = {"row": dataclasses.asdict(row), "title": row.title, "commit": provenance()["commit"], **outcome}
         self.found.append(line)
         write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
 
 
-def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
-    """The JSON in the last line of a process's output, or {"failed": reason}."""
-    environment = dict(os.environ)
+def make_environment(rehearse: bool) -> dict[str, str]:
+    """Without growth the tests' process would take all of the GPU's memory from the programs that it starts."""
+    chosen = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     if rehearse:
         # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
-        environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
+        chosen = {"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "1"}
+    return {**os.environ, **chosen}
+
+
+def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
+    """The JSON in the last line of a process's output, or {"failed": reason}."""
     output = log.with_suffix(".json")
     with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
         try:
             code = subprocess.run(
                 [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)],
-                env=environment,
+                env=make_environment(rehearse),
                 stdout=answers,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
@@ -179,7 +199,6 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     there = provenance()
     return {
         "rehearsal": args.rehearse,
-        "bert_model": args.bert_model,
         **found,
         "driver": next(iter(ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")), "unknown"),
         "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
@@ -189,23 +208,26 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of rows.jsonl, report.md and the logs")
-    parser.add_argument("--bert_model", help="default: large; of a rehearsal: tiny")
-    parser.add_argument("--budget_minutes", type=float, default=60.0, help="no row runs past this")
-    parser.add_argument("--row_minutes", type=float, default=10.0, help="limit of each row")
-    parser.add_argument("--only", default="", help="only rows with this in their titles")
+    parser.add_argument("--budget_minutes", type=float, default=20.0, help="nothing runs past this; %(default)g")
+    parser.add_argument("--row_minutes", type=float, default=10.0, help="limit of each row; %(default)g")
+    parser.add_argument("--only", default="", help="only what has this in its title")
     parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
     args = parser.parse_args()
     end = time.monotonic() + 60.0 * args.budget_minutes
-    args.bert_model = args.bert_model or ("tiny" if args.rehearse else "large")
     logs = args.output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     results = Results(args.output, find_facts(args, logs))
     memory = 2.0 * GIB if args.rehearse else find_device(None, 1).memory
-    rows = plan_rows(args, Sizes.of_rehearsal() if args.rehearse else Sizes(), memory)
+    has_bf16 = args.rehearse or tuple(results.facts["compute_capability"]) >= (8, 0)
+    if args.rehearse:
+        rows = [*REHEARSED, *plan_rows(Sizes.of_rehearsal(), memory, has_bf16)]
+    else:
+        rows = [*FIRST, *plan_rows(Sizes(), memory, has_bf16), LAST]
     planned = [{"title": row.title, "part": row.part} for row in rows]
+    page = args.output / "report.md"
     for number, row in enumerate(rows, 1):
         left = end - time.monotonic()
         if results.has(row) or args.only not in row.title:
@@ -213,17 +235,23 @@ def main() -> None:
         if left < SHORTEST_ROW_SECS:
             print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
             break
-        print(f"row {number} of {len(rows)}, {left / 60:.0f} minutes left: {row.title}", flush=True)
-        limit = min(left, 60.0 * args.row_minutes)
-        outcome = run_process(dataclasses.asdict(row), limit, logs / f"row_{number}.log", args.rehearse)
+        print(f"{number} of {len(rows)}, {left / 60:.0f} minutes left: {row.title}", flush=True)
+        limit, log = min(left, 60.0 * args.row_minutes), logs / f"row_{number}.log"
+        if isinstance(row, Check):
+            outcome = row.run(limit, log, make_environment(args.rehearse))
+        else:
+            outcome = run_process(dataclasses.asdict(row), limit, log, args.rehearse)
         if outcome.pop("timed_out", False) and limit == left:
-            continue  # ended by the budget, not by its own time limit: not recorded, so that the next start measures it
-        print(f"  {outcome.get('failed', 'done')}", flush=True)
+            continue  # ended by the budget, not by its own time limit: not recorded, so that the next start does it
+        print(f"  {brief(outcome)}", flush=True)
         results.add(row, outcome)
-        write_whole(args.output / "report.md", render(results.facts, results.found, planned))
-    write_whole(args.output / "report.md", render(results.facts, results.found, planned))
-    print(f"report: {args.output / 'report.md'}", flush=True)
+        write_whole(page, render(results.facts, results.found, planned))
+    write_whole(page, render(results.facts, results.found, planned))
+    print(f"The page is {page}, and all figures are in {args.output / 'rows.jsonl'}.", flush=True)
+    if not args.rehearse:
+        print("Please open an issue of the project with both: no GPU has been measured so far.", flush=True)
+    return int(not all(map(is_right, results.found)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

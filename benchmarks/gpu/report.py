@@ -17,6 +17,12 @@ def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
     return "-" if value is None else f"{factor * value:,.{digits}f}"
 
 
+def predicted(line: Line) -> str:
+    """How many times as fast as predicted."""
+    known = line["predicted_rows_per_sec"]
+    return number(line["rows_per_sec"] / known, 2) if known else "-"
+
+
 def planned(line: Line) -> str:
     return f"{100 * (line['memory_planned'] / line['memory_peak'] - 1):+.0f} %" if line["memory_peak"] else "-"
 
@@ -24,6 +30,8 @@ def planned(line: Line) -> str:
 SPEED: Columns = (
     ("sequences/s", lambda line: number(line["sequences_per_sec"])),
     ("rows/s", lambda line: number(line["rows_per_sec"])),
+    ("predicted", lambda line: number(line["predicted_rows_per_sec"])),
+    ("times", predicted),
     ("TFLOP/s", lambda line: number(line["model_tflops"])),
     ("MFU %", lambda line: number(line["mfu"], 1, 100.0)),
     ("update ms", lambda line: number(line["update_secs"], 1, 1000.0)),
@@ -39,6 +47,37 @@ MEMORY: Columns = (
 )
 
 
+def brief(outcome: Line) -> str:
+    """What a person who waits is told of a line."""
+    if "failed" in outcome:
+        return f"failed: {outcome['failed']}"
+    if "said" in outcome:
+        return outcome["said"][-1]
+    if "wrong" in outcome:
+        return f"{outcome['passed']} passed, {len(outcome['skipped'])} skipped, {len(outcome['wrong'])} failed"
+    mfu = "" if outcome["mfu"] is None else f", MFU {100 * outcome['mfu']:.1f} %"
+    times = predicted(outcome)
+    return f"{number(outcome['sequences_per_sec'])} sequences/s{mfu}" + f", {times} of what was predicted" * (
+        times != "-"
+    )
+
+
+def is_right(line: Line) -> bool:
+    return not ("failed" in line or line.get("wrong") or line.get("problems"))
+
+
+def checks_of(lines: list[Line]) -> list[str]:
+    text = ["## Checks", ""]
+    for line in of_part(lines, "doctor", "tests"):
+        text += [f"{line['title']}: {brief(line)}", ""]
+        if "said" in line:
+            text += [f"    {said}" for said in line["said"] if not said.startswith("ok")] + [""]
+        for kind in ("wrong", "skipped"):
+            text += [f"- {kind}: {name}: {message}" for name, message in line.get(kind, {}).items()]
+        text.append("")
+    return text
+
+
 def rows_of(lines: list[Line], columns: Columns) -> list[str]:
     rows = [[line["title"], *(show(line) for _, show in columns)] for line in lines]
     return [*table(["configuration", *(name for name, _ in columns)], rows), ""]
@@ -52,16 +91,17 @@ def opening(facts: dict[str, Any], lines: list[Line]) -> list[str]:
     kind = (
         "# Rehearsal on a CPU: no figure here says anything about a GPU"
         if facts["rehearsal"]
-        else (f"# {facts['bert_model']} on {facts['device']}")
+        else (f"# BERT on {facts['device']}")
     )
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
+    capability = ".".join(map(str, facts["compute_capability"] or ["-"]))
     environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
     return [
         kind,
         "",
-        f"- device: {facts['device'] or 'CPU'}; driver {facts['driver']}; built for CUDA "
-        f"{facts['cuda']}, cuDNN {facts['cudnn']}",
+        f"- device: {facts['device'] or 'CPU'}, compute capability {capability}; driver {facts['driver']}; built for "
+        f"CUDA {facts['cuda']}, cuDNN {facts['cudnn']}",
         f"- host: {facts['processor']}, {facts['num_cores']} cores",
         f"- versions: {versions}; commit {commits}",
         f"- environment: {environment}",
@@ -76,11 +116,12 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
     missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
-    text = opening(facts, lines)
+    text = [*opening(facts, lines), *checks_of(lines)]
     text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
     text += [
-        "MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",
-        "it has handed an update over; for the rest of the update's time it is free.",
+        "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",
+        "`bert_tf.planning` for this GPU's data sheet, where that is known; times: measured / predicted. The host is",
+        "held until it has handed an update over; for the rest of the update's time it is free.",
         "",
     ]
     text += ["## Memory", "", *rows_of(measured, MEMORY)]

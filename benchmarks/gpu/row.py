@@ -72,8 +72,8 @@ def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
         return [(made_up_rows(work, num_steps), None)] * count
 
 
-def start_device(precision: str) -> tuple[str | None, str]:
-    """The GPU's name (None without one), and TensorFlow's name of the device."""
+def start_device(precision: str) -> tuple[dict[str, Any], str]:
+    """What TensorFlow knows of the GPU (nothing without one), and its name of the device."""
     import tensorflow as tf
 
     from bert_tf.ranks.connect import connect
@@ -82,16 +82,17 @@ def start_device(precision: str) -> tuple[str | None, str]:
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        return None, "CPU:0"
-    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"), "GPU:0"
+        return {}, "CPU:0"
+    return tf.config.experimental.get_device_details(gpus[0]), "GPU:0"
 
 
 def device() -> dict[str, Any]:
     import tensorflow as tf
 
-    build = tf.sysconfig.get_build_info()
+    build, details = tf.sysconfig.get_build_info(), start_device("fp32")[0]
     return {
-        "device": start_device("fp32")[0],
+        "device": details.get("device_name"),
+        "compute_capability": details.get("compute_capability"),
         "tensorflow": tf.__version__,
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
@@ -103,11 +104,14 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     from benchmarks.made_up import make_step
+    from bert_tf.memory.device import find_device
+    from bert_tf.planning.gpus import recognise
     from bert_tf.run.flops import pretraining_flops_per_sequence
     from bert_tf.run.gpus import peak_tflops
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
-    gpu, place = start_device(row["precision"])
+    details, place = start_device(row["precision"])
+    name = details.get("device_name", "")
     step = make_step(work)
     given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
     tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
@@ -132,7 +136,8 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     rows_computed = statistics.mean(used) * work.micro_batch_size
     flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
     tflops = rows_computed * flops / secs / 1e12
-    peak = peak_tflops(gpu, row["precision"]) if gpu else None
+    peak = peak_tflops(name, row["precision"])
+    gpu = recognise(name, find_device(None, 1).memory, row["precision"]) if work.scope == "step" else None
     return {
         "first_call_secs": first,
         "update_secs": secs,
@@ -141,6 +146,10 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
         "is_finite": finite,
         "sequences_per_sec": num_steps * work.micro_batch_size / secs,
         "rows_per_sec": rows_computed / secs,
+        "predicted_rows_per_sec": rows_computed
+        / (statistics.mean(used) * gpu.micro_batch_secs(work) + gpu.optimizer_secs(work))
+        if gpu
+        else None,
         "model_tflops": tflops,
         "peak_tflops": peak,
         "mfu": tflops / peak if peak else None,

@@ -8,6 +8,7 @@ the roofline of BERT-Large's programs, and 17 % of BERT-Base's, whose small matm
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
@@ -79,6 +80,18 @@ KNOWN = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards
 # The range of rates, memories and prices that make sense; beyond it sums may become infinite.
 SMALLEST, _LARGEST = 1e-3, 1e6
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
+
+
+def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
+    """The GPU that the driver calls so; of two cards of a kind, that with about so many bytes of memory.
+
+    None if its data sheet is not known here, or it has no such precision.
+    """
+    kind = next((kind for kind in GPUS if re.search(kind.driver_pattern, device_name)), None)
+    if kind is None or not kind.cards or precision not in kind.tflops:
+        return None
+    card = min(kind.cards.values(), key=lambda card: abs(card.memory_gib * GIB - memory))
+    return Gpu(kind.tflops[precision], kind.tflops["fp32"], memory, card.bandwidth, card.link)
 
 
 def find_gpu(text: str, precision: str) -> Gpu:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import bz2
+import itertools
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import input_pipeline
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import report
+from benchmarks.gpu import checks, report
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents
 from tests.pretraining_data import write_dataset
@@ -36,17 +36,19 @@ def run(*arguments, **environment):
     return done.stdout
 
 
-def rows(memory=139 * GIB):
-    return gpu.plan_rows(argparse.Namespace(bert_model="large"), gpu.Sizes(), memory)
+def rows(memory=139 * GIB, has_bf16=True):
+    return gpu.plan_rows(gpu.Sizes(), memory, has_bf16)
 
 
 def test_the_most_important_rows_come_first_and_none_twice():
     planned = rows()
     assert [row.part for row in planned[:2]] == ["start", "speed"]
     assert len(set(planned)) == len(planned) and len({(row.title, row.part) for row in planned}) == len(planned)
-    speed = {(row.precision, row.length, row.packing) for row in planned if row.part == "speed"}
-    assert speed >= {(precision, length, False) for precision in ("fp16", "bf16", "tf32") for length in (128, 512)}
-    assert {("fp16", 128, True), ("fp16", 512, True)} <= speed
+    speed = {(row.bert_model, row.precision, row.length, row.packing) for row in planned if row.part == "speed"}
+    precisions, lengths, models = ("fp16", "bf16", "tf32"), (128, 512), ("large", "base")
+    assert speed >= set(itertools.product(models, precisions, lengths, [False]))
+    assert {("large", "fp16", 128, True), ("large", "fp16", 512, True)} <= speed
+    assert {row.precision for row in rows(11 * GIB, has_bf16=False)} == {"fp16", "fp32"}
 
 
 def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
@@ -59,7 +61,7 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_p
 
 
 def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
-    names = ("device", "driver", "cuda", "cudnn", "processor", "num_cores", "bert_model")
+    names = ("device", "compute_capability", "driver", "cuda", "cudnn", "processor", "num_cores")
     facts = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(names)}
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
@@ -68,6 +70,23 @@ def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a
     assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
     failed, missing = text.split("## Failed")[1].split("## Not run yet")
     assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing
+
+
+def test_tests_that_fail_are_named_in_the_report_and_make_it_end_with_1(tmp_path):
+    (tmp_path / "tests.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.a" name="one"/><testcase classname="tests.a" name="two">'
+        '<skipped message="no GPU"/></testcase><testcase classname="tests.a" name="three">'
+        '<failure message="0.5 is too much&#10;and more">text</failure></testcase></testsuite></testsuites>'
+    )
+    found = checks.read_counts(tmp_path / "tests.xml")
+    assert found == {
+        "passed": 1,
+        "skipped": {"tests/a.py::two": "no GPU"},
+        "wrong": {"tests/a.py::three": "0.5 is too much"},
+    }
+    assert report.brief(found) == "1 passed, 1 skipped, 1 failed" and not report.is_right(found)
+    text = "\n".join(report.checks_of([{"row": {"part": "tests"}, "title": "the tests", **found}]))
+    assert "the tests: 1 passed" in text and "- wrong: tests/a.py::three: 0.5 is too much" in text
 
 
 @pytest.mark.slow
@@ -84,7 +103,7 @@ def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(
     monkeypatch.setattr(gpu, "find_facts", lambda *_: facts)
     monkeypatch.setattr(gpu, "run_process", lambda *_: pytest.fail("it is there already"))
     monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
-    gpu.main()
+    assert gpu.main() == 0
 
 
 @pytest.mark.slow

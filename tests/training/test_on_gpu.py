@@ -1,0 +1,163 @@
+"""What this machine's GPU computes, beside its CPU: a part of scripts/first_gpu.sh.
+
+Without a GPU the CPU takes its place, so that the tests themselves are known to run.
+"""
+
+import functools
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.model.backends import make_backend
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, truncated_normal, update_key
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.device import has_fast_bf16
+from bert_tf.settings.training import compute_dtype
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import GradientSums, TrainStep
+from bert_tf.training.tensor_list import pack
+from tests import processes
+from tests.ranks.test_distributed import load, needs_horovod
+from tests.training.test_train_step import CONFIG, global_batch, rows_of, sum_gradients
+from tests.training.test_training import KILLED, command, dataset, weights  # noqa: F401  # a fixture
+
+pytestmark = pytest.mark.gpu
+
+GPUS = tf.config.list_physical_devices("GPU")
+CPU, DEVICE = "/CPU:0", "/GPU:0" if GPUS else "/CPU:0"
+# Compute capability 8.0 has bfloat16 and TF32; in CPUs only some have bfloat16.
+HAS_BF16 = (
+    tf.config.experimental.get_device_details(GPUS[0])["compute_capability"] >= (8, 0) if GPUS else has_fast_bf16()
+)
+bf16 = pytest.param("bf16", 3e-2, marks=pytest.mark.skipif(not HAS_BF16, reason="no bfloat16 in this device"))
+SCOPES, RATE = ("off", "blocks", "step"), 0.1
+
+
+def make_step(place, scope, precision):
+    """The step on a device, from weights that the CPU draws."""
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    with tf.device(place):
+        model = PretrainingModel(CONFIG, make_backend(scope, compute_dtype(precision), for_gpu=True), seed=1)
+        state = TrainState(
+            model, make_optimizer("lamb", 0.01, 1, 10, compiled=scope != "off"), LossScale(enabled=False)
+        )
+        step = TrainStep(state, PretrainingObjective(), Workers(), 5)
+    for variable in model.variables:
+        with tf.device(CPU):
+            drawn = truncated_normal(1, variable.name, variable.shape, 0.1)
+        variable.assign(drawn + (1.0 if "gamma" in variable.name else 0.0))
+    return step
+
+
+@functools.cache
+def gradients(place, scope="off", precision="fp32"):
+    """Of one update of two micro-batches with dropout, by variable."""
+    step = make_step(place, scope, precision)
+    with tf.device(place):
+        return [each.numpy() for each in sum_gradients(step, rows_of(global_batch(), 0, 2, 4))[0]]
+
+
+def joined(tensors):
+    return np.concatenate([tensor.ravel() for tensor in tensors])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("precision, tolerance", [("fp32", 1e-5), ("tf32", 5e-3), ("fp16", 1e-2), bf16])
+def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision, tolerance):
+    expected = joined(gradients(CPU))
+    assert np.linalg.norm(joined(gradients(DEVICE, scope, precision)) - expected) < tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_lamb_makes_the_same_changes_of_the_same_gradients(scope):
+    changes = []
+    for place, one_scope in ((CPU, "off"), (DEVICE, scope)):
+        step = make_step(place, one_scope, "fp32")
+        before = joined(variable.numpy() for variable in step.variables)
+        with tf.device(place):
+            update = step.agree(rows_of(global_batch(), 0, 2, 4), 0)
+            sums = pack([tf.constant(gradient) for gradient in gradients(CPU)])
+            step.apply(update, GradientSums(sums, tf.zeros_like(update.metric_totals_M), 0.0, 0.0))
+        changes.append(joined(variable.numpy() for variable in step.variables) - before)
+    np.testing.assert_allclose(changes[1], changes[0], rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_has_the_bits_of_the_cpu_however_it_is_drawn():
+    shape = [6, 3, 5, 64]
+
+    def draw(by_arithmetic):
+        key = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(2**40 + 11, tf.int64)).at(3)
+        return keep_mask(draw_decisions(0.1, *key, shape, by_arithmetic), shape), draw_mask(0.1, *key, shape)
+
+    with tf.device(CPU):
+        expected = draw(False)[0].numpy()
+    assert 0.05 < 1 - expected.mean() < 0.15
+    for compiled in None, True:
+        with tf.device(DEVICE):
+            for mask in tf.function(draw, jit_compile=compiled, autograph=False)(compiled is True):
+                np.testing.assert_array_equal(mask, expected)
+
+
+def test_weights_are_drawn_as_on_the_cpu():
+    drawn = []
+    for place in CPU, DEVICE:
+        with tf.device(place):
+            drawn.append(truncated_normal(1, "a", [50, 40], 0.02).numpy())
+    np.testing.assert_allclose(*drawn, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_same_bits(dataset, tmp_path):  # noqa: F811
+    """Compiled by XLA as a whole and with --deterministic, which a GPU needs for that."""
+    settings = dict(precision="fp16", enable_xla="true", xla_scope="step", deterministic="true", eval_files=None)
+    (tmp_path / "killed.py").write_text(KILLED)
+    for name in "whole", "killed":
+        python, *arguments = command(dataset, tmp_path / name, **settings)
+        if name == "killed":
+            killed = processes.run([python, str(tmp_path / "killed.py"), *arguments])
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+        done = processes.run([python, *arguments])
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "going on from" in done.stdout
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
+# Lets all ranks use the first GPU.
+SHARING = """
+import runpy, sys
+import tensorflow as tf
+from bert_tf.ranks import connect
+tf.config.experimental.enable_tensor_float_32_execution(False)
+connect._gpu_number = lambda gpus, workers: 0
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@needs_horovod
+def test_two_ranks_on_one_card_make_the_update_of_one(tmp_path):
+    """The programs refuse ranks that share a GPU, which is slow, and which NCCL cannot do at all."""
+    import horovod.tensorflow as horovod
+
+    if GPUS and horovod.nccl_built():
+        pytest.skip("this Horovod reduces with NCCL, which takes one rank a GPU")
+    (tmp_path / "sharing.py").write_text(SHARING)
+    program = [sys.executable, str(tmp_path / "sharing.py"), str(Path(__file__).parents[1] / "two_ranks.py")]
+    for run, name, steps in ((processes.run, "alone", "1"), (processes.run_two_ranks, "two", "4")):
+        done = run([*program, str(tmp_path / name), steps, "float32"], HOROVOD_FUSION_THRESHOLD="0")
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone, left, right = (
+        load(tmp_path / f"{name}.float32.{rank}.npz") for name, rank in (("alone", 0), ("two", 0), ("two", 1))
+    )
+    for one, mine, theirs in zip(alone, left, right):
+        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_allclose(mine, one, atol=3e-6)
