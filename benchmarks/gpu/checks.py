@@ -41,7 +41,7 @@ class Check:
             except subprocess.TimeoutExpired:
                 return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
             output.seek(0)
-            said = output.read().splitlines()
+            said = output.read().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
             if not self.marks:
                 return {"said": said, "problems": code != 0}
             if not counts.exists():
@@ -54,7 +54,7 @@ def read_counts(file: Path) -> dict[str, Any]:
     cases = ElementTree.parse(file).getroot().iter("testcase")
     found: dict[str, Any] = {"passed": 0, "skipped": {}, "wrong": {}}
     for case in cases:
-        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
         told = {kind: each for kind in ("failure", "error", "skipped") if (each := case.find(kind)) is not None}
         if not told:
             found["passed"] += 1

@@ -71,7 +71,7 @@ def checks_of(lines: list[Line]) -> list[str]:
     for line in of_part(lines, "doctor", "tests"):
         text += [f"{line['title']}: {brief(line)}", ""]
         if "said" in line:
-            text += [f"    {said}" for said in line["said"] if not said.startswith("ok")] + [""]
+            text += [f"    {said}" for said in line["said"] if not said.startswith("OK")] + [""]
         for kind in ("wrong", "skipped"):
             text += [f"- {kind}: {name}: {message}" for name, message in line.get(kind, {}).items()]
         text.append("")

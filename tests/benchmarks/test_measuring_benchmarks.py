@@ -79,14 +79,10 @@ def test_tests_that_fail_are_named_in_the_report_and_make_it_end_with_1(tmp_path
         '<failure message="0.5 is too much&#10;and more">text</failure></testcase></testsuite></testsuites>'
     )
     found = checks.read_counts(tmp_path / "tests.xml")
-    assert found == {
-        "passed": 1,
-        "skipped": {"tests/a.py::two": "no GPU"},
-        "wrong": {"tests/a.py::three": "0.5 is too much"},
-    }
+    assert found == {"passed": 1, "skipped": {"tests.a::two": "no GPU"}, "wrong": {"tests.a::three": "0.5 is too much"}}
     assert report.brief(found) == "1 passed, 1 skipped, 1 failed" and not report.is_right(found)
     text = "\n".join(report.checks_of([{"row": {"part": "tests"}, "title": "the tests", **found}]))
-    assert "the tests: 1 passed" in text and "- wrong: tests/a.py::three: 0.5 is too much" in text
+    assert "the tests: 1 passed" in text and "- wrong: tests.a::three: 0.5 is too much" in text
 
 
 @pytest.mark.slow
