@@ -20,7 +20,7 @@ from bert_tf.training.step import TrainStep
 def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None) -> TrainState:
     """Random weights and an optimizer, as in a run; `for_gpu` as in `make_backend`."""
     backend = make_backend(work.scope, compute_dtype(work.precision), recompute=work.recompute, for_gpu=for_gpu)
-    model_class = PretrainingModel if work.max_predictions_per_seq else SpanModel
+    model_class = PretrainingModel if work.num_predictions else SpanModel
     return TrainState(
         model_class(work.bert_config, backend, seed=1),
         make_optimizer(optimizer_type, 1e-4, 1, 10**6, compiled=work.scope != "off"),
@@ -30,7 +30,7 @@ def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | Non
 
 def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | None = None) -> TrainStep:
     """A training step as in a run, of `state` or from random weights."""
-    objective = PretrainingObjective() if work.max_predictions_per_seq else SpanObjective()
+    objective = PretrainingObjective() if work.num_predictions else SpanObjective()
     return TrainStep(state or make_state(work, optimizer_type), objective, Workers(), seed=1)
 
 
@@ -41,7 +41,7 @@ def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:
     def whole(high: int, *more: int) -> tf.Tensor:
         return tf.constant(rng.integers(0, high, [*shape, *more]), tf.int32)
 
-    length, num_masked = work.max_seq_length, work.max_predictions_per_seq
+    length, num_masked = work.sequence_length, work.num_predictions
     features = {
         "input_ids": whole(work.bert_config.vocab_size, length),
         "input_mask": tf.ones([*shape, length], tf.int32),

@@ -70,7 +70,7 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     def run() -> dict[str, float]:
         tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
         before = resident("VmRSS")
-        step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw")
+        step = make_step(work, "lamb" if work.num_predictions else "adamw")
         features = made_up_rows(work, settings["accumulation"])
         tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
         for number in range(NUM_UPDATES):

@@ -32,7 +32,7 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
     import tensorflow as tf
 
-    rng, length, masked = np.random.default_rng(seed), work.max_seq_length, work.max_predictions_per_seq
+    rng, length, masked = np.random.default_rng(seed), work.sequence_length, work.num_predictions
     size = num_steps * work.micro_batch_size
     lengths = rng.integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
@@ -130,7 +130,7 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     secs = (time.perf_counter() - started) / row["num_updates"]
     used = [count or num_steps for _, count in given[: row["num_updates"]]]
     rows_computed = statistics.mean(used) * work.micro_batch_size
-    flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
+    flops = pretraining_flops_per_sequence(work.bert_config, work.sequence_length, work.num_predictions)
     tflops = rows_computed * flops / secs / 1e12
     peak = peak_tflops(gpu, row["precision"]) if gpu else None
     return {

@@ -318,7 +318,7 @@ def make_optimizer(
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(OPTIMIZERS)}")
     entry = OPTIMIZERS[optimizer_type]
     if continuous_join is None:
-        continuous_join = entry.joins_continuously
+        continuous_join = entry.continuous_join
     schedule = WarmupPolynomialDecay(
         peak_learning_rate, warmup_steps, total_steps, entry.decay_power, continuous_join=continuous_join
     )

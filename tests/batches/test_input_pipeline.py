@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.batches import evaluation_batches, training_batches
+from bert_tf.batches.batches import evaluation_batches, packed_training_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.instance_set import find_shards
 from bert_tf.batches.masking import MaskingRules
@@ -50,13 +50,13 @@ def token_dataset(tmp_path_factory):
 
 def updates(dataset, count, packing=False, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1, schema=ROOMY):
     data = open_dataset(dataset, schema=schema)
-    iterator = training_batches(
+    read = packed_training_batches if packing else training_batches
+    iterator = read(
         data,
         GlobalOrder(data.copies, seed=1),
         BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
         vocab_size=VOCAB_SIZE,
-        packing=packing,
     )
     return [next(iterator) for _ in range(count)]
 
@@ -341,8 +341,8 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     lengths[7] -= 1
     write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
     records = RecordSet(str(folder / "training"), "input_files")
-    iterator = training_batches(
-        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
+    iterator = packed_training_batches(
+        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE
     )
     with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
         next(iterator)
