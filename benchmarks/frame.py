@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
+from unittest import mock
 
 from benchmarks import peers, results
 from benchmarks.child import timed, versions
@@ -157,19 +158,14 @@ class Bench:
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
         """Pins this process and its children to the benchmark's cores, with as many threads; yields `folder`."""
-        threads = dict.fromkeys(THREADS, str(len(self.cores)))
-        before = {name: os.environ.get(name) for name in threads}
+        threads = mock.patch.dict(os.environ, dict.fromkeys(THREADS, str(len(self.cores))))
         os.sched_setaffinity(0, self.cores)
-        os.environ.update(threads)
         try:
-            with tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
+            with threads, tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
                 self.folder = Path(folder)
                 yield self
         finally:
             os.sched_setaffinity(0, self.available)
-            for name, value in before.items():
-                os.environ.pop(name)
-                os.environ.update({name: value} if value is not None else {})
 
     def peer(self, name: str) -> str | None:
         """The Python of a peer's environment; None if peers are left out."""
@@ -283,14 +279,3 @@ def existing(text: str) -> Path:
     if not os.path.exists(text):
         raise argparse.ArgumentTypeError(f"{text} does not exist")
     return Path(text).absolute()
-
-
-def add_input_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
-
-
-def named_folders(options: argparse.Namespace) -> dict[str, str]:
-    """The folders of `add_input_files` by name."""
-    names = (options.names or shown(options.input_files)).split(",")
-    return dict(zip(names, options.input_files.split(",")))

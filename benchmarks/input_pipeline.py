@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from benchmarks.child import timed
-from benchmarks.frame import Bench, Variant, add_input_files, named_folders
+from benchmarks.frame import Bench, Variant, shown
 
 NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
@@ -135,7 +135,8 @@ def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_input_files(parser)
+    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
+    parser.add_argument("--names", default="", help="what to call them")
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)
     parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
@@ -145,7 +146,8 @@ def run(bench: Bench) -> None:
     from bert_tf.batches.record_set import RecordSet
 
     options = bench.options
-    for name, folder in named_folders(options).items():
+    names = (options.names or shown(options.input_files)).split(",")
+    for name, folder in zip(names, options.input_files.split(",")):
         records = open_set(folder)
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"

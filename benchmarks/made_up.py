@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import tensorflow as tf
 
+from benchmarks.variants.shared import random_batch
 from bert_tf.memory.plan import Workload
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel, SpanModel
@@ -36,24 +36,16 @@ def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | 
 
 def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:
     """Features [num_steps, micro-batch, ...] of random records without padding and with all predictions used."""
-    rng, shape = np.random.default_rng(0), [num_steps, work.micro_batch_size]
-
-    def whole(high: int, *more: int) -> tf.Tensor:
-        return tf.constant(rng.integers(0, high, [*shape, *more]), tf.int32)
-
-    length, num_masked = work.sequence_length, work.num_predictions
-    features = {
-        "input_ids": whole(work.bert_config.vocab_size, length),
-        "input_mask": tf.ones([*shape, length], tf.int32),
-        "segment_ids": whole(2, length),
-        "example_weights": tf.ones(shape),
+    sizes = {
+        "num_accumulation_steps": num_steps,
+        "micro_batch_size": work.micro_batch_size,
+        "seq_length": work.sequence_length,
+        "predictions": work.num_predictions,
+        "vocab_size": work.bert_config.vocab_size,
     }
-    if not num_masked:
-        return {**features, "start_positions": whole(length), "end_positions": whole(length)}
-    return {
-        **features,
-        "masked_lm_positions": whole(length, num_masked),
-        "masked_lm_ids": whole(work.bert_config.vocab_size, num_masked),
-        "masked_lm_weights": tf.ones([*shape, num_masked]),
-        "next_sentence_labels": whole(2, 1),
-    }
+    features = {name: tf.constant(values) for name, values in random_batch(sizes).items()}
+    if work.num_predictions:
+        return features
+    names = ("input_ids", "input_mask", "segment_ids", "example_weights")
+    starts = features["input_ids"][..., 0] % work.sequence_length
+    return {**{name: features[name] for name in names}, "start_positions": starts, "end_positions": starts}

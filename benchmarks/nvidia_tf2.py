@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.frame import Bench, Variant, existing
-from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
+from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.bert_config import BertConfig
@@ -289,14 +289,7 @@ def compare_records(bench: Bench) -> None:
     write_text(options.text, options.megabytes * 1e6, text, is_split=True)
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
-        settings = {
-            "text": str(text),
-            "output": str(bench.folder / "x.tfrecord"),
-            "vocab_file": str(options.vocab_file),
-            "dupe_factor": DUPE_FACTOR,
-            "max_seq_length": length,
-            "max_predictions_per_seq": predictions,
-        }
+        settings = record_settings(bench, text, length, predictions)
         variants = {}
         if python:
             theirs = {**settings, "checkout": str(options.checkout)}

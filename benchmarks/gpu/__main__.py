@@ -25,10 +25,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.finished import Finished
 from benchmarks.gpu.report import render
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.machine import GIB, ask_nvidia_smi
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.device import find_device
@@ -116,31 +119,6 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
     return rows
 
 
-class Results:
-    """The lines of rows.jsonl: facts first, then one line for each row."""
-
-    def __init__(self, folder: Path, facts: dict[str, Any]):
-        self._path, self.facts = folder / "rows.jsonl", facts
-        folder.mkdir(parents=True, exist_ok=True)
-        self.found: list[dict[str, Any]] = []
-        if not self._path.exists():
-            return
-        there, *self.found = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
-        changed = [name for name in facts if there["facts"].get(name) != facts[name]]
-        if changed:
-            raise SystemExit(
-                f"error: {self._path} holds rows of another {', '.join(changed)}; give --output another folder"
-            )
-
-    def has(self, row: Row) -> bool:
-        return any(each["row"] == dataclasses.asdict(row) for each in self.found)
-
-    def add(self, row: Row, outcome: dict[str, Any]) -> None:
-        line = {"row": dataclasses.asdict(row), "title": row.title, "commit": provenance()["commit"], **outcome}
-        self.found.append(line)
-        write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
-
-
 def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
     """The JSON in the last line of a process's output, or {"failed": reason}."""
     environment = dict(os.environ)
@@ -173,9 +151,9 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
     found = run_process({}, 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
-        raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
+        raise UserError(f"TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
     if found["device"] is None and not args.rehearse:
-        raise SystemExit("error: TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
+        raise UserError("TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
     there = provenance()
     return {
         "rehearsal": args.rehearse,
@@ -189,7 +167,8 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of rows.jsonl, report.md and the logs")
     parser.add_argument("--bert_model", help="default: large; of a rehearsal: tiny")
@@ -197,18 +176,18 @@ def main() -> None:
     parser.add_argument("--row_minutes", type=float, default=10.0, help="limit of each row")
     parser.add_argument("--only", default="", help="only rows with this in their titles")
     parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
-    args = parser.parse_args()
+    args = parser.parse_args(argv[1:])
     end = time.monotonic() + 60.0 * args.budget_minutes
     args.bert_model = args.bert_model or ("tiny" if args.rehearse else "large")
     logs = args.output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    results = Results(args.output, find_facts(args, logs))
+    finished = Finished(args.output / "rows.jsonl", find_facts(args, logs))
     memory = 2.0 * GIB if args.rehearse else find_device(None, 1).memory
     rows = plan_rows(args, Sizes.of_rehearsal() if args.rehearse else Sizes(), memory)
     planned = [{"title": row.title, "part": row.part} for row in rows]
     for number, row in enumerate(rows, 1):
         left = end - time.monotonic()
-        if results.has(row) or args.only not in row.title:
+        if finished.find(dataclasses.asdict(row)) or args.only not in row.title:
             continue
         if left < SHORTEST_ROW_SECS:
             print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
@@ -219,11 +198,11 @@ def main() -> None:
         if outcome.pop("timed_out", False) and limit == left:
             continue  # ended by the budget, not by its own time limit: not recorded, so that the next start measures it
         print(f"  {outcome.get('failed', 'done')}", flush=True)
-        results.add(row, outcome)
-        write_whole(args.output / "report.md", render(results.facts, results.found, planned))
-    write_whole(args.output / "report.md", render(results.facts, results.found, planned))
+        finished.add(dataclasses.asdict(row), {"title": row.title, "commit": provenance()["commit"], **outcome})
+        write_whole(args.output / "report.md", render(finished, planned))
+    write_whole(args.output / "report.md", render(finished, planned))
     print(f"report: {args.output / 'report.md'}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv)

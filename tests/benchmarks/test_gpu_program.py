@@ -1,18 +1,16 @@
 """The compiler's figures for GPUs: the plan agrees with them, and its text is read rightly."""
 
-import json
-from pathlib import Path
-
 import pytest
 
+from benchmarks.finished import Finished
 from benchmarks.gpu_program.kernels import Kernel, kernels
+from benchmarks.gpu_program.report import RESULTS
 from benchmarks.gpu_program.roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
 from benchmarks.gpu_program.rows import Row
 from bert_tf.memory.plan import predict
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-LINES = json.loads((BENCHMARKS / "results" / "gpu_program.json").read_text())["rows"]
-OURS = {title: line for title, line in LINES.items() if "memory" in line and line["row"]["part"] != "peer"}
+LINES = {Row(**line["row"]): line for line in Finished(RESULTS, {}).lines}
+OURS = {row: line for row, line in LINES.items() if "memory" in line and row.part != "peer"}
 # A loop of four turns over a matmul in half precision and a fusion that reads one slice of its second operand.
 PROGRAM = """HloModule m
 fused {
@@ -47,14 +45,13 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize("title", [title for title, line in OURS.items() if not line["row"]["packing"]])
-def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(title):
-    row = Row(**LINES[title]["row"])
-    assert predict(row.workload(row.num_layers)).total / LINES[title]["memory"] == pytest.approx(1, abs=0.05)
+@pytest.mark.parametrize("row", [row for row in OURS if not row.packing], ids=lambda row: row.title)
+def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(row):
+    assert predict(row.workload(row.num_layers)).total / LINES[row]["memory"] == pytest.approx(1, abs=0.05)
 
 
 def test_an_unpacked_update_asks_the_host_for_nothing():
-    plain = [line["figures"] for line in OURS.values() if not line["row"]["packing"]]
+    plain = [line["figures"] for row, line in OURS.items() if not row.packing]
     assert plain and not any("host" in name for figures in plain for name in figures)
 
 
