@@ -58,11 +58,8 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     from bert_tf.training.step import TrainStep
 
     tf.config.experimental.enable_tensor_float_32_execution(args.precision == "tf32")
-    config, scope = (
-        BertConfig.preset(args.bert_model, VOCAB_SIZE),
-        choose_scope(args.enable_xla == "true", "auto", False),
-    )
-    work = Workload(config, args.max_seq_length, 0, scope, args.batch_size, args.precision)
+    scope = choose_scope(args.enable_xla == "true", "auto", False)
+    work = Workload(BertConfig.preset(args.bert_model, VOCAB_SIZE), args.max_seq_length, 0, scope, args.batch_size, args.precision)
     rows, state = made_up_rows(work, num_steps=1), make_state(work, "adamw")
     if args.mode == "predict":
         compute, inputs = compile_model(state.model), {name: rows[name][0] for name in INPUTS}

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
 from bert_tf.base.errors import UserError
 from bert_tf.records.token_file import TokenFile
 
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    options = bench.options
     if options.batches != sorted(set(options.batches)) or options.num_examples < 4 * options.batches[-1]:
         raise UserError(
             f"--batches {options.batches} must rise, and --num_examples={options.num_examples} hold four of the largest"
@@ -66,14 +66,10 @@ def run(bench: Bench) -> None:
     variants = {name: {batch: best[name, batch] for batch in options.batches} for name in options.optimizers}
     if not options.searched_only:
         variants |= _unsearched(variants)
-    each = [
-        trial._replace(seed=seed) for by_batch in variants.values() for trial in by_batch.values() for seed in seeds
-    ]
-    found = run_trials(bench, each)
+    learned = with_all_seeds(bench, [trial for by_batch in variants.values() for trial in by_batch.values()])
 
     def cell(trial: Trial) -> str:
-        learned = [found[trial._replace(seed=seed)] for seed in seeds]
-        return f"{mean_and_spread(one.mlm_loss for one in learned)} (rate {number(trial.rate)})"
+        return f"{mean_and_spread(one.mlm_loss for one in learned[trial])} (rate {number(trial.rate)})"
 
     updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
     rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]

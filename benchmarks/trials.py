@@ -108,6 +108,13 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     return found
 
 
+def with_all_seeds(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, list[Learned]]:
+    """The results of each trial with every seed from 1 on, in the seeds' order."""
+    trials, seeds = list(trials), range(1, bench.options.seeds + 1)
+    found = run_trials(bench, [trial._replace(seed=seed) for trial in trials for seed in seeds])
+    return {trial: [found[trial._replace(seed=seed)] for seed in seeds] for trial in trials}
+
+
 def rates_around(middle: float, num_rates: int) -> list[float]:
     """Learning rates, rising by factors of 2. Raises: UserError if there would be none, or too many."""
     if not 1 <= num_rates <= MOST_RATES:

@@ -17,7 +17,7 @@ import argparse
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
 
 NEEDS = "--data: token files, and half an hour"
 ROUNDS = 1
@@ -34,21 +34,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    rates = rates_around(MIDDLE_RATE, bench.options.rates)
     searches = {
-        way: [
-            Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share)
-            for rate in rates_around(MIDDLE_RATE, options.rates)
-        ]
+        way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
         for way, share in WAYS.items()
     }
     searched = search(bench, searches.values())
     best = {way: best_of(some, searched) for way, some in searches.items()}
-    found = run_trials(bench, [trial._replace(seed=seed) for trial in best.values() for seed in seeds])
-    rows = []
+    learned, rows = with_all_seeds(bench, best.values()), []
     for way, trial in best.items():
-        learned = [found[trial._replace(seed=seed)] for seed in seeds]
-        losses = [mean_and_spread(getattr(one, name) for one in learned) for name in ("mlm_loss", "nsp_loss")]
+        losses = [mean_and_spread(getattr(one, name) for one in learned[trial]) for name in ("mlm_loss", "nsp_loss")]
         rows.append([way, *losses, number(trial.rate), rates_and_losses(searches[way], searched)])
     columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
     bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)

@@ -31,15 +31,14 @@ from typing import Any
 
 from benchmarks.finished import Finished
 from benchmarks.gpu.report import render
+from benchmarks.gpu.row import Row
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.machine import GIB, ask_nvidia_smi
-from bert_tf.bert_config import BertConfig
 from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import Workload, largest_micro_batch
+from bert_tf.memory.plan import largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 
 NEEDS = "a GPU, or --rehearse"
-VOCABULARY = 30522
 # By the plan, which was never checked on a GPU, a micro-batch may take this fraction of the GPU's memory.
 PLANNED_SHARE = 0.7
 # No row is started with less time than this left in the budget.
@@ -48,31 +47,6 @@ SHORTEST_ROW_SECS = 45.0
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
 # Words that mark the line of a log that says why a process failed.
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
-
-    part: str  # of the report
-    bert_model: str
-    length: int = 0
-    predictions: int = 0
-    precision: str = ""
-    scope: str = "step"
-    micro_batch_size: int = 0
-    num_accumulation_steps: int = 0
-    packing: bool = False
-    num_updates: int = 0
-
-    @property
-    def title(self) -> str:
-        words = [
-            f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
-            f"{self.num_accumulation_steps} x {self.micro_batch_size}",
-            f"scope {self.scope}",
-        ]
-        return ", ".join([*words, *["packed"] * self.packing])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,16 +66,12 @@ class Sizes:
 
 def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row]:
     """All rows, the most important ones first."""
-    config = BertConfig.preset(args.bert_model, VOCABULARY)
 
     def update(part: str, at: int, precision: str, size: int | None = None, **changes: Any) -> Row:
-        length, predictions = sizes.lengths[at]
-        scope = changes.get("scope", "step")
-        work = Workload(config, length, predictions, scope, precision=precision)
-        best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
-        size = size or best
-        return Row(part, args.bert_model, length, predictions, precision, micro_batch_size=size, **settings)
+        row = Row(part, args.bert_model, *sizes.lengths[at], precision, **settings)
+        best = largest_micro_batch(row.workload, PLANNED_SHARE * memory, sizes.largest[at])
+        return dataclasses.replace(row, micro_batch_size=size or best)
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
     rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]

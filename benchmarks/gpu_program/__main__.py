@@ -59,7 +59,6 @@ def summarise(found: dict[str, Any], row: Row) -> dict[str, float]:
             if often == "each":
                 summary[f"matmul {kernel.dtype} {'x'.join(map(str, kernel.shape))} {where}"] += 1
         else:
-            summary[f"{often} {array_of(kernel, row)} bytes"] += kernel.bytes
             summary[f"{often} {array_of(kernel, row)} secs"] += total_secs([alone], gpu, row.precision)
             if kernel.kind not in ("fusion", "copy"):
                 summary[f"{often} {kernel.kind}"] += 1

@@ -67,7 +67,7 @@ def test_launches_traffic_and_arithmetic_of_a_program():
 
 def test_tensor_cores_by_gpu_type_and_shape():
     def matmul(dtype, *shape):
-        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape, "")
+        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape)
 
     half, brain, single = (matmul(dtype, 1, 8192, 8192, 1024) for dtype in ("f16", "bf16", "f32"))
     assert on_tensor_cores(half, GPUS["V100"], "fp16") and not on_tensor_cores(brain, GPUS["V100"], "bf16")
@@ -80,7 +80,7 @@ def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
     """The gradient of 1024 x 1024 weights has 64 tiles, for 108 multiprocessors."""
 
     def secs(batch, inner, parts=None):
-        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner), "")
+        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner))
         if parts is None:
             return kernel_secs(matmul, GPUS["A100"], "fp16")
         return matmul_secs(matmul, GPUS["A100"], "fp16", parts)
