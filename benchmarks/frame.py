@@ -111,18 +111,15 @@ def bert_prep(folder: Path, *arguments: str, cores: Sequence[int] = ()) -> None:
 
 def prepare_sample(folder: Path, shapes: Sequence[tuple[int, int]]) -> None:
     """Records of the bundled sample, of each (length, predictions), with a vocabulary of 1,500 pieces."""
-
-    def prep(action: str, *arguments: str) -> None:
-        bert_prep(folder, "--action", action, "--dataset", "sample", *arguments)
-
-    vocabulary = ("--vocab_file", str(folder / "vocab.txt"))
-    prep("download")
-    prep("text_formatting")
-    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
-    prep("create_vocab", "--vocab_size", "1500", *vocabulary)
+    vocabulary = f"--vocab_file={folder / 'vocab.txt'}"
+    bert_prep(folder, "--action=download", "--dataset=sample")
+    bert_prep(folder, "--action=text_formatting", "--dataset=sample")
+    shards = ("--n_training_shards=8", "--n_test_shards=2", "--fraction_test_set=0.005")
+    bert_prep(folder, "--action=sharding", "--dataset=sample", *shards)
+    bert_prep(folder, "--action=create_vocab", "--dataset=sample", "--vocab_size=1500", vocabulary)
     for length, predictions in shapes:
-        shape = ("--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions))
-        prep("create_tfrecord_files", *shape, "--dupe_factor", "1", *vocabulary)
+        shape = (f"--max_seq_length={length}", f"--max_predictions_per_seq={predictions}", "--dupe_factor=1")
+        bert_prep(folder, "--action=create_tfrecord_files", "--dataset=sample", *shape, vocabulary)
 
 
 class Bench:

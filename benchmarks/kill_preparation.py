@@ -1,11 +1,10 @@
 """Kills every stage of data preparation at random moments and compares the results.
 
-First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after
-a random fraction of the time that it took undisturbed, and started again at once, until there have been
---kills kills. Whenever it finishes, all files must have the same bytes as the undisturbed ones, with
-no extra files, and the next round begins. A kill ends the main program, one of its worker processes,
-or all of them; "at work" are those after something had been written. The last "stage" is
---action verify --repair on damaged files.
+First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after a random
+fraction of the time that it took undisturbed, and started again at once, until there have been --kills kills. Whenever
+it finishes, all files must have the same bytes as the undisturbed ones, with no extra files. A kill ends the main
+program, one of its worker processes, or all of them; "at work" are those after something had been written. The last
+"stage" is --action verify --repair on damaged files.
 
     python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
     python -m benchmarks kill_preparation --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2

@@ -1,18 +1,15 @@
 """How well optimizers use large batches: held-out loss after the same number of examples, by global batch.
 
-LAMB, AdamW and LARS get the same search: for each batch size --rates learning rates, a factor of 2 apart, with one
-seed, and up to two more beyond an end of the search whose loss is within 1 % of the best; the best one is then run with
-all seeds. For comparison there are AdamW without a search at the larger batches (the smallest batch's best rate, scaled
-linearly or by the square root), LAMB and AdamW without warm-up, and LAMB without clipping.
-
-The published result to compare with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
+LAMB, AdamW and LARS get the same search (`trials.search`) for each batch size, with one seed; the best rate is then run
+with all seeds. For comparison there are AdamW without a search at the larger batches (the smallest batch's best rate,
+scaled linearly or by the square root), LAMB and AdamW without warm-up, and LAMB without clipping. The published result
+to compare with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
 
     python -m benchmarks large_batch --data .../tokens/.../sample --trials benchmarks/results/large_batch_trials
 
-takes five hours of one core and can be interrupted at any time: finished trials are kept in the repository. The data
-are the token files made by the first commands of docs/preparing_data.md. Trials train in bf16, which is 1.4 times as
-fast here and changes the loss by less than another seed does (docs/RESULTS.md). --searched_only leaves out the variants
-without their own search, for a larger model, whose trials take longer.
+takes five hours of one core and can be interrupted at any time. The data are the token files made by the first commands
+of docs/preparing_data.md. Trials train in bf16, which changes the loss by less than another seed does
+(docs/RESULTS.md). --searched_only leaves out the variants without their own search.
 """
 
 from __future__ import annotations

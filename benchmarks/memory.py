@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, predict, split_into
 from bert_tf.memory.split import micro_batches_at_once
 
 NEEDS = "nothing"
 CORES = 0
-MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
+MIB, NUM_UPDATES = 1 << 20, 2
 # model, micro-batch, length, predictions (0: fine-tuning on spans), scope, precision, keep or recompute
 CONFIGURATIONS = """
 mini,8,128,20,blocks,fp32,keep
@@ -45,7 +45,7 @@ base,2,128,20,blocks,bf16,keep
 
 def describe(text: str) -> Workload:
     model, size, length, predictions, scope, precision, kept = text.split(",")
-    config, shape = BertConfig.preset(model, VOCABULARY), (int(length), int(predictions))
+    config, shape = BertConfig.preset(model, GOOGLE_VOCAB_SIZE), (int(length), int(predictions))
     return Workload(config, *shape, scope, int(size), precision, kept == "recompute")
 
 
@@ -93,9 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options, rows, errors = bench.options, [], []
     for text in options.configurations:
-        names = ("accumulation", "address_space_gib")
-        settings = {"configuration": text, **{name: getattr(options, name) for name in names}}
-        found = bench.once(Variant("benchmarks.memory:updates", settings)).figures
+        found = bench.once(Variant("benchmarks.memory:updates", {**vars(options), "configuration": text})).figures
         work = describe(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
         memory = predict(split_into(work, work.micro_batch_size, options.accumulation))

@@ -45,22 +45,20 @@ def number(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:.3g}"
 
 
+def rate(part: Part, sample: Sequence[Any]) -> float:
+    """Work per second, or turns if no amount is known, by the part's clock."""
+    amount = part["amount"] or 1.0
+    return (sample[2][amount] if isinstance(amount, str) else amount) / sample[part["clock"] == "cpu"]
+
+
 def ratios(part: Part, name: str) -> Spread:
     """How many times as fast a variant was as the comparison's first one, round by round."""
-    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
-
-    def cost(sample: Sequence[Any]) -> float:
-        return sample[clock] / (sample[2][amount] if isinstance(amount, str) else 1.0)
-
     first = next(iter(part["variants"].values()))
-    return spread([cost(theirs) / cost(ours) for theirs, ours in zip(first, part["variants"][name])])
+    return spread([rate(part, ours) / rate(part, theirs) for theirs, ours in zip(first, part["variants"][name])])
 
 
 def rates(part: Part, name: str) -> Spread:
-    """Work per second, by the part's clock."""
-    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
-    samples = part["variants"][name]
-    return spread([(each[2][amount] if isinstance(amount, str) else amount) / each[clock] for each in samples])
+    return spread([rate(part, sample) for sample in part["variants"][name]])
 
 
 def comparison(part: Part) -> tuple[list[str], list[list[Any]]]:

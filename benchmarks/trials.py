@@ -210,7 +210,6 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
         learning_rate=phase.rate,
         train_batch_size=min(MICRO_BATCH, phase.batch_size),
         num_accumulation_steps=max(1, phase.batch_size // MICRO_BATCH),
-        num_ranks=1,
         precision="fp32" if is_emulated else trial.precision,
         xla_scope="blocks",
         seed=trial.seed,

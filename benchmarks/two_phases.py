@@ -2,8 +2,7 @@
 
 Both take the same compute, counted in floating-point operations. In the recipe's two phases seven tenths of all tokens
 are in sequences of 128 and the rest in sequences of 512; here the lengths are smaller, also with a ratio of four to
-one. For each way there is a search over --rates learning rates, a factor of 2 apart, with one seed, and up to two more
-beyond an end whose loss is within 1 % of the best; the best ones are then run with all seeds.
+one. For each way there is a search (`trials.search`) with one seed; the best rates are then run with all seeds.
 
     python -m benchmarks two_phases --data .../tokens/.../sample --trials benchmarks/results/two_phases_trials
 

@@ -4,12 +4,10 @@
 
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
-GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; how long the host is held; memory by
-micro-batch compared with the memory plan.
+GPU's dense peak), packed and not; how long the host is held; memory by micro-batch compared with the memory plan.
 
-After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
-to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
-Nothing is measured about learning.
+After each row there is a line more in `rows.jsonl`, and a new `report.md`. The next start measures missing rows; to
+measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
 
     python -m benchmarks gpu --rehearse --output /tmp/rehearsal --budget_minutes 20
 
@@ -59,9 +57,8 @@ class Sizes:
     num_updates: int = 8
     memory_sizes: tuple[tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
 
-    @classmethod
-    def of_rehearsal(cls) -> Sizes:
-        return cls(((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)))
+
+REHEARSAL = Sizes(((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)))
 
 
 def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row]:
@@ -95,26 +92,18 @@ def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bo
     if rehearse:
         # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
         environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
-    output = log.with_suffix(".json")
-    with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
+    command = [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)]
+    options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    with open(log, "w", encoding="utf-8") as errors:
         try:
-            code = subprocess.run(
-                [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)],
-                env=environment,
-                stdout=answers,
-                stderr=errors,
-                stdin=subprocess.DEVNULL,
-                timeout=limit_secs,
-            ).returncode
+            done = subprocess.run(command, **options, stderr=errors, timeout=limit_secs)
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
-    lines = output.read_text(encoding="utf-8").splitlines()
-    output.unlink()
-    if code == 0 and lines:
-        return json.loads(lines[-1])
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     telling = [line for line in said if any(word in line for word in TELLING)]
-    return {"failed": f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"}
+    return {"failed": f"exit code {done.returncode}: {(telling or said or ['nothing was said'])[-1][:300]}"}
 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
@@ -153,7 +142,7 @@ def main(argv: Sequence[str]) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     finished = Finished(args.output / "rows.jsonl", find_facts(args, logs))
     memory = 2.0 * GIB if args.rehearse else find_device(None, 1).memory
-    rows = plan_rows(args, Sizes.of_rehearsal() if args.rehearse else Sizes(), memory)
+    rows = plan_rows(args, REHEARSAL if args.rehearse else Sizes(), memory)
     planned = [{"title": row.title, "part": row.part} for row in rows]
     for number, row in enumerate(rows, 1):
         left = end - time.monotonic()

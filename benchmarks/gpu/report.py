@@ -46,27 +46,22 @@ def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def opening(facts: Mapping[str, Any], lines: list[Line]) -> list[str]:
-    kind = (
-        "# Rehearsal on a CPU: no figure here says anything about a GPU"
-        if facts["rehearsal"]
-        else (f"# {facts['bert_model']} on {facts['device']}")
-    )
+def opening(facts: Mapping[str, Any], lines: list[Line]) -> str:
+    title = f"{facts['bert_model']} on {facts['device']}"
+    if facts["rehearsal"]:
+        title = "Rehearsal on a CPU: no figure here says anything about a GPU"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
     environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
-    return [
-        kind,
-        "",
-        f"- device: {facts['device'] or 'CPU'}; driver {facts['driver']}; built for CUDA "
-        f"{facts['cuda']}, cuDNN {facts['cudnn']}",
-        f"- host: {facts['processor']}, {facts['num_cores']} cores",
-        f"- versions: {versions}; commit {commits}",
-        f"- environment: {environment}",
-        "- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all",
-        "  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update",
-        "",
-    ]
+    return f"""# {title}
+
+- device: {facts["device"] or "CPU"}; driver {facts["driver"]}; built for CUDA {facts["cuda"]}, cuDNN {facts["cudnn"]}
+- host: {facts["processor"]}, {facts["num_cores"]} cores
+- versions: {versions}; commit {commits}
+- environment: {environment}
+- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all
+  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update
+"""
 
 
 def render(finished: Finished, planned_rows: list[Line]) -> str:
@@ -75,7 +70,7 @@ def render(finished: Finished, planned_rows: list[Line]) -> str:
     missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
-    text = opening(finished.facts, lines)
+    text = [opening(finished.facts, lines)]
     text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",

@@ -15,10 +15,10 @@ from typing import Any, Optional
 import numpy as np
 
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, predict
 
-VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
+MASKED_SHARE, SHORTEST = 0.15, 5
 NUM_TRIALS = 3  # updates measured one by one, waiting for each
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def workload(self) -> Workload:
-        config = BertConfig.preset(self.bert_model, VOCABULARY)
+        config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
         return Workload(config, self.length, self.predictions, self.scope, self.micro_batch_size, self.precision)
 
 
@@ -68,20 +68,18 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     is_token = np.arange(length) < own
     num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
     features = {
-        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token,
+        "input_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, length]) * is_token,
         "input_mask": is_token.astype(np.int64),
         "segment_ids": np.zeros([size, length], np.int64),
         "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
-        "masked_lm_ids": rng.integers(5, VOCABULARY, [size, masked]),
+        "masked_lm_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, masked]),
         "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
         "next_sentence_labels": rng.integers(0, 2, [size, 1]),
     }
     laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
+    shape = (num_steps, work.micro_batch_size)
     with tf.device("/CPU:0"):
-        shaped = {
-            name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
-            for name, values in laid_out.items()
-        }
+        shaped = {name: tf.constant(values.reshape(*shape, -1)) for name, values in laid_out.items()}
     return shaped, -(-len(rows) // work.micro_batch_size)
 
 

@@ -53,10 +53,6 @@ def published(line: Line) -> float | None:
     return PUBLISHED.get(case(line)) if line["row"]["bert_model"] == "large" else None
 
 
-def predicted(line: Line) -> float:
-    return line["sequences_per_sec"]
-
-
 def cells(line: Line) -> list[str]:
     """What was compiled."""
     row = line["row"]
@@ -75,7 +71,7 @@ def instances_in_a_row(line: Line) -> float:
 
 def peer_rates(lines: Iterable[Line]) -> dict[tuple[str, str, int], float]:
     """Predicted sequences/s of tf-models-official."""
-    return {case(line): predicted(line) for line in lines if line["row"]["part"] == "peer"}
+    return {case(line): line["sequences_per_sec"] for line in lines if line["row"]["part"] == "peer"}
 
 
 def program_columns(peers: dict[tuple[str, str, int], float]) -> Columns:
@@ -86,7 +82,7 @@ def program_columns(peers: dict[tuple[str, str, int], float]) -> Columns:
         return f"{100 * line['figures'].get('each FLOPs on tensor cores', 0.0) / sum(flops):.2f} %"
 
     def times(line: Line, other: float | None) -> str:
-        return f"{predicted(line) / other:.2f}" if other and not line["row"]["packing"] else "-"
+        return f"{line['sequences_per_sec'] / other:.2f}" if other and not line["row"]["packing"] else "-"
 
     def of_peer(line: Line) -> float | None:
         return peers.get(case(line)) if line["row"]["bert_model"] == "large" else None
@@ -103,19 +99,19 @@ def program_columns(peers: dict[tuple[str, str, int], float]) -> Columns:
             lambda line: f"{100 * line['figures']['each matmul secs'] / line['figures']['each secs']:.0f} %",
         ),
         ("copies to the host a micro-batch", lambda line: f"{line['figures'].get('each copy to the host', 0):.0f}"),
-        ("predicted sequences/s", lambda line: f"{predicted(line):.1f}"),
+        ("predicted sequences/s", lambda line: f"{line['sequences_per_sec']:.1f}"),
         ("times NVIDIA TF2's published", lambda line: times(line, published(line))),
         ("times tf-models-official's predicted", lambda line: times(line, of_peer(line))),
     ]
 
 
 PACKED: Columns = [
-    ("predicted rows/s", lambda line: f"{predicted(line):.1f}"),
+    ("predicted rows/s", lambda line: f"{line['sequences_per_sec']:.1f}"),
     ("instances in a row", lambda line: str(instances_in_a_row(line))),
-    ("instances/s", lambda line: f"{predicted(line) * instances_in_a_row(line):.1f}"),
+    ("instances/s", lambda line: f"{line['sequences_per_sec'] * instances_in_a_row(line):.1f}"),
     (
         "times NVIDIA TF2's published",
-        lambda line: f"{predicted(line) * instances_in_a_row(line) / (published(line) or 1):.2f}",
+        lambda line: f"{line['sequences_per_sec'] * instances_in_a_row(line) / (published(line) or 1):.2f}",
     ),
 ]
 MEMORY: Columns = [
@@ -125,9 +121,9 @@ MEMORY: Columns = [
     ("error", lambda line: f"{100 * (planned(line) / line['memory'] - 1):+.0f} %"),
 ]
 PEER: Columns = [
-    ("predicted", lambda line: f"{predicted(line):.1f}"),
+    ("predicted", lambda line: f"{line['sequences_per_sec']:.1f}"),
     ("published", lambda line: f"{published(line):g}"),
-    ("error", lambda line: f"{100 * (predicted(line) / (published(line) or 1) - 1):+.0f} %"),
+    ("error", lambda line: f"{100 * (line['sequences_per_sec'] / (published(line) or 1) - 1):+.0f} %"),
 ]
 
 
@@ -211,7 +207,7 @@ def tables() -> str:
         key = (gpu, "fp16", length)
         for size in sorted(number for *what, number, packing in programs if tuple(what) == key and not packing):
             line, packed = (programs[(*key, size, packing)] for packing in (False, True))
-            rate, instances = predicted(line), predicted(packed) * instances_in_a_row(packed)
+            rate, instances = line["sequences_per_sec"], packed["sequences_per_sec"] * instances_in_a_row(packed)
             row = [f"{gpu}, {length} x {size}", f"{line['memory'] / GIB:.1f}", f"{rate:.3g}"]
             row += [f"{rate / other:.2f}" for other in (PUBLISHED[key], peers[key])]
             cells_of.append([*row, f"{instances:.3g}", f"{instances / PUBLISHED[key]:.2f}", f"{best:g}"])

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from benchmarks.gpu_program.roofline import GPUS
-from bert_tf.bert_config import PRESETS, BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.memory.plan import Workload
 
-VOCABULARY, LAYERS = 30522, (2, 4)
+LAYERS = (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
 # NVIDIA's published sequences/s (BERT-Large, TF2, one GPU: V100 32 GB and A100 80 GB, TensorFlow 21.02 container).
 PUBLISHED = {
@@ -55,7 +55,7 @@ class Row:
         return (*LAYERS, self.num_layers) if self.part == "check" else LAYERS
 
     def workload(self, num_layers: int) -> Workload:
-        config = BertConfig.preset(self.bert_model, VOCABULARY)
+        config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
         config = dataclasses.replace(config, num_hidden_layers=num_layers)
         return Workload(
             config, self.length, PREDICTIONS[self.length], "step", self.micro_batch_size, precision=self.precision

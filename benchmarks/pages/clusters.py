@@ -10,6 +10,7 @@ import statistics
 from typing import NamedTuple
 
 from benchmarks.gpu_program.rows import PREDICTIONS, PUBLISHED
+from benchmarks.results import table
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu
@@ -134,34 +135,30 @@ def training_hours(training: Training) -> float:
 
 
 def tables() -> str:
-    lines = [
-        "| one GPU: what the plan says of our program, over NVIDIA TF2's published rate | 128 | 512 |",
-        "|---|---|---|",
+    one, errors, trainings = one_gpu_errors(), rate_errors(), []
+    ours = [
+        [f"{gpu}, {precision}", *(f"{one[gpu, precision, length]:+.0%}" for length in LENGTHS)]
+        for gpu, precision in dict.fromkeys(key[:2] for key in one)
     ]
-    one = one_gpu_errors()
-    for gpu, precision in dict.fromkeys(key[:2] for key in one):
-        lines.append(f"| {gpu}, {precision} | " + " | ".join(f"{one[gpu, precision, n]:+.0%}" for n in LENGTHS) + " |")
-    lines += ["", "| NVIDIA TF2 on | length | GPUs: published sequences/s (error of the plan) |", "|---|---|---|"]
-    errors = rate_errors()
+    theirs = []
     for name, precision, length, micro_batch, _, published in RATES:
         found = {num: errors[name, precision, length, micro_batch, num] for num in published}
         cells = ", ".join(f"{num}: {rate:,.0f} ({error:+.0%})" for num, (rate, error) in found.items())
-        lines.append(f"| {name}, {precision} | {length} | {cells} |")
-    off = sorted(abs(error) for _, error in errors.values())
-    tensor = sorted(abs(error) for key, (_, error) in errors.items() if key[1] != "fp32")
-    lines += [
-        "",
-        f"Of these {len(off)} the median is {statistics.median(off):.0%} off, nine in ten at most "
-        f"{off[int(0.9 * len(off))]:.0%}, the worst {off[-1]:.0%}; without fp32 {statistics.median(tensor):.0%}, "
-        f"{tensor[int(0.9 * len(tensor))]:.0%} and {tensor[-1]:.0%}.",
-        "",
-        "| whole training | GPUs | planned | error |",
-        "|---|---|---|---|",
-    ]
+        theirs.append([f"{name}, {precision}", length, cells])
     for training in TRAININGS:
-        hours = training_hours(training)
-        gpus = training.nodes * MACHINES[training.machine].gpus
+        hours, gpus = training_hours(training), training.nodes * MACHINES[training.machine].gpus
         shown = f"{hours:.2f} h" if hours >= 2 else f"{60 * hours:.0f} min"
         where = f"{gpus}, {training.machine}, {training.precision}"
-        lines.append(f"| {training.source} | {where} | {shown} | {hours / training.hours - 1:+.0%} |")
+        trainings.append([training.source, where, shown, f"{hours / training.hours - 1:+.0%}"])
+    off = sorted(abs(error) for _, error in errors.values())
+    tensor = sorted(abs(error) for key, (_, error) in errors.items() if key[1] != "fp32")
+    sentence = (
+        f"Of these {len(off)} the median is {statistics.median(off):.0%} off, nine in ten at most "
+        f"{off[int(0.9 * len(off))]:.0%}, the worst {off[-1]:.0%}; without fp32 {statistics.median(tensor):.0%}, "
+        f"{tensor[int(0.9 * len(tensor))]:.0%} and {tensor[-1]:.0%}."
+    )
+    title = "one GPU: what the plan says of our program, over NVIDIA TF2's published rate"
+    lines = [*table([title, *map(str, LENGTHS)], ours), ""]
+    lines += [*table(["NVIDIA TF2 on", "length", "GPUs: published sequences/s (error of the plan)"], theirs), ""]
+    lines += [sentence, "", *table(["whole training", "GPUs", "planned", "error"], trainings)]
     return "\n".join(lines) + "\n"

@@ -314,8 +314,6 @@ def make_optimizer(
 
     `continuous_join`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
     """
-    if optimizer_type not in OPTIMIZERS:
-        raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(OPTIMIZERS)}")
     entry = OPTIMIZERS[optimizer_type]
     if continuous_join is None:
         continuous_join = entry.continuous_join

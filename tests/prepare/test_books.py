@@ -13,6 +13,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, text_files
 from bert_tf.prepare.corpora.documents import as_line, has_sentence
 from bert_tf.prepare.corpora.formatting import SeenDocuments
+from bert_tf.programs.prepare import parse
 from tests import preparation
 
 BOOK = """The Project Gutenberg EBook of Things
@@ -211,7 +212,7 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
 @pytest.mark.parametrize("name", ["base64", "rot13", "hex", "undefined", "klingon", "a\0b"])
 def test_what_is_no_encoding_of_text_is_refused(name):
     with pytest.raises(UserError, match="fallback_encoding=.*not a text encoding"):
-        text_files.known_encoding(name)
+        parse(["--action=text_formatting", "--dataset=bookscorpus", f"--fallback_encoding={name}"])
 
 
 def test_a_fallback_that_does_not_fit_is_named(tmp_path):
