@@ -95,7 +95,6 @@ class Workload:
 
     @property
     def num_layer_parameters(self) -> int:
-        """The number of parameters of all layers."""
         config, hidden = self.bert_config, self.bert_config.hidden_size
         wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
         return config.num_hidden_layers * (4 * (hidden * hidden + hidden) + wide + 4 * hidden)

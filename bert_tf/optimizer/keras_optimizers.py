@@ -113,7 +113,6 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         return [slot for slots in self._slots for slot in slots]
 
     def current_learning_rate(self) -> tf.Tensor:
-        """The learning rate of the next update."""
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return tf.convert_to_tensor(self._learning_rate)

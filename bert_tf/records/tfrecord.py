@@ -125,7 +125,6 @@ class TFRecordFile:
         return Record(number, offset, message, end)
 
     def walk(self) -> Iterator[Record]:
-        """All records in order."""
         number = offset = 0
         while offset < self.size:
             ends = _stated_ends(self._file.read(offset, min(_WALK_BYTES, self.size - offset)), offset)

@@ -115,8 +115,6 @@ def _tokenizer(vocab_file: str, written_ns: int, casing: Casing) -> Tokenizer:
 
 
 class TokenSettings(NamedTuple):
-    """Settings of `create_token_files`."""
-
     vocab_file: str
     casing: Casing
 
