@@ -24,7 +24,7 @@ class Finished:
         if not file.exists():
             return
         first, *self.lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        changed = [name for name in facts if first["facts"].get(name) != facts[name]]
+        changed = [name for name in facts if first.get("facts", {}).get(name) != facts[name]]
         if changed:
             raise UserError(f"{file} holds what was made with another {', '.join(changed)}; take another folder")
 
