@@ -21,11 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.child import timed
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.machine import choose_device
-from bert_tf.bert_config import PRESETS, BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.settings.training import PRECISIONS
 
 NEEDS = "nothing; several ranks by scripts/finetune_train_benchmark.sh"
-VOCAB_SIZE = 30522
 NUM_WARM_UP = 2
 MIN_BATCHES = 5
 
@@ -58,10 +57,8 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     from bert_tf.training.step import TrainStep
 
     tf.config.experimental.enable_tensor_float_32_execution(args.precision == "tf32")
-    config, scope = (
-        BertConfig.preset(args.bert_model, VOCAB_SIZE),
-        choose_scope(args.enable_xla == "true", "auto", False),
-    )
+    config = BertConfig.preset(args.bert_model, GOOGLE_VOCAB_SIZE)
+    scope = choose_scope(args.enable_xla == "true", "auto", False)
     work = Workload(config, args.max_seq_length, 0, scope, args.batch_size, args.precision)
     rows, state = made_up_rows(work, num_steps=1), make_state(work, "adamw")
     if args.mode == "predict":

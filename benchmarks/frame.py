@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
+from unittest import mock
 
 from benchmarks import peers, results
 from benchmarks.child import timed, versions
@@ -110,18 +111,15 @@ def bert_prep(folder: Path, *arguments: str, cores: Sequence[int] = ()) -> None:
 
 def prepare_sample(folder: Path, shapes: Sequence[tuple[int, int]]) -> None:
     """Records of the bundled sample, of each (length, predictions), with a vocabulary of 1,500 pieces."""
-
-    def prep(action: str, *arguments: str) -> None:
-        bert_prep(folder, "--action", action, "--dataset", "sample", *arguments)
-
-    vocabulary = ("--vocab_file", str(folder / "vocab.txt"))
-    prep("download")
-    prep("text_formatting")
-    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
-    prep("create_vocab", "--vocab_size", "1500", *vocabulary)
+    vocabulary = f"--vocab_file={folder / 'vocab.txt'}"
+    bert_prep(folder, "--action=download", "--dataset=sample")
+    bert_prep(folder, "--action=text_formatting", "--dataset=sample")
+    shards = ("--n_training_shards=8", "--n_test_shards=2", "--fraction_test_set=0.005")
+    bert_prep(folder, "--action=sharding", "--dataset=sample", *shards)
+    bert_prep(folder, "--action=create_vocab", "--dataset=sample", "--vocab_size=1500", vocabulary)
     for length, predictions in shapes:
-        shape = ("--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions))
-        prep("create_tfrecord_files", *shape, "--dupe_factor", "1", *vocabulary)
+        shape = (f"--max_seq_length={length}", f"--max_predictions_per_seq={predictions}", "--dupe_factor=1")
+        bert_prep(folder, "--action=create_tfrecord_files", "--dataset=sample", *shape, vocabulary)
 
 
 class Bench:
@@ -157,19 +155,14 @@ class Bench:
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
         """Pins this process and its children to the benchmark's cores, with as many threads; yields `folder`."""
-        threads = dict.fromkeys(THREADS, str(len(self.cores)))
-        before = {name: os.environ.get(name) for name in threads}
+        threads = mock.patch.dict(os.environ, dict.fromkeys(THREADS, str(len(self.cores))))
         os.sched_setaffinity(0, self.cores)
-        os.environ.update(threads)
         try:
-            with tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
+            with threads, tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
                 self.folder = Path(folder)
                 yield self
         finally:
             os.sched_setaffinity(0, self.available)
-            for name, value in before.items():
-                os.environ.pop(name)
-                os.environ.update({name: value} if value is not None else {})
 
     def peer(self, name: str) -> str | None:
         """The Python of a peer's environment; None if peers are left out."""
@@ -283,14 +276,3 @@ def existing(text: str) -> Path:
     if not os.path.exists(text):
         raise argparse.ArgumentTypeError(f"{text} does not exist")
     return Path(text).absolute()
-
-
-def add_input_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
-
-
-def named_folders(options: argparse.Namespace) -> dict[str, str]:
-    """The folders of `add_input_files` by name."""
-    names = (options.names or shown(options.input_files)).split(",")
-    return dict(zip(names, options.input_files.split(",")))

@@ -24,73 +24,57 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from benchmarks.child import timed
-from benchmarks.frame import Bench, Variant, add_input_files, named_folders
+from benchmarks.frame import Bench, Variant, shown
 
 NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
 AHEAD = 4  # batches at the beginning of a turn, not counted
 INSTANCES_PER_SEC = 3_000
 
-Turn = Callable[[int], int]  # reads this many batches and returns their number of records
 
-
-def example_spec(records) -> dict[str, Any]:
+def tf_data_by_batch(records, batch_size: int, _: int) -> Iterator[Any]:
     import tensorflow as tf
 
-    return {
+    spec = {
         records.schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))
         for name, kind, size in records.schema.fields
     }
 
+    def parse(serialized):
+        features = tf.io.parse_example(serialized, spec)
+        return {
+            name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in features.items()
+        }
 
-def in_32_bits(features: dict[str, Any]) -> dict[str, Any]:
-    import tensorflow as tf
-
-    return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in features.items()}
-
-
-def turns_of(iterator: Iterator[Any], batch_size: int) -> Turn:
-    def turn(num_batches: int) -> int:
-        for _ in range(num_batches):
-            next(iterator)
-        return num_batches * batch_size
-
-    return turn
-
-
-def tf_data_by_batch(records, batch_size: int, _: int) -> Turn:
-    import tensorflow as tf
-
-    spec = example_spec(records)
     dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).repeat()
-    dataset = dataset.batch(batch_size, drop_remainder=True)
-    dataset = dataset.map(lambda serialized: in_32_bits(tf.io.parse_example(serialized, spec))).prefetch(2)
-    return turns_of(iter(dataset), batch_size)
+    return iter(dataset.batch(batch_size, drop_remainder=True).map(parse).prefetch(2))
 
 
-def batches_of(records, batch_size: int, micro_batch_size: int) -> Iterator[Any]:
+def this_project(records, batch_size: int, micro_batch_size: int) -> Iterator[Any]:
     from bert_tf.batches.batches import training_batches
     from bert_tf.batches.data_order import GlobalOrder
     from bert_tf.settings.training import BatchSplit
 
-    vocab_size = records.vocab_size or 1 << 30
-    return training_batches(
-        records,
-        GlobalOrder(records.copies, 1),
-        BatchSplit(micro_batch_size, batch_size // micro_batch_size),
-        first_batch=0,
-        vocab_size=vocab_size,
-    )
+    order, split = GlobalOrder(records.copies, 1), BatchSplit(micro_batch_size, batch_size // micro_batch_size)
+    return training_batches(records, order, split, first_batch=0, vocab_size=records.vocab_size or 1 << 30)
 
 
-def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
-    return turns_of(batches_of(records, batch_size, micro_batch_size), batch_size)
+VARIANTS: dict[str, Callable[..., Iterator[Any]]] = {
+    "tf.data, batch then parse": tf_data_by_batch,
+    "this project": this_project,
+}
+
+
+def batches_of(settings: dict[str, Any]) -> Iterator[Any]:
+    """The batches of a variant, in its process."""
+    records, sizes = open_set(settings["folder"]), (settings["batch_size"], settings["micro_batch_size"])
+    return VARIANTS[settings["variant"]](records, *sizes)
 
 
 def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a variant: the share of the time in which a rank waits for its next batch."""
     batch_size = settings["batch_size"]
-    batches = batches_of(open_set(settings["folder"]), batch_size, settings["micro_batch_size"])
+    batches = batches_of(settings)
 
     def run() -> dict[str, float]:
         waited = 0.0
@@ -117,25 +101,26 @@ def open_set(folder: str):
     return open_instances(patterns, "input_files", int(length or 0), MaskingRules(0.15, num))
 
 
-VARIANTS: dict[str, Callable[..., Turn]] = {"tf.data, batch then parse": tf_data_by_batch, "this project": this_project}
-
-
 def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a variant."""
-    take = VARIANTS[settings["variant"]](
-        open_set(settings["folder"]), settings["batch_size"], settings["micro_batch_size"]
-    )
+    batches = batches_of(settings)
+
+    def read(num_batches: int) -> dict[str, float]:
+        for _ in range(num_batches):
+            next(batches)
+        return {"records": num_batches * settings["batch_size"]}
 
     def run() -> dict[str, float]:
-        take(AHEAD)
-        wall, cpu, figures = timed(lambda: {"records": take(settings["num_batches"])})
+        read(AHEAD)
+        wall, cpu, figures = timed(lambda: read(settings["num_batches"]))
         return {"wall_secs": wall, "cpu_secs": cpu, **figures}
 
     return run
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_input_files(parser)
+    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
+    parser.add_argument("--names", default="", help="what to call them")
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)
     parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
@@ -145,16 +130,17 @@ def run(bench: Bench) -> None:
     from bert_tf.batches.record_set import RecordSet
 
     options = bench.options
-    for name, folder in named_folders(options).items():
+    names = (options.names or shown(options.input_files)).split(",")
+    for name, folder in zip(names, options.input_files.split(",")):
         records = open_set(folder)
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"
         settings = {key: getattr(options, key) for key in ("batch_size", "micro_batch_size", "num_batches")}
+        settings.update(folder=folder, variant="this project")
         names = list(VARIANTS) if isinstance(records, RecordSet) else ["this project"]  # only ours reads token files
         variants = {
-            each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each, "folder": folder}, warm_up=1)
-            for each in names
+            each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each}, warm_up=1) for each in names
         }
         bench.compare(title, variants, amount="records", unit="records")
-        gpu = {"this project": Variant("benchmarks.input_pipeline:beside_a_gpu", {**settings, "folder": folder})}
+        gpu = {"this project": Variant("benchmarks.input_pipeline:beside_a_gpu", settings)}
         bench.compare(f"{name}, beside a GPU that takes {INSTANCES_PER_SEC:,} instances/s", gpu)

@@ -1,11 +1,10 @@
 """Kills every stage of data preparation at random moments and compares the results.
 
-First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after
-a random fraction of the time that it took undisturbed, and started again at once, until there have been
---kills kills. Whenever it finishes, all files must have the same bytes as the undisturbed ones, with
-no extra files, and the next round begins. A kill ends the main program, one of its worker processes,
-or all of them; "at work" are those after something had been written. The last "stage" is
---action verify --repair on damaged files.
+First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after a random
+fraction of the time that it took undisturbed, and started again at once, until there have been --kills kills. Whenever
+it finishes, all files must have the same bytes as the undisturbed ones, with no extra files. A kill ends the main
+program, one of its worker processes, or all of them; "at work" are those after something had been written. The last
+"stage" is --action verify --repair on damaged files.
 
     python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
     python -m benchmarks kill_preparation --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
@@ -59,32 +58,10 @@ SECS_TO_DIE = 20
 
 
 def prepare(arguments: list[str]) -> None:
-    """Runs bertPrep.py with small checkpoints and pieces; the other functions start and kill this."""
+    """Runs bertPrep.py with small checkpoints and pieces; this is what is killed."""
     formatting.CHECKPOINT_BYTES, documents.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
     sharding.HELD_BYTES = HELD_BYTES
     bertPrep.main(arguments)
-
-
-def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) -> subprocess.Popen:
-    is_dump = corpus and corpus[0].endswith(".xml.bz2")
-    dataset = ["--dataset", "wikicorpus_en" if is_dump else "custom" if corpus else "sample"]
-    if corpus and not is_dump and stage == "text_formatting":
-        dataset += ["--input_files", ",".join(corpus)]
-    action = ["--action", stage, *dataset, *STAGES[stage], "--n_processes", str(num_processes)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.kill_preparation", "prepare", *action],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen) -> None:
-    output = process.communicate()[0]
-    if process.returncode:
-        raise SystemExit(f"exit code {process.returncode} without a kill:\n{output}")
 
 
 def files_below(folder: Path) -> dict[str, str]:
@@ -123,7 +100,7 @@ class Stage:
 
     def run_undisturbed(self, folder: Path) -> None:
         started = time.monotonic()
-        finish(start(self._name, folder, self._num_processes, self._corpus))
+        self.finish(self._start_in(folder))
         self.outcome.undisturbed_secs = time.monotonic() - started
         self.undisturbed = files_below(folder)
 
@@ -132,9 +109,24 @@ class Stage:
         shutil.copytree(self._before, self._folder)
 
     def start(self) -> subprocess.Popen:
-        process = start(self._name, self._folder, self._num_processes, self._corpus)
+        process = self._start_in(self._folder)
         self._groups.append(process.pid)
         return process
+
+    def _start_in(self, working_dir: Path) -> subprocess.Popen:
+        is_dump = self._corpus and self._corpus[0].endswith(".xml.bz2")
+        dataset = ["--dataset", "wikicorpus_en" if is_dump else "custom" if self._corpus else "sample"]
+        if self._corpus and not is_dump and self._name == "text_formatting":
+            dataset += ["--input_files", ",".join(self._corpus)]
+        action = ["--action", self._name, *dataset, *STAGES[self._name], "--n_processes", str(self._num_processes)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.kill_preparation", "prepare", *action],
+            env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def disturb(self, run: subprocess.Popen, kinds: Sequence[str]) -> str | None:
         """Kills the program, a worker, or all."""
@@ -163,7 +155,9 @@ class Stage:
         return kinds[0]
 
     def finish(self, run: subprocess.Popen) -> None:
-        finish(run)
+        output = run.communicate()[0]
+        if run.returncode:
+            raise SystemExit(f"exit code {run.returncode} without a kill:\n{output}")
 
     def differences(self) -> list[str]:
         self._require_dead()

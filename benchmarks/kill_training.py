@@ -1,19 +1,17 @@
 """Disturbs a two-phase pre-training at random moments and compares the results.
 
-First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every
-few updates. Then the same command is started, disturbed and started again, until it finishes. Then
-every file of every remaining checkpoint (weights, moments, position) and the evaluation must have the
-same bytes as the undisturbed ones (but see `checkpoint_differences`), and the next round begins. The
-disturbances, shuffled:
+First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every few updates. Then the
+same command is started, disturbed and started again, until it finishes. Then every file of every remaining checkpoint
+and the evaluation must have the same bytes as the undisturbed ones (but see `checkpoint_differences`), and the next
+round begins. The disturbances, shuffled:
 
 * kill -9 of the launcher, of one rank's program, or of every process at once;
 * SIGTERM or SIGUSR1 to the launcher, which must exit with 75 (unless it has finished before);
 * SIGSTOP of one of several ranks: all must end by themselves within a minute;
 * a flipped byte in the newest of several checkpoints, after everything was killed.
 
-Half of them come at a random moment within the time that the undisturbed phases took, the others right
-after the run has begun to save, has started (and is compiling), or has made its last update. Afterwards
-the files in the run's folder show what the run was doing.
+Half of them come at a random moment within the time that the undisturbed phases took, the others right after the run
+has begun to save, has started (and is compiling), or has made its last update.
 
     python -m benchmarks kill_training --kills 30 --num_ranks 1,2
     python -m benchmarks kill_training --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
@@ -25,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import os
 import random
@@ -96,9 +93,6 @@ class Run:
         if updates and updates[-1] == next(event["total_updates"] for event in events if event["event"] == "start"):
             return "evaluating"
         return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
-
-    def is_in(self, state: str) -> bool:
-        return self.state() == state
 
     def processes(self) -> list[psutil.Process]:
         """All descendants of the launcher."""
@@ -215,7 +209,7 @@ class Training:
     def _wait_for_moment(self, run: Run) -> bool:
         """Waits for a random moment; returns False if the run finished before."""
         generator, delay = self._generator, 0.0
-        events = [run.is_saving, *(functools.partial(run.is_in, state) for state in ("compiling", "evaluating"))]
+        events = [run.is_saving, lambda: run.state() == "compiling", lambda: run.state() == "evaluating"]
         if generator.random() < 0.5:
             deadline = time.monotonic() + generator.uniform(0, self.outcome.undisturbed_secs / 2)
             has_come: Callable[[], bool] = lambda: time.monotonic() > deadline  # noqa: E731

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.child import timed
 from benchmarks.frame import Bench
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel
@@ -94,11 +94,8 @@ def make_updates(bert_model: str, vocab_size: int) -> tuple[dict[str, Callable[[
     updates["NVLAMB, plain graph"] = our_update(weights, gradients, compiled=False)
     updates["NVLAMB, compiled by shape"] = our_update(weights, gradients, compiled=True)
     updates["floor: ten passes over the arrays"] = floor(num_parameters)
-    first: dict[str, float] = {}
-    for name, update in updates.items():
-        started = time.perf_counter()
-        update()
-        first[name] = time.perf_counter() - started
+    first = {name: timed(update)[0] for name, update in updates.items()}
+    for update in updates.values():
         update()
     return updates, num_parameters, first
 

@@ -1,18 +1,15 @@
 """How well optimizers use large batches: held-out loss after the same number of examples, by global batch.
 
-LAMB, AdamW and LARS get the same search: for each batch size --rates learning rates, a factor of 2 apart, with one
-seed, and up to two more beyond an end of the search whose loss is within 1 % of the best; the best one is then run with
-all seeds. For comparison there are AdamW without a search at the larger batches (the smallest batch's best rate, scaled
-linearly or by the square root), LAMB and AdamW without warm-up, and LAMB without clipping.
-
-The published result to compare with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
+LAMB, AdamW and LARS get the same search (`trials.search`) for each batch size, with one seed; the best rate is then run
+with all seeds. For comparison there are AdamW without a search at the larger batches (the smallest batch's best rate,
+scaled linearly or by the square root), LAMB and AdamW without warm-up, and LAMB without clipping. The published result
+to compare with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
 
     python -m benchmarks large_batch --data .../tokens/.../sample --trials benchmarks/results/large_batch_trials
 
-takes five hours of one core and can be interrupted at any time: finished trials are kept in the repository. The data
-are the token files made by the first commands of docs/preparing_data.md. Trials train in bf16, which is 1.4 times as
-fast here and changes the loss by less than another seed does (docs/RESULTS.md). --searched_only leaves out the variants
-without their own search, for a larger model, whose trials take longer.
+takes five hours of one core and can be interrupted at any time. The data are the token files made by the first commands
+of docs/preparing_data.md. Trials train in bf16, which changes the loss by less than another seed does
+(docs/RESULTS.md). --searched_only leaves out the variants without their own search.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ import numpy as np
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
 from bert_tf.base.errors import UserError
 from bert_tf.records.token_file import TokenFile
 
@@ -46,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    options = bench.options
     if options.batches != sorted(set(options.batches)) or options.num_examples < 4 * options.batches[-1]:
         raise UserError(
             f"--batches {options.batches} must rise, and --num_examples={options.num_examples} hold four of the largest"
@@ -66,14 +63,10 @@ def run(bench: Bench) -> None:
     variants = {name: {batch: best[name, batch] for batch in options.batches} for name in options.optimizers}
     if not options.searched_only:
         variants |= _unsearched(variants)
-    each = [
-        trial._replace(seed=seed) for by_batch in variants.values() for trial in by_batch.values() for seed in seeds
-    ]
-    found = run_trials(bench, each)
+    learned = with_all_seeds(bench, [trial for by_batch in variants.values() for trial in by_batch.values()])
 
     def cell(trial: Trial) -> str:
-        learned = [found[trial._replace(seed=seed)] for seed in seeds]
-        return f"{mean_and_spread(one.mlm_loss for one in learned)} (rate {number(trial.rate)})"
+        return f"{mean_and_spread(one.mlm_loss for one in learned[trial])} (rate {number(trial.rate)})"
 
     updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
     rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, predict, split_into
 from bert_tf.memory.split import micro_batches_at_once
 
 NEEDS = "nothing"
 CORES = 0
-MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
+MIB, NUM_UPDATES = 1 << 20, 2
 # model, micro-batch, length, predictions (0: fine-tuning on spans), scope, precision, keep or recompute
 CONFIGURATIONS = """
 mini,8,128,20,blocks,fp32,keep
@@ -45,7 +45,7 @@ base,2,128,20,blocks,bf16,keep
 
 def describe(text: str) -> Workload:
     model, size, length, predictions, scope, precision, kept = text.split(",")
-    config, shape = BertConfig.preset(model, VOCABULARY), (int(length), int(predictions))
+    config, shape = BertConfig.preset(model, GOOGLE_VOCAB_SIZE), (int(length), int(predictions))
     return Workload(config, *shape, scope, int(size), precision, kept == "recompute")
 
 
@@ -70,7 +70,7 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     def run() -> dict[str, float]:
         tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
         before = resident("VmRSS")
-        step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw")
+        step = make_step(work, "lamb" if work.num_predictions else "adamw")
         features = made_up_rows(work, settings["accumulation"])
         tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
         for number in range(NUM_UPDATES):
@@ -93,9 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options, rows, errors = bench.options, [], []
     for text in options.configurations:
-        names = ("accumulation", "address_space_gib")
-        settings = {"configuration": text, **{name: getattr(options, name) for name in names}}
-        found = bench.once(Variant("benchmarks.memory:updates", settings)).figures
+        found = bench.once(Variant("benchmarks.memory:updates", {**vars(options), "configuration": text})).figures
         work = describe(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
         memory = predict(split_into(work, work.micro_batch_size, options.accumulation))

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.frame import Bench, Variant, existing
-from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
+from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.bert_config import BertConfig
@@ -55,10 +56,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class Ours(NamedTuple):
-    """How this project updates: `options` of `make_optimizer`, the peak rate, rounding, micro-batches per batch."""
+    """How this project updates: arguments of `make_optimizer`, rounding, micro-batches per batch."""
 
-    options: Mapping[str, Any]
+    optimizer_type: str
     learning_rate: float
+    bias_correction: bool = False
+    continuous_join: bool | None = None
     float32_coefficients: bool = False
     num_accumulation_steps: int = 4
 
@@ -89,7 +92,7 @@ class Run(NamedTuple):
 
 def stages() -> dict[str, list[Stage]]:
     """The rows of each part's table: the first has all differences, each further one has one difference less."""
-    lamb = Ours({"optimizer_type": "lamb"}, LEARNING_RATES["LAMB"])
+    lamb = Ours("lamb", LEARNING_RATES["LAMB"])
     rounded = lamb._replace(float32_coefficients=True)
     one, head, mean, norm = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens", "sum_gradients"
     in_four = [
@@ -105,10 +108,9 @@ def stages() -> dict[str, list[Stage]]:
         Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 1, (head, norm)), rounded),
     ]
     theirs, rate = Theirs("adam", 4, (one, head, mean)), LEARNING_RATES["adam"]
-    raised = rate / (1 - WARMUP_STEPS / NUM_UPDATES)
-    adam = Ours({"optimizer_type": "adamw"}, rate)
-    corrected = Ours({**adam.options, "bias_correction": True}, rate)
-    dropped = Ours({**corrected.options, "continuous_join": False}, raised)
+    adam = Ours("adamw", rate)
+    corrected = adam._replace(bias_correction=True)
+    dropped = corrected._replace(continuous_join=False, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
     with_adam = [
         Stage("the three of LAMB's table are off", theirs, adam),
         Stage("ours: --adam_bias_correction", theirs, corrected),
@@ -167,7 +169,7 @@ class Comparison:
         self._model = PretrainingModel(self._config, make_backend("blocks"), seed=1)
         self.start = self._weights()
         self._start_values = [variable.numpy() for variable in self._model.trainable_variables]
-        self._runs: dict[Any, Run] = {}
+        self.theirs, self.ours = functools.cache(self._run_theirs), functools.cache(self._run_ours)
         np.savez(bench.folder / "weights.npz", **self.start)
         np.savez(bench.folder / "batches.npz", **{k: v for k, v in batches.items() if k != "example_weights"})
 
@@ -177,40 +179,40 @@ class Comparison:
         arrays = {variable.name.split(":")[0]: variable.numpy() for variable in self._model.trainable_variables}
         return {name: array[:size] if len(array) == padded else array for name, array in arrays.items()}
 
-    def theirs(self, how: Theirs) -> Run:
-        key = str(how)
-        if key not in self._runs:
-            options, output = self._bench.options, self._bench.folder / "theirs.npz"
-            settings = {
-                **common_settings(options, self._config, BATCH_SIZE // how.num_accumulation_steps),
-                **how._asdict(),
-                "weights": str(self._bench.folder / "weights.npz"),
-                "batches": str(self._bench.folder / "batches.npz"),
-                "output": str(output),
-                "num_updates": NUM_UPDATES,
-                "steps_per_loop": NUM_UPDATES,
-                "warmup_steps": WARMUP_STEPS,
-                "learning_rate": LEARNING_RATES[how.optimizer_type],
-            }
-            python = self._bench.peer("nvidia_tf2")
-            assert python
-            sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, python))
-            weights = dict(np.load(output))
-            losses = weights.pop("losses").mean(axis=1)
-            self._runs[key] = Run(losses, weights, int(sample.figures["updates"]))
-        return self._runs[key]
+    def _run_theirs(self, how: Theirs) -> Run:
+        options, output = self._bench.options, self._bench.folder / "theirs.npz"
+        settings = {
+            **common_settings(options, self._config, BATCH_SIZE // how.num_accumulation_steps),
+            **how._asdict(),
+            "weights": str(self._bench.folder / "weights.npz"),
+            "batches": str(self._bench.folder / "batches.npz"),
+            "output": str(output),
+            "num_updates": NUM_UPDATES,
+            "steps_per_loop": NUM_UPDATES,
+            "warmup_steps": WARMUP_STEPS,
+            "learning_rate": LEARNING_RATES[how.optimizer_type],
+        }
+        python = self._bench.peer("nvidia_tf2")
+        assert python
+        sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, python))
+        weights = dict(np.load(output))
+        losses = weights.pop("losses").mean(axis=1)
+        return Run(losses, weights, int(sample.figures["updates"]))
 
-    def ours(self, how: Ours) -> Run:
-        key = str(how)
-        if key not in self._runs:
-            for variable, value in zip(self._model.trainable_variables, self._start_values):
-                variable.assign(value)
-            options = {"peak_learning_rate": how.learning_rate, **how.options}
-            with float32_coefficients() if how.float32_coefficients else nullcontext():
-                optimizer = make_optimizer(warmup_steps=WARMUP_STEPS, total_steps=NUM_UPDATES, **options)
-                losses = self._our_losses(optimizer, how.num_accumulation_steps)
-            self._runs[key] = Run(np.array(losses), self._weights(), int(optimizer.iterations))
-        return self._runs[key]
+    def _run_ours(self, how: Ours) -> Run:
+        for variable, value in zip(self._model.trainable_variables, self._start_values):
+            variable.assign(value)
+        with float32_coefficients() if how.float32_coefficients else nullcontext():
+            optimizer = make_optimizer(
+                how.optimizer_type,
+                how.learning_rate,
+                WARMUP_STEPS,
+                NUM_UPDATES,
+                how.continuous_join,
+                **({"bias_correction": True} if how.bias_correction else {}),
+            )
+            losses = self._our_losses(optimizer, how.num_accumulation_steps)
+        return Run(np.array(losses), self._weights(), int(optimizer.iterations))
 
     def _our_losses(self, optimizer: Any, num_accumulation_steps: int) -> list[float]:
         state = TrainState(self._model, optimizer, LossScale(enabled=False))
@@ -289,14 +291,7 @@ def compare_records(bench: Bench) -> None:
     write_text(options.text, options.megabytes * 1e6, text, is_split=True)
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
-        settings = {
-            "text": str(text),
-            "output": str(bench.folder / "x.tfrecord"),
-            "vocab_file": str(options.vocab_file),
-            "dupe_factor": DUPE_FACTOR,
-            "max_seq_length": length,
-            "max_predictions_per_seq": predictions,
-        }
+        settings = record_settings(bench, text, length, predictions)
         variants = {}
         if python:
             theirs = {**settings, "checkout": str(options.checkout)}

@@ -14,7 +14,7 @@ import statistics
 
 from benchmarks import trials
 from benchmarks.frame import Bench
-from benchmarks.trials import Learned, Trial, mean_and_spread, run_trials
+from benchmarks.trials import Learned, Trial, mean_and_spread, with_all_seeds
 
 NEEDS = "--data: token files, and an hour"
 ROUNDS = 1
@@ -26,9 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    seeds = range(1, bench.options.seeds + 1)
-    found = run_trials(bench, [Trial(seed, precision) for seed in seeds for precision in PRECISIONS])
-    of = {precision: [found[Trial(seed, precision)] for seed in seeds] for precision in PRECISIONS}
+    learned = with_all_seeds(bench, [Trial(1, precision) for precision in PRECISIONS])
+    of = {trial.precision: all_seeds for trial, all_seeds in learned.items()}
     rows = [
         [precision, *(mean_and_spread(getattr(one, loss) for one in learned) for loss in ("mlm_loss", "nsp_loss"))]
         + [mean_and_spread(one.mlm_loss - other.mlm_loss for one, other in zip(learned, of["fp32"]))]

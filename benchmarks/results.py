@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
@@ -19,6 +19,7 @@ OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder", "tr
 UNSET = (None, False, "")
 BEGIN, END = "<!-- from here on written by python -m benchmarks tables -->\n\n", "\n<!-- up to here -->\n"
 Part = Mapping[str, Any]
+Columns = Sequence[tuple[str, Callable[[Any], str]]]  # headings, and what they show of a line
 
 
 class Spread(NamedTuple):
@@ -44,22 +45,20 @@ def number(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:.3g}"
 
 
+def rate(part: Part, sample: Sequence[Any]) -> float:
+    """Work per second, or turns if no amount is known, by the part's clock."""
+    amount = part["amount"] or 1.0
+    return (sample[2][amount] if isinstance(amount, str) else amount) / sample[part["clock"] == "cpu"]
+
+
 def ratios(part: Part, name: str) -> Spread:
     """How many times as fast a variant was as the comparison's first one, round by round."""
-    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
-
-    def cost(sample: Sequence[Any]) -> float:
-        return sample[clock] / (sample[2][amount] if isinstance(amount, str) else 1.0)
-
     first = next(iter(part["variants"].values()))
-    return spread([cost(theirs) / cost(ours) for theirs, ours in zip(first, part["variants"][name])])
+    return spread([rate(part, ours) / rate(part, theirs) for theirs, ours in zip(first, part["variants"][name])])
 
 
 def rates(part: Part, name: str) -> Spread:
-    """Work per second, by the part's clock."""
-    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
-    samples = part["variants"][name]
-    return spread([(each[2][amount] if isinstance(amount, str) else amount) / each[clock] for each in samples])
+    return spread([rate(part, sample) for sample in part["variants"][name]])
 
 
 def comparison(part: Part) -> tuple[list[str], list[list[Any]]]:
@@ -89,6 +88,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     lines = [[name.strip() for name in columns], *([str(number(cell)) for cell in row] for row in rows)]
     head, *body = [f"| {' | '.join(line)} |" for line in lines]
     return [head, "|---" * len(columns) + "|", *body]
+
+
+def column_table(fixed: Sequence[str], columns: Columns, rows: Iterable[tuple[Sequence[str], Any]]) -> list[str]:
+    """A table of columns that are computed: each row has the cells of the `fixed` ones and what the others show."""
+    cells = [[*first, *(show(line) for _, show in columns)] for first, line in rows]
+    return [*table([*fixed, *(name for name, _ in columns)], cells), ""]
 
 
 def section(result: Mapping[str, Any]) -> list[str]:

@@ -53,11 +53,8 @@ def run(bench: Bench) -> None:
         for version, _, python in (text.partition("=") for text in options.also):
             variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = update("this_project", python, **ours)
     flops = pretraining_flops_per_sequence(config, options.seq_length, options.predictions)
-    flops *= options.micro_batch_size * options.num_accumulation_steps
-    title = (
-        f"{options.bert_model}, length {options.seq_length}: {options.num_accumulation_steps} x "
-        f"{options.micro_batch_size} sequences"
-    )
+    steps, size = options.num_accumulation_steps, options.micro_batch_size
+    title = f"{options.bert_model}, length {options.seq_length}: {steps} x {size} sequences"
     # On one core processor time is what the clock would show on an idle machine.
     clock = "cpu" if len(bench.cores) == 1 else "wall"
-    bench.compare(title, variants, amount=flops / 1e9, unit="model GFLOP", clock=clock)
+    bench.compare(title, variants, amount=size * steps * flops / 1e9, unit="model GFLOP", clock=clock)

@@ -1,7 +1,7 @@
 """Pre-trains a small model many times over, each time in a folder of its own.
 
-The result of a finished trial is a line of `finished.jsonl`, and the trial is not run again, so that hundreds of them
-can be interrupted at any time and continued elsewhere with this file. An interrupted trial resumes from its checkpoint.
+Hundreds of them can be interrupted at any time and continued elsewhere with their folder's `finished.jsonl`. An
+interrupted trial resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -11,27 +11,25 @@ import contextlib
 import functools
 import hashlib
 import itertools
-import json
 import math
 import multiprocessing
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks.finished import Finished
 from benchmarks.frame import Bench, existing
 from benchmarks.results import number
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object, sha256_of_file
+from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.run.events import read_events
 from bert_tf.run.flops import pretraining_flops_per_sequence
-from bert_tf.run.run_folder import write_whole
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
-FINISHED = "finished.jsonl"
 MICRO_BATCH = 128
 UPDATES_A_LINE = 10
 MOST_RATES = 9
@@ -90,12 +88,11 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_leng
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     """The results of all trials; those that are not finished are run, one after the other."""
-    options = bench.options
-    _require_same_settings(options)
-    finished = _read_finished(options.trials / FINISHED)
-    found = {}
+    options, found = bench.options, {}
+    finished = Finished(options.trials / "finished.jsonl", _facts(options))
     for trial in Progress(list(dict.fromkeys(trials)), unit="trials", description="training"):
-        if trial not in finished:
+        line = finished.find(list(trial))
+        if line is None:
             # In a separate process, because TensorFlow would keep about 100 MB of each.
             process = multiprocessing.get_context("spawn").Process(
                 target=_train, args=(options, trial, options.trials / trial.name)
@@ -105,11 +102,17 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
             if process.exitcode not in (0, DIVERGED):
                 raise SystemExit(process.exitcode)
             is_finite = process.exitcode == 0
-            finished[trial] = _read_run(options.trials / trial.name) if is_finite else Learned(math.inf, math.inf, [])
-            with open(options.trials / FINISHED, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
-        found[trial] = finished[trial]
+            learned = _read_run(options.trials / trial.name) if is_finite else Learned(math.inf, math.inf, [])
+            line = finished.add(list(trial), learned._asdict())
+        found[trial] = Learned(*(line[name] for name in Learned._fields))
     return found
+
+
+def with_all_seeds(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, list[Learned]]:
+    """The results of each trial with every seed from 1 on, in the seeds' order."""
+    trials, seeds = list(trials), range(1, bench.options.seeds + 1)
+    found = run_trials(bench, [trial._replace(seed=seed) for trial in trials for seed in seeds])
+    return {trial: [found[trial._replace(seed=seed)] for seed in seeds] for trial in trials}
 
 
 def rates_around(middle: float, num_rates: int) -> list[float]:
@@ -143,22 +146,12 @@ def rates_and_losses(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -
     return ", ".join(f"{number(trial.rate)}: {searched[trial].mlm_loss:.3f}" for trial in some)
 
 
-def _require_same_settings(options: argparse.Namespace) -> None:
-    """Raises `UserError` if the folder holds trials of another model, of other data or of another length."""
-    names = ("max_seq_length", "layers", "hidden_size", "num_examples")
+def _facts(options: argparse.Namespace) -> dict[str, Any]:
+    """The model, the data and the length, which all trials of a folder have in common."""
     files = [*sorted(options.data.rglob("*.tokens")), options.data / "vocab.txt"]
     data = hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
-    settings = {"data": data, **{name: getattr(options, name) for name in names}}
-    path = options.trials / "settings.json"
-    if path.exists() and (there := read_json_object(path, "take another folder")) != settings:
-        raise UserError(f"--trials {options.trials} holds trials with {there}, not {settings}; take another folder")
-    options.trials.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(settings) + "\n")
-
-
-def _read_finished(path: Path) -> dict[Trial, Learned]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
-    return {Trial(*one.pop("trial")): Learned(**one) for one in map(json.loads, lines)}
+    names = ("max_seq_length", "layers", "hidden_size", "num_examples")
+    return {"data": data, **{name: getattr(options, name) for name in names}}
 
 
 def _read_run(folder: Path) -> Learned:
@@ -217,7 +210,6 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
         learning_rate=phase.rate,
         train_batch_size=min(MICRO_BATCH, phase.batch_size),
         num_accumulation_steps=max(1, phase.batch_size // MICRO_BATCH),
-        num_ranks=1,
         precision="fp32" if is_emulated else trial.precision,
         xla_scope="blocks",
         seed=trial.seed,
@@ -250,10 +242,10 @@ def _without_clipping() -> contextlib.AbstractContextManager[object]:
     """No gradient's norm is above an infinite limit."""
     from unittest import mock
 
-    from bert_tf.training import pretraining
+    from bert_tf.training import trainer
 
-    make = functools.partial(pretraining.make_optimizer, global_clipnorm=math.inf)
-    return mock.patch.object(pretraining, "make_optimizer", make)
+    make = functools.partial(trainer.make_optimizer, global_clipnorm=math.inf)
+    return mock.patch.object(trainer, "make_optimizer", make)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,7 @@
 
 Both take the same compute, counted in floating-point operations. In the recipe's two phases seven tenths of all tokens
 are in sequences of 128 and the rest in sequences of 512; here the lengths are smaller, also with a ratio of four to
-one. For each way there is a search over --rates learning rates, a factor of 2 apart, with one seed, and up to two more
-beyond an end whose loss is within 1 % of the best; the best ones are then run with all seeds.
+one. For each way there is a search (`trials.search`) with one seed; the best rates are then run with all seeds.
 
     python -m benchmarks two_phases --data .../tokens/.../sample --trials benchmarks/results/two_phases_trials
 
@@ -17,7 +16,7 @@ import argparse
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
 
 NEEDS = "--data: token files, and half an hour"
 ROUNDS = 1
@@ -34,21 +33,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    rates = rates_around(MIDDLE_RATE, bench.options.rates)
     searches = {
-        way: [
-            Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share)
-            for rate in rates_around(MIDDLE_RATE, options.rates)
-        ]
+        way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
         for way, share in WAYS.items()
     }
     searched = search(bench, searches.values())
     best = {way: best_of(some, searched) for way, some in searches.items()}
-    found = run_trials(bench, [trial._replace(seed=seed) for trial in best.values() for seed in seeds])
-    rows = []
+    learned, rows = with_all_seeds(bench, best.values()), []
     for way, trial in best.items():
-        learned = [found[trial._replace(seed=seed)] for seed in seeds]
-        losses = [mean_and_spread(getattr(one, name) for one in learned) for name in ("mlm_loss", "nsp_loss")]
+        losses = [mean_and_spread(getattr(one, name) for one in learned[trial]) for name in ("mlm_loss", "nsp_loss")]
         rows.append([way, *losses, number(trial.rate), rates_and_losses(searches[way], searched)])
     columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
     bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)

@@ -18,7 +18,7 @@ class OptimizerEntry(NamedTuple):
     decay_power: float  # of the learning rate, see `optimizer.schedule`
     # Whether the learning rate is usually continuous at the end of the warm-up. Adam's is, in NVIDIA's code. LAMB's
     # drops there, in the published recipe; LARS follows LAMB, for comparison.
-    joins_continuously: bool
+    continuous_join: bool
     # The settings that have an effect with this optimizer only: name of the setting -> argument of the class.
     options: Mapping[str, str] = {}
 
@@ -28,15 +28,15 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         "NVLAMB",
         num_moments=2,
         decay_power=0.5,
-        joins_continuously=False,
+        continuous_join=False,
         options={"lamb_adapt_excluded": "adapt_excluded"},
     ),
     "adamw": OptimizerEntry(
         "AdamW",
         num_moments=2,
         decay_power=1.0,
-        joins_continuously=True,
+        continuous_join=True,
         options={"adam_bias_correction": "bias_correction"},
     ),
-    "lars": OptimizerEntry("LARS", num_moments=1, decay_power=0.5, joins_continuously=False),
+    "lars": OptimizerEntry("LARS", num_moments=1, decay_power=0.5, continuous_join=False),
 }

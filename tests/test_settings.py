@@ -16,6 +16,7 @@ from bert_tf.programs import prepare
 from bert_tf.programs.settings_page import TABLES, render
 from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
 from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig, compute_dtype
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN = dict(
@@ -96,11 +97,9 @@ def test_what_is_no_object_is_refused():
 
 
 def test_missing_or_broken_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        BertConfig.from_json_file(tmp_path / "none.json")
+    refused("No such file", BertConfig.from_json_file, tmp_path / "none.json")
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(UserError, match="not valid JSON"):
-        BertConfig.from_json_file(tmp_path / "broken.json")
+    refused("not valid JSON", BertConfig.from_json_file, tmp_path / "broken.json")
 
 
 def test_identity_does_not_depend_on_the_split():
@@ -133,8 +132,7 @@ def test_identity_does_not_depend_on_the_split():
     ],
 )
 def test_bad_training_settings_name_the_setting(change, words):
-    with pytest.raises(UserError, match=words):
-        PretrainingConfig(**{**TRAIN, **change})
+    refused(words, PretrainingConfig, **{**TRAIN, **change})
 
 
 def test_fine_tuning_has_the_same_limits():
@@ -144,8 +142,7 @@ def test_fine_tuning_has_the_same_limits():
         ({"num_train_epochs": float("inf")}, "num_train_epochs=inf"),
         ({"warmup_proportion": 1.0}, "warmup_proportion"),
     ):
-        with pytest.raises(UserError, match=words):
-            FinetuningConfig(**{**right, **change})
+        refused(words, FinetuningConfig, **{**right, **change})
 
 
 def test_a_split_keeps_its_rows():
@@ -186,8 +183,7 @@ def made_up():
 
 def test_a_new_setting_is_checked_and_belongs_to_the_identity(made_up):
     assert made_up(**TRAIN).identity() == {**PretrainingConfig(**TRAIN).identity(), "made_up": 7}
-    with pytest.raises(UserError, match="^made_up=10: must be a whole number of at least 1, and at most 9$"):
-        made_up(**TRAIN, made_up=10)
+    refused("^made_up=10: must be a whole number of at least 1, and at most 9$", made_up, **TRAIN, made_up=10)
 
 
 def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
@@ -196,8 +192,7 @@ def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
     parse = program_flags.parse_flags.__wrapped__
     parse(["program", "--made_up=3"])
     assert flags.FLAGS.made_up == 3
-    with pytest.raises(UserError, match="^--made_up=10: must be a whole number of at least 1, and at most 9$"):
-        parse(["program", "--made_up=10"])
+    refused("^--made_up=10: must be a whole number of at least 1, and at most 9$", parse, ["program", "--made_up=10"])
     monkeypatch.setattr(sys, "argv", ["program", "--help"])
     program_flags.run_program(lambda _: None, None, made_up)
     assert "--made_up (a whole number of at least 1, and at most 9); default: 7\n    How much of it." in (
@@ -208,8 +203,7 @@ def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
 def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(made_up):
     [argument] = arguments("made_up_phase1=5", made_up)
     assert Typed([argument], ["8"]).values == {"made_up_phase1": 8}
-    with pytest.raises(UserError, match=r"made_up_phase1 \(position 1\) is '0': must be a whole number of at least 1"):
-        Typed([argument], ["0"])
+    refused(r"made_up_phase1 \(position 1\) is '0': must be a whole number of at least 1", Typed, [argument], ["0"])
     assert from_variables({"MADE_UP": "2"}, made_up) == {"made_up": 2}
     with pytest.raises(UserError, match="^MADE_UP=x: must be a whole number of at least 1, and at most 9$"):
         from_variables({"MADE_UP": "x"}, made_up)

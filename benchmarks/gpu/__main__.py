@@ -27,19 +27,21 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.finished import Finished
 from benchmarks.gpu.checks import Check
 from benchmarks.gpu.report import brief, is_right, render
+from benchmarks.gpu.row import Row
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.machine import GIB, ask_nvidia_smi
-from bert_tf.bert_config import BertConfig
 from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import Workload, largest_micro_batch
+from bert_tf.memory.plan import largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 
 NEEDS = "a GPU, or --rehearse"
-VOCABULARY = 30522
 # By the plan, which was never checked on a GPU, a micro-batch may take this fraction of the GPU's memory.
 PLANNED_SHARE = 0.7
 # No row is started with less time than this left in the budget.
@@ -48,31 +50,6 @@ SHORTEST_ROW_SECS = 45.0
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
 # Words that mark the line of a log that says why a process failed.
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
-
-    part: str  # of the report
-    bert_model: str
-    length: int = 0
-    predictions: int = 0
-    precision: str = ""
-    scope: str = "step"
-    micro_batch_size: int = 0
-    num_accumulation_steps: int = 0
-    packing: bool = False
-    num_updates: int = 0
-
-    @property
-    def title(self) -> str:
-        words = [
-            f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
-            f"{self.num_accumulation_steps} x {self.micro_batch_size}",
-            f"scope {self.scope}",
-        ]
-        return ", ".join([*words, *["packed"] * self.packing])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,24 +64,18 @@ class Sizes:
     memory_sizes: tuple[tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
     precision_of_blocks: str = "fp16"  # in which CPUs are very slow
 
-    @classmethod
-    def of_rehearsal(cls) -> Sizes:
-        return cls(("tiny",), ((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)), "tf32")
+
+REHEARSAL = Sizes(("tiny",), ((32, 4), (64, 8)), (4, 2), 3, 2, ((1, 4), (2,)), "tf32")
 
 
 def plan_rows(sizes: Sizes, memory: float, has_bf16: bool) -> list[Row]:
     """All rows, the most important ones first; `has_bf16`: the GPU has bfloat16 and TF32."""
 
     def update(part: str, at: int, precision: str, size: int | None = None, model: str = "", **changes: Any) -> Row:
-        length, predictions = sizes.lengths[at]
-        model = model or sizes.models[0]
-        config = BertConfig.preset(model, VOCABULARY)
-        scope = changes.get("scope", "step")
-        work = Workload(config, length, predictions, scope, precision=precision)
-        best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
-        size = size or best
-        return Row(part, model, length, predictions, precision, micro_batch_size=size, **settings)
+        row = Row(part, model or sizes.models[0], *sizes.lengths[at], precision, **settings)
+        best = largest_micro_batch(row.workload, PLANNED_SHARE * memory, sizes.largest[at])
+        return dataclasses.replace(row, micro_batch_size=size or best)
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
     precisions = ("fp16", "bf16", "tf32") if has_bf16 else ("fp16", "fp32")
@@ -131,31 +102,6 @@ LAST = Check("tests", "the other tests of what is computed", "computes and not g
 REHEARSED = FIRST[0], Check("tests", "tests that compare the CPU with itself", "gpu and not slow")
 
 
-class Results:
-    """The lines of rows.jsonl: facts first, then one line for each row."""
-
-    def __init__(self, folder: Path, facts: dict[str, Any]):
-        self._path, self.facts = folder / "rows.jsonl", facts
-        folder.mkdir(parents=True, exist_ok=True)
-        self.found: list[dict[str, Any]] = []
-        if not self._path.exists():
-            return
-        there, *self.found = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
-        changed = [name for name in facts if there["facts"].get(name) != facts[name]]
-        if changed:
-            raise SystemExit(
-                f"error: {self._path} holds rows of another {', '.join(changed)}; give --output another folder"
-            )
-
-    def has(self, row: Row | Check) -> bool:
-        return any(each["row"] == dataclasses.asdict(row) for each in self.found)
-
-    def add(self, row: Row | Check, outcome: dict[str, Any]) -> None:
-        line = {"row": dataclasses.asdict(row), "title": row.title, "commit": provenance()["commit"], **outcome}
-        self.found.append(line)
-        write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
-
-
 def make_environment(rehearse: bool) -> dict[str, str]:
     """Without growth the tests' process would take all of the GPU's memory from the programs that it starts."""
     chosen = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
@@ -167,35 +113,31 @@ def make_environment(rehearse: bool) -> dict[str, str]:
 
 def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
     """The JSON in the last line of a process's output, or {"failed": reason}."""
-    output = log.with_suffix(".json")
-    with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
+    command = [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)]
+    options: dict[str, Any] = {
+        "env": make_environment(rehearse),
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+    }
+    with open(log, "w", encoding="utf-8") as errors:
         try:
-            code = subprocess.run(
-                [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)],
-                env=make_environment(rehearse),
-                stdout=answers,
-                stderr=errors,
-                stdin=subprocess.DEVNULL,
-                timeout=limit_secs,
-            ).returncode
+            done = subprocess.run(command, **options, stderr=errors, timeout=limit_secs)
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
-    lines = output.read_text(encoding="utf-8").splitlines()
-    output.unlink()
-    if code == 0 and lines:
-        return json.loads(lines[-1])
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     telling = [line for line in said if any(word in line for word in TELLING)]
-    return {"failed": f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"}
+    return {"failed": f"exit code {done.returncode}: {(telling or said or ['nothing was said'])[-1][:300]}"}
 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
     found = run_process({}, 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
-        raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
+        raise UserError(f"TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
     if found["device"] is None and not args.rehearse:
-        raise SystemExit("error: TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
+        raise UserError("TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
     there = provenance()
     return {
         "rehearsal": args.rehearse,
@@ -208,29 +150,30 @@ def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of rows.jsonl, report.md and the logs")
     parser.add_argument("--budget_minutes", type=float, default=20.0, help="nothing runs past this; %(default)g")
     parser.add_argument("--row_minutes", type=float, default=10.0, help="limit of each row; %(default)g")
     parser.add_argument("--only", default="", help="only what has this in its title")
     parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
-    args = parser.parse_args()
+    args = parser.parse_args(argv[1:])
     end = time.monotonic() + 60.0 * args.budget_minutes
     logs = args.output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    results = Results(args.output, find_facts(args, logs))
+    finished = Finished(args.output / "rows.jsonl", find_facts(args, logs))
     memory = 2.0 * GIB if args.rehearse else find_device(None, 1).memory
-    has_bf16 = args.rehearse or tuple(results.facts["compute_capability"]) >= (8, 0)
+    has_bf16 = args.rehearse or tuple(finished.facts["compute_capability"]) >= (8, 0)
     if args.rehearse:
-        rows = [*REHEARSED, *plan_rows(Sizes.of_rehearsal(), memory, has_bf16)]
+        rows = [*REHEARSED, *plan_rows(REHEARSAL, memory, has_bf16)]
     else:
         rows = [*FIRST, *plan_rows(Sizes(), memory, has_bf16), LAST]
     planned = [{"title": row.title, "part": row.part} for row in rows]
     page = args.output / "report.md"
     for number, row in enumerate(rows, 1):
         left = end - time.monotonic()
-        if results.has(row) or args.only not in row.title:
+        if finished.find(dataclasses.asdict(row)) or args.only not in row.title:
             continue
         if left < SHORTEST_ROW_SECS:
             print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
@@ -244,14 +187,14 @@ def main() -> int:
         if outcome.pop("timed_out", False) and limit == left:
             continue  # ended by the budget, not by its own time limit: not recorded, so that the next start does it
         print(f"  {brief(outcome)}", flush=True)
-        results.add(row, outcome)
-        write_whole(page, render(results.facts, results.found, planned))
-    write_whole(page, render(results.facts, results.found, planned))
+        finished.add(dataclasses.asdict(row), {"title": row.title, "commit": provenance()["commit"], **outcome})
+        write_whole(page, render(finished, planned))
+    write_whole(page, render(finished, planned))
     print(f"The page is {page}, and all figures are in {args.output / 'rows.jsonl'}.", flush=True)
     if not args.rehearse:
         print("Please open an issue of the project with both: no GPU has been measured so far.", flush=True)
-    return int(not all(map(is_right, results.found)))
+    return int(not all(map(is_right, finished.lines)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import Any
 
-from benchmarks.results import table
+from benchmarks.finished import Finished, Line
+from benchmarks.results import Columns, column_table
 
 MIB = 1 << 20
-Line = dict[str, Any]
-Columns = Sequence[tuple[str, Callable[[Line], str]]]
 
 
 def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
@@ -79,44 +78,40 @@ def checks_of(lines: list[Line]) -> list[str]:
 
 
 def rows_of(lines: list[Line], columns: Columns) -> list[str]:
-    rows = [[line["title"], *(show(line) for _, show in columns)] for line in lines]
-    return [*table(["configuration", *(name for name, _ in columns)], rows), ""]
+    return column_table(["configuration"], columns, (([line["title"]], line) for line in lines))
 
 
 def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def opening(facts: dict[str, Any], lines: list[Line]) -> list[str]:
-    kind = (
-        "# Rehearsal on a CPU: no figure here says anything about a GPU"
-        if facts["rehearsal"]
-        else (f"# BERT on {facts['device']}")
-    )
+def opening(facts: Mapping[str, Any], lines: list[Line]) -> str:
+    title = f"BERT on {facts['device']}"
+    if facts["rehearsal"]:
+        title = "Rehearsal on a CPU: no figure here says anything about a GPU"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
     capability = ".".join(map(str, facts["compute_capability"] or ["-"]))
     environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
-    return [
-        kind,
-        "",
-        f"- device: {facts['device'] or 'CPU'}, compute capability {capability}; driver {facts['driver']}; built for "
-        f"CUDA {facts['cuda']}, cuDNN {facts['cudnn']}",
-        f"- host: {facts['processor']}, {facts['num_cores']} cores",
-        f"- versions: {versions}; commit {commits}",
-        f"- environment: {environment}",
-        "- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all",
-        "  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update",
-        "",
-    ]
+    return f"""# {title}
+
+- device: {facts["device"] or "CPU"}, compute capability {capability}; driver {facts["driver"]}; built for
+  CUDA {facts["cuda"]}, cuDNN {facts["cudnn"]}
+- host: {facts["processor"]}, {facts["num_cores"]} cores
+- versions: {versions}; commit {commits}
+- environment: {environment}
+- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all
+  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update
+"""
 
 
-def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -> str:
+def render(finished: Finished, planned_rows: list[Line]) -> str:
+    lines = finished.lines
     done = {(line["title"], line["row"]["part"]) for line in lines}
     missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
-    text = [*opening(facts, lines), *checks_of(lines)]
+    text = [opening(finished.facts, lines), *checks_of(lines)]
     text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",

@@ -5,6 +5,7 @@ An empty row asks what device there is.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 import sys
@@ -14,25 +15,50 @@ from typing import Any, Optional
 import numpy as np
 
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, predict
 
-VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
+MASKED_SHARE, SHORTEST = 0.15, 5
 NUM_TRIALS = 3  # updates measured one by one, waiting for each
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
 
 
-def workload(row: dict[str, Any]) -> Workload:
-    config = BertConfig.preset(row["bert_model"], VOCABULARY)
-    return Workload(config, row["length"], row["predictions"], row["scope"], row["micro_batch_size"], row["precision"])
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
+
+    part: str  # of the report
+    bert_model: str
+    length: int
+    predictions: int
+    precision: str
+    num_accumulation_steps: int
+    num_updates: int
+    scope: str = "step"
+    micro_batch_size: int = 1
+    packing: bool = False
+
+    @property
+    def title(self) -> str:
+        words = [
+            f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
+            f"{self.num_accumulation_steps} x {self.micro_batch_size}",
+            f"scope {self.scope}",
+        ]
+        return ", ".join([*words, *["packed"] * self.packing])
+
+    @property
+    def workload(self) -> Workload:
+        config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
+        return Workload(config, self.length, self.predictions, self.scope, self.micro_batch_size, self.precision)
 
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
     import tensorflow as tf
 
-    rng, length, masked = np.random.default_rng(seed), work.max_seq_length, work.max_predictions_per_seq
+    rng, length, masked = np.random.default_rng(seed), work.sequence_length, work.num_predictions
     size = num_steps * work.micro_batch_size
     lengths = rng.integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
@@ -42,34 +68,31 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     is_token = np.arange(length) < own
     num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
     features = {
-        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token,
+        "input_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, length]) * is_token,
         "input_mask": is_token.astype(np.int64),
         "segment_ids": np.zeros([size, length], np.int64),
         "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
-        "masked_lm_ids": rng.integers(5, VOCABULARY, [size, masked]),
+        "masked_lm_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, masked]),
         "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
         "next_sentence_labels": rng.integers(0, 2, [size, 1]),
     }
     laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
+    shape = (num_steps, work.micro_batch_size)
     with tf.device("/CPU:0"):
-        shaped = {
-            name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
-            for name, values in laid_out.items()
-        }
+        shaped = {name: tf.constant(values.reshape(*shape, -1)) for name, values in laid_out.items()}
     return shaped, -(-len(rows) // work.micro_batch_size)
 
 
-def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
+def batches(row: Row, count: int) -> list[Batch]:
     """Batches on the host, as from the input pipeline."""
     import tensorflow as tf
 
     from benchmarks.made_up import made_up_rows
 
-    num_steps = row["num_accumulation_steps"]
-    if row["packing"]:
-        return [packed_rows(work, num_steps, seed) for seed in range(count)]
+    if row.packing:
+        return [packed_rows(row.workload, row.num_accumulation_steps, seed) for seed in range(count)]
     with tf.device("/CPU:0"):
-        return [(made_up_rows(work, num_steps), None)] * count
+        return [(made_up_rows(row.workload, row.num_accumulation_steps), None)] * count
 
 
 def start_device(precision: str) -> tuple[dict[str, Any], str]:
@@ -99,7 +122,7 @@ def device() -> dict[str, Any]:
     }
 
 
-def update(row: dict[str, Any]) -> dict[str, Any]:
+def update(row: Row) -> dict[str, Any]:
     """Throughput, memory, and how long the host was blocked."""
     import tensorflow as tf
 
@@ -109,11 +132,11 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     from bert_tf.run.flops import pretraining_flops_per_sequence
     from bert_tf.run.gpus import peak_tflops
 
-    work, num_steps = workload(row), row["num_accumulation_steps"]
-    details, place = start_device(row["precision"])
+    work, num_steps = row.workload, row.num_accumulation_steps
+    details, place = start_device(row.precision)
     name = details.get("device_name", "")
     step = make_step(work)
-    given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
+    given = batches(row, max(NUM_TRIALS, row.num_updates))
     tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
 
     def one(number: int) -> tuple[float, float, Any]:
@@ -127,17 +150,17 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     first = one(0)[1]
     trials = [one(number) for number in range(NUM_TRIALS)]
     started = time.perf_counter()
-    for number in range(row["num_updates"]):  # as in training: results are read only at the end
+    for number in range(row.num_updates):  # as in training: results are read only at the end
         features, count = given[number]
         result = step(features, number, num_micro_batches=count)
     finite = bool(result.is_finite)
-    secs = (time.perf_counter() - started) / row["num_updates"]
-    used = [count or num_steps for _, count in given[: row["num_updates"]]]
+    secs = (time.perf_counter() - started) / row.num_updates
+    used = [count or num_steps for _, count in given[: row.num_updates]]
     rows_computed = statistics.mean(used) * work.micro_batch_size
-    flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
+    flops = pretraining_flops_per_sequence(work.bert_config, work.sequence_length, work.num_predictions)
     tflops = rows_computed * flops / secs / 1e12
-    peak = peak_tflops(name, row["precision"])
-    gpu = recognise(name, find_device(None, 1).memory, row["precision"]) if work.scope == "step" else None
+    peak = peak_tflops(name, row.precision)
+    gpu = recognise(name, find_device(None, 1).memory, row.precision) if work.scope == "step" else None
     return {
         "first_call_secs": first,
         "update_secs": secs,
@@ -160,4 +183,4 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    print(json.dumps(update(asked) if asked else device()))
+    print(json.dumps(update(Row(**asked)) if asked else device()))

@@ -3,13 +3,14 @@
 TensorFlow's wheel for GPUs holds XLA's compiler, which needs neither a GPU nor a driver. This benchmark lowers the
 step's accumulation and the optimizer's functions here, on a CPU, compiles them for each GPU, and writes what the
 compiler says (memory, launches, matmuls, traffic) and how fast a roofline predicts the program to be into
-benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul is tuned for one.
+benchmarks/results/gpu_program.jsonl and .md. Nothing runs on a GPU and no matmul is tuned for one.
 
     python -m benchmarks gpu_program [--only WORDS]
 
-Rows that are already in the JSON are not made again; to make one again, delete it there. tf-models-official's step is
-compiled, too, and checks the roofline against NVIDIA's published figures. Programs of 2 and 4 layers are compiled, and
-the other layers are extrapolated from the difference between them; `check` rows also compile all layers.
+Rows that are in the first of these files are not made again; to make one again, delete its line. The step of
+tf-models-official is compiled, too, and checks the roofline against NVIDIA's published figures. Programs of 2 and 4
+layers are compiled, and the other layers are extrapolated from the difference between them; `check` rows also compile
+all layers.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
+from benchmarks.finished import Finished
 from benchmarks.gpu_program.compiler import COMPILER, HERE, compile_program, lower, prepare_compiler
 from benchmarks.gpu_program.kernels import Kernel
-from benchmarks.gpu_program.report import RESULTS, render
+from benchmarks.gpu_program.report import RESULTS, in_order, render
 from benchmarks.gpu_program.roofline import GPUS, on_tensor_cores, total_secs
 from benchmarks.gpu_program.rows import LAYERS, PREDICTIONS, Row, plan_rows
 from bert_tf.bert_config import PRESETS
@@ -57,7 +59,6 @@ def summarise(found: dict[str, Any], row: Row) -> dict[str, float]:
             if often == "each":
                 summary[f"matmul {kernel.dtype} {'x'.join(map(str, kernel.shape))} {where}"] += 1
         else:
-            summary[f"{often} {array_of(kernel, row)} bytes"] += kernel.bytes
             summary[f"{often} {array_of(kernel, row)} secs"] += total_secs([alone], gpu, row.precision)
             if kernel.kind not in ("fusion", "copy"):
                 summary[f"{often} {kernel.kind}"] += 1
@@ -156,26 +157,18 @@ def main() -> None:
         return
     given, rows = peers.given(args.peer_python, (PEER, COMPILER)), plan_rows()
     program = prepare_compiler(given.get(COMPILER) or peers.python_of(COMPILER))
-    lines = json.loads(args.results.read_text())["rows"] if args.results.exists() else {}
+    finished, page = Finished(args.results, {}), args.results.with_suffix(".md")
     for row in rows:
-        if args.only not in row.title or row.title in lines or (row.part == "peer" and args.no_peers):
+        key = dataclasses.asdict(row)
+        if args.only not in row.title or finished.find(key) or (row.part == "peer" and args.no_peers):
             continue
         peer = (given.get(PEER) or peers.python_of(PEER)) if row.part == "peer" else None
         with tempfile.TemporaryDirectory() as scratch:
             found = measure(row, program, peer, Path(scratch))
         print(f"{row.title}: {found.get('failed') or found.get('sequences_per_sec') or found['figures']}", flush=True)
-        lines[row.title] = {"row": dataclasses.asdict(row), "commit": provenance()["commit"], **found}
-        write_results(args.results, {each.title: lines[each.title] for each in rows if each.title in lines})
-    write_results(args.results, lines)
-
-
-def write_results(path: Path, lines: dict[str, Any]) -> None:
-    for line in lines.values():
-        if "memory" in line:
-            row = Row(**line["row"])
-            line["planned"] = predict(row.workload(row.num_layers)).total
-    write_whole(path, json.dumps({"versions": provenance()["versions"], "rows": lines}, indent=1) + "\n")
-    write_whole(path.with_suffix(".md"), render(list(lines.values())))
+        finished.add(key, {**{name: provenance()[name] for name in ("commit", "versions")}, **found})
+        write_whole(page, render(in_order(finished)))
+    write_whole(page, render(in_order(finished)))
 
 
 if __name__ == "__main__":

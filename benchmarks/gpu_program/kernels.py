@@ -64,7 +64,6 @@ class Kernel:
     flops: float
     dtype: str  # of a matmul's operands; else of the result
     shape: tuple[int, ...]  # of a matmul: batch, m, n, k; else the elements of the largest array
-    source: str  # TensorFlow's name of the operation
 
 
 def size_of(kind: str) -> float:
@@ -130,7 +129,7 @@ def _kernels(name: str, computations: dict[str, Computation], times: int, num_tu
             trips = re.search(r'known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)', each.rest)
             turns = times * (int(trips[1]) if trips else num_turns)
             if not trips:  # before each iteration the host reads whether there is another one
-                yield Kernel("copy to the host", turns, 1.0, 0.0, "pred", (1,), each.name)
+                yield Kernel("copy to the host", turns, 1.0, 0.0, "pred", (1,))
             yield from _kernels(_called(each, "body"), computations, turns, num_turns)
         elif each.opcode == "call":
             yield from _kernels(_called(each, "to_apply"), computations, times, num_turns)
@@ -139,13 +138,11 @@ def _kernels(name: str, computations: dict[str, Computation], times: int, num_tu
 
 
 def _kernel(each: Instruction, computation: Computation, computations: dict[str, Computation], times: int) -> Kernel:
-    source = re.search(r'op_name="([^"]*)"', each.rest)
-    name = source[1] if source else ""
     inputs = [computation[operand] for operand in each.operands if operand in computation]
     if each.opcode == "custom-call" and ("gemm" in each.rest or "matmul" in each.rest):
         shape, kind = _matmul(each, inputs), inputs[0].shapes[0][0]
         moved = sum(operand.bytes for operand in inputs) + each.shapes[0][1] * size_of(each.shapes[0][0])
-        return Kernel("matmul", times, moved, 2.0 * math.prod(shape), kind, shape, name)
+        return Kernel("matmul", times, moved, 2.0 * math.prod(shape), kind, shape)
     if each.opcode == "fusion":
         inside = computations[_called(each, "calls")]
         moved, operations = _traffic(inside), _arithmetic(inside)
@@ -155,7 +152,7 @@ def _kernel(each: Instruction, computation: Computation, computations: dict[str,
     kind = each.opcode
     if kind == "custom-call":
         kind = re.search(r'custom_call_target="([^"]*)"', each.rest)[1]
-    return Kernel(kind, times, moved, operations, each.shapes[0][0], (largest,), name)
+    return Kernel(kind, times, moved, operations, each.shapes[0][0], (largest,))
 
 
 def _matmul(each: Instruction, inputs: list[Instruction]) -> tuple[int, int, int, int]:

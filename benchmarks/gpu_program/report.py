@@ -1,16 +1,17 @@
-"""The page of the compiled programs and the table of docs/gpu.md, from gpu_program.json."""
+"""The page of the compiled programs and the table of docs/gpu.md, from gpu_program.jsonl."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Callable
+import dataclasses
+from collections.abc import Iterable
 
-from benchmarks.gpu_program.rows import PUBLISHED
-from benchmarks.results import FOLDER
+from benchmarks.finished import Finished, Line
+from benchmarks.gpu_program.rows import PUBLISHED, Row, plan_rows
+from benchmarks.results import FOLDER, Columns, column_table
 from benchmarks.results import table as markdown
+from bert_tf.memory.plan import predict
 
-RESULTS = FOLDER / "gpu_program.json"
+RESULTS = FOLDER / "gpu_program.jsonl"
 GIB, MIB = 1 << 30, 1 << 20
 # The best published of other code in fp16, one GPU: DeepSpeed's on a V100, and NVIDIA's PaddlePaddle code's on an A100,
 # which bins sequences by length.
@@ -18,8 +19,6 @@ BEST = {("V100", 128): 272.0, ("V100", 512): 52.0, ("A100", 128): 694.0, ("A100"
 # How many instances a packed row holds by length: whole articles of Wikipedia (results/records/packing.md), which leave
 # 8 and 20 % of unpacked rows to padding.
 INSTANCES_IN_A_ROW = {128: 1.076, 512: 1.247}
-Line = dict[str, Any]
-Column = tuple[str, Callable[[Line], str]]
 INTRODUCTION = """# What XLA makes of a step for a V100, an A100 and an H100
 
 By `python -m benchmarks gpu_program`: the compiler of TensorFlow 2.15.1's wheel for GPUs, on a machine without a GPU.
@@ -34,16 +33,24 @@ of them are counted here. How many it holds depends on the text: these are whole
 """
 
 
+def in_order(finished: Finished) -> list[Line]:
+    """The finished rows, the most important ones first."""
+    found = (finished.find(dataclasses.asdict(row)) for row in plan_rows())
+    return [line for line in found if line]
+
+
+def planned(line: Line) -> float:
+    """What the memory plan says today, bytes."""
+    row = Row(**line["row"])
+    return predict(row.workload(row.num_layers)).total
+
+
 def case(line: Line) -> tuple[str, str, int]:
     return line["row"]["gpu"], line["row"]["precision"], line["row"]["length"]
 
 
 def published(line: Line) -> float | None:
     return PUBLISHED.get(case(line)) if line["row"]["bert_model"] == "large" else None
-
-
-def predicted(line: Line) -> float:
-    return line["sequences_per_sec"]
 
 
 def cells(line: Line) -> list[str]:
@@ -53,9 +60,9 @@ def cells(line: Line) -> list[str]:
     return [row["gpu"], model, row["precision"], str(row["length"]), str(row["micro_batch_size"])]
 
 
-def table(columns: Sequence[Column], lines: Iterable[Line]) -> list[str]:
-    heads = ["GPU", "model", "type", "length", "micro-batch", *(head for head, _ in columns)]
-    return [*markdown(heads, [[*cells(line), *(show(line) for _, show in columns)] for line in lines]), ""]
+def table(columns: Columns, lines: Iterable[Line]) -> list[str]:
+    heads = ["GPU", "model", "type", "length", "micro-batch"]
+    return column_table(heads, columns, ((cells(line), line) for line in lines))
 
 
 def instances_in_a_row(line: Line) -> float:
@@ -64,10 +71,10 @@ def instances_in_a_row(line: Line) -> float:
 
 def peer_rates(lines: Iterable[Line]) -> dict[tuple[str, str, int], float]:
     """Predicted sequences/s of tf-models-official."""
-    return {case(line): predicted(line) for line in lines if line["row"]["part"] == "peer"}
+    return {case(line): line["sequences_per_sec"] for line in lines if line["row"]["part"] == "peer"}
 
 
-def program_columns(peers: dict[tuple[str, str, int], float]) -> list[Column]:
+def program_columns(peers: dict[tuple[str, str, int], float]) -> Columns:
     """`peers`: from `peer_rates`."""
 
     def share_on_tensor_cores(line: Line) -> str:
@@ -75,7 +82,7 @@ def program_columns(peers: dict[tuple[str, str, int], float]) -> list[Column]:
         return f"{100 * line['figures'].get('each FLOPs on tensor cores', 0.0) / sum(flops):.2f} %"
 
     def times(line: Line, other: float | None) -> str:
-        return f"{predicted(line) / other:.2f}" if other and not line["row"]["packing"] else "-"
+        return f"{line['sequences_per_sec'] / other:.2f}" if other and not line["row"]["packing"] else "-"
 
     def of_peer(line: Line) -> float | None:
         return peers.get(case(line)) if line["row"]["bert_model"] == "large" else None
@@ -92,31 +99,31 @@ def program_columns(peers: dict[tuple[str, str, int], float]) -> list[Column]:
             lambda line: f"{100 * line['figures']['each matmul secs'] / line['figures']['each secs']:.0f} %",
         ),
         ("copies to the host a micro-batch", lambda line: f"{line['figures'].get('each copy to the host', 0):.0f}"),
-        ("predicted sequences/s", lambda line: f"{predicted(line):.1f}"),
+        ("predicted sequences/s", lambda line: f"{line['sequences_per_sec']:.1f}"),
         ("times NVIDIA TF2's published", lambda line: times(line, published(line))),
         ("times tf-models-official's predicted", lambda line: times(line, of_peer(line))),
     ]
 
 
-PACKED: list[Column] = [
-    ("predicted rows/s", lambda line: f"{predicted(line):.1f}"),
+PACKED: Columns = [
+    ("predicted rows/s", lambda line: f"{line['sequences_per_sec']:.1f}"),
     ("instances in a row", lambda line: str(instances_in_a_row(line))),
-    ("instances/s", lambda line: f"{predicted(line) * instances_in_a_row(line):.1f}"),
+    ("instances/s", lambda line: f"{line['sequences_per_sec'] * instances_in_a_row(line):.1f}"),
     (
         "times NVIDIA TF2's published",
-        lambda line: f"{predicted(line) * instances_in_a_row(line) / (published(line) or 1):.2f}",
+        lambda line: f"{line['sequences_per_sec'] * instances_in_a_row(line) / (published(line) or 1):.2f}",
     ),
 ]
-MEMORY: list[Column] = [
+MEMORY: Columns = [
     ("temporary MiB", lambda line: f"{line['figures']['bytes temporary'] / MIB:,.0f}"),
     ("GiB with moments", lambda line: f"{line['memory'] / GIB:.2f}"),
-    ("planned GiB", lambda line: f"{line['planned'] / GIB:.2f}"),
-    ("error", lambda line: f"{100 * (line['planned'] / line['memory'] - 1):+.0f} %"),
+    ("planned GiB", lambda line: f"{planned(line) / GIB:.2f}"),
+    ("error", lambda line: f"{100 * (planned(line) / line['memory'] - 1):+.0f} %"),
 ]
-PEER: list[Column] = [
-    ("predicted", lambda line: f"{predicted(line):.1f}"),
+PEER: Columns = [
+    ("predicted", lambda line: f"{line['sequences_per_sec']:.1f}"),
     ("published", lambda line: f"{published(line):g}"),
-    ("error", lambda line: f"{100 * (predicted(line) / (published(line) or 1) - 1):+.0f} %"),
+    ("error", lambda line: f"{100 * (line['sequences_per_sec'] / (published(line) or 1) - 1):+.0f} %"),
 ]
 
 
@@ -124,7 +131,7 @@ def millis(line: Line, kind: str) -> str:
     return f"{1000 * line['figures'].get(f'each {kind} secs', 0):.1f}"
 
 
-TIMES: list[Column] = [
+TIMES: Columns = [
     (head, lambda line, kind=kind: millis(line, kind))  # type: ignore[misc]
     for head, kind in (
         ("matmuls", "matmul"),
@@ -188,8 +195,7 @@ def render(lines: list[Line]) -> str:
 
 def tables() -> str:
     """The table of docs/gpu.md: BERT-Large in fp16, plain and packed."""
-    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"].values()
-    lines = [line for line in rows if published(line)]
+    lines = [line for line in in_order(Finished(RESULTS, {})) if published(line)]
     peers = peer_rates(lines)
     programs = {
         (*case(line), line["row"]["micro_batch_size"], line["row"]["packing"]): line
@@ -201,7 +207,7 @@ def tables() -> str:
         key = (gpu, "fp16", length)
         for size in sorted(number for *what, number, packing in programs if tuple(what) == key and not packing):
             line, packed = (programs[(*key, size, packing)] for packing in (False, True))
-            rate, instances = predicted(line), predicted(packed) * instances_in_a_row(packed)
+            rate, instances = line["sequences_per_sec"], packed["sequences_per_sec"] * instances_in_a_row(packed)
             row = [f"{gpu}, {length} x {size}", f"{line['memory'] / GIB:.1f}", f"{rate:.3g}"]
             row += [f"{rate / other:.2f}" for other in (PUBLISHED[key], peers[key])]
             cells_of.append([*row, f"{instances:.3g}", f"{instances / PUBLISHED[key]:.2f}", f"{best:g}"])

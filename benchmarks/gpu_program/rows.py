@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from benchmarks.gpu_program.roofline import GPUS
-from bert_tf.bert_config import PRESETS, BertConfig
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.memory.plan import Workload
 
-VOCABULARY, LAYERS = 30522, (2, 4)
+LAYERS = (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
 # NVIDIA's published sequences/s (BERT-Large, TF2, one GPU: V100 32 GB and A100 80 GB, TensorFlow 21.02 container).
 PUBLISHED = {
@@ -17,10 +17,10 @@ PUBLISHED = {
     ("V100", "fp16", 512): 40.95,
     ("V100", "fp32", 128): 49.97,
     ("V100", "fp32", 512): 11.06,
-    ("A100", "fp16", 128): 485.6,
-    ("A100", "fp16", 512): 96.5,
-    ("A100", "tf32", 128): 283.0,
-    ("A100", "tf32", 512): 54.9,
+    ("A100", "fp16", 128): 485.59,
+    ("A100", "fp16", 512): 96.52,
+    ("A100", "tf32", 128): 282.98,
+    ("A100", "tf32", 512): 54.92,
 }
 # Micro-batches of NVIDIA's published figures (TF2, one GPU) by GPU and bytes of the compute type, at 128 and at 512.
 MICRO_BATCHES = {("V100", 2): (60, 10), ("V100", 4): (32, 6), ("A100", 2): (312, 40), ("A100", 4): (176, 22)}
@@ -55,7 +55,7 @@ class Row:
         return (*LAYERS, self.num_layers) if self.part == "check" else LAYERS
 
     def workload(self, num_layers: int) -> Workload:
-        config = BertConfig.preset(self.bert_model, VOCABULARY)
+        config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
         config = dataclasses.replace(config, num_hidden_layers=num_layers)
         return Workload(
             config, self.length, PREDICTIONS[self.length], "step", self.micro_batch_size, precision=self.precision

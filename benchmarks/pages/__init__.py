@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable
 
 from benchmarks import results
+from benchmarks.finished import Finished
 from benchmarks.gpu_program import report as gpu_program
 from benchmarks.pages import clusters, one_gpu, readme
 
@@ -25,10 +26,11 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def result_pages(folder: Path = results.FOLDER) -> dict[str, str]:
     """The text of each page of results, by its benchmark's name."""
-    return {
-        name: results.page(name, runs) if "parts" in runs[0] else gpu_program.render(list(runs[0]["rows"].values()))
-        for name, runs in results.read_all(folder).items()
-    }
+    texts = {name: results.page(name, runs) for name, runs in results.read_all(folder).items()}
+    compiled = folder / gpu_program.RESULTS.name
+    if compiled.exists():
+        texts["gpu_program"] = gpu_program.render(gpu_program.in_order(Finished(compiled, {})))
+    return texts
 
 
 def renewed(document: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
+from benchmarks.gpu_program.rows import PREDICTIONS, PUBLISHED
+from benchmarks.results import table
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu
@@ -17,8 +19,8 @@ from bert_tf.planning.update_time import START_SECS, Cluster, update_time
 
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12
-PREDICTIONS = {128: 20, 512: 80}
 LENGTHS = tuple(PREDICTIONS)
+GPUS = {"v100-32": "V100", "a100-80": "A100"}  # the planner's names, and those of `PUBLISHED`
 
 
 class Machine(NamedTuple):
@@ -32,13 +34,6 @@ MACHINES = {
     "DGX-2": Machine("v100-32", 16, 100e9),
     "DGX-2H": Machine("v100-32", 16, 100e9, DGX_2H),
     "DGX A100": Machine("a100-80", 8, 200e9),
-}
-# NVIDIA TF2 on one GPU: sequences/s, phases 1 and 2.
-ONE_GPU = {
-    ("v100-32", "fp16"): (206.5, 40.95),
-    ("v100-32", "fp32"): (49.97, 11.06),
-    ("a100-80", "fp16"): (485.59, 96.52),
-    ("a100-80", "tf32"): (282.98, 54.92),
 }
 # NVIDIA TF2: machine, type, length, micro-batch, global batch; sequences/s of all GPUs by their number.
 RATES = (
@@ -91,7 +86,7 @@ def cluster_of(machine: Machine, precision: str, num_gpus: int) -> Cluster:
 
 
 def rates_of(machine: Machine, precision: str) -> tuple[float, float]:
-    first, second = ONE_GPU[machine.gpu, precision]
+    first, second = (PUBLISHED[GPUS[machine.gpu], precision, length] for length in LENGTHS)
     return first * machine.speed, second * machine.speed
 
 
@@ -104,9 +99,9 @@ def one_gpu_errors() -> dict[tuple[str, str, int], float]:
     """What the planner says of our program on one GPU, over what was published of NVIDIA's, less 1."""
     errors = {}
     for name, precision, length, micro_batch, _, _ in RATES:
-        gpu, published = MACHINES[name].gpu, ONE_GPU[MACHINES[name].gpu, precision][LENGTHS.index(length)]
+        gpu = MACHINES[name].gpu
         rate = micro_batch / find_gpu(gpu, precision).micro_batch_secs(work_of(precision, length, micro_batch))
-        errors.setdefault((gpu, precision, length), rate / published - 1)
+        errors.setdefault((gpu, precision, length), rate / PUBLISHED[GPUS[gpu], precision, length] - 1)
     return errors
 
 
@@ -140,34 +135,30 @@ def training_hours(training: Training) -> float:
 
 
 def tables() -> str:
-    lines = [
-        "| one GPU: what the plan says of our program, over NVIDIA TF2's published rate | 128 | 512 |",
-        "|---|---|---|",
+    one, errors, trainings = one_gpu_errors(), rate_errors(), []
+    ours = [
+        [f"{gpu}, {precision}", *(f"{one[gpu, precision, length]:+.0%}" for length in LENGTHS)]
+        for gpu, precision in dict.fromkeys(key[:2] for key in one)
     ]
-    one = one_gpu_errors()
-    for gpu, precision in ONE_GPU:
-        lines.append(f"| {gpu}, {precision} | " + " | ".join(f"{one[gpu, precision, n]:+.0%}" for n in LENGTHS) + " |")
-    lines += ["", "| NVIDIA TF2 on | length | GPUs: published sequences/s (error of the plan) |", "|---|---|---|"]
-    errors = rate_errors()
+    theirs = []
     for name, precision, length, micro_batch, _, published in RATES:
         found = {num: errors[name, precision, length, micro_batch, num] for num in published}
         cells = ", ".join(f"{num}: {rate:,.0f} ({error:+.0%})" for num, (rate, error) in found.items())
-        lines.append(f"| {name}, {precision} | {length} | {cells} |")
-    off = sorted(abs(error) for _, error in errors.values())
-    tensor = sorted(abs(error) for key, (_, error) in errors.items() if key[1] != "fp32")
-    lines += [
-        "",
-        f"Of these {len(off)} the median is {statistics.median(off):.0%} off, nine in ten at most "
-        f"{off[int(0.9 * len(off))]:.0%}, the worst {off[-1]:.0%}; without fp32 {statistics.median(tensor):.0%}, "
-        f"{tensor[int(0.9 * len(tensor))]:.0%} and {tensor[-1]:.0%}.",
-        "",
-        "| whole training | GPUs | planned | error |",
-        "|---|---|---|---|",
-    ]
+        theirs.append([f"{name}, {precision}", length, cells])
     for training in TRAININGS:
-        hours = training_hours(training)
-        gpus = training.nodes * MACHINES[training.machine].gpus
+        hours, gpus = training_hours(training), training.nodes * MACHINES[training.machine].gpus
         shown = f"{hours:.2f} h" if hours >= 2 else f"{60 * hours:.0f} min"
         where = f"{gpus}, {training.machine}, {training.precision}"
-        lines.append(f"| {training.source} | {where} | {shown} | {hours / training.hours - 1:+.0%} |")
+        trainings.append([training.source, where, shown, f"{hours / training.hours - 1:+.0%}"])
+    off = sorted(abs(error) for _, error in errors.values())
+    tensor = sorted(abs(error) for key, (_, error) in errors.items() if key[1] != "fp32")
+    sentence = (
+        f"Of these {len(off)} the median is {statistics.median(off):.0%} off, nine in ten at most "
+        f"{off[int(0.9 * len(off))]:.0%}, the worst {off[-1]:.0%}; without fp32 {statistics.median(tensor):.0%}, "
+        f"{tensor[int(0.9 * len(tensor))]:.0%} and {tensor[-1]:.0%}."
+    )
+    title = "one GPU: what the plan says of our program, over NVIDIA TF2's published rate"
+    lines = [*table([title, *map(str, LENGTHS)], ours), ""]
+    lines += [*table(["NVIDIA TF2 on", "length", "GPUs: published sequences/s (error of the plan)"], theirs), ""]
+    lines += [sentence, "", *table(["whole training", "GPUs", "planned", "error"], trainings)]
     return "\n".join(lines) + "\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+from benchmarks.results import table
 from bert_tf.base.machine import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, fits, largest_micro_batch
@@ -13,18 +16,16 @@ WORK = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
 
 def tables() -> str:
     """A line for each model, precision and work; for each GPU the largest micro-batch, kept and recomputed."""
-    lines = ["| model | length | " + " | ".join(f"{gpu} GB" for gpu in GPUS) + " |", "|---" * (2 + len(GPUS)) + "|"]
-    for model in ("large", "base"):
-        for precision, name in (("fp16", "16 bit"), ("fp32", "32 bit")):
-            for task, length, num_predictions, num_rows in WORK:
-                cells = []
-                for gpu in GPUS:
-                    sizes = []
-                    for scope, recompute in (("step", False), ("blocks", True)):
-                        config = BertConfig.preset(model, GOOGLE_VOCAB_SIZE)
-                        work = Workload(config, length, num_predictions, scope, 1, precision, recompute)
-                        found = largest_micro_batch(work, gpu * GIB, num_rows)
-                        sizes.append(str(found) if fits(work, gpu * GIB) else "-")
-                    cells.append(" / ".join(sizes))
-                lines.append(f"| {model}, {name} | {length}{task} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = []
+    for model, (precision, bits), work in itertools.product(("large", "base"), (("fp16", 16), ("fp32", 32)), WORK):
+        (task, length, num_predictions, num_rows), cells = work, []
+        config = BertConfig.preset(model, GOOGLE_VOCAB_SIZE)
+        ways = [
+            Workload(config, length, num_predictions, scope, 1, precision, recompute)
+            for scope, recompute in (("step", False), ("blocks", True))
+        ]
+        for limit in (gpu * GIB for gpu in GPUS):
+            sizes = (largest_micro_batch(way, limit, num_rows) if fits(way, limit) else "-" for way in ways)
+            cells.append(" / ".join(map(str, sizes)))
+        rows.append([f"{model}, {bits} bit", f"{length}{task}", *cells])
+    return "\n".join(table(["model", "length", *(f"{gpu} GB" for gpu in GPUS)], rows)) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.pages.clusters import LENGTHS, RATES, rate_errors
@@ -72,6 +72,13 @@ def _scores(benchmark: str) -> dict[int, list[float]]:
     return {int(row[1].replace(",", "")): _mean_and_spread(row[2]) for row in _parts(benchmark)[0]["rows"]}
 
 
+def _double(panel: Any, numbers: Iterable[int]) -> None:
+    """The `numbers` on the x-axis, each doubling equally wide."""
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(list(numbers))
+    panel.xaxis.set_major_formatter("{x:.0f}")
+
+
 def draw_large_batch(axes: Any) -> None:
     """Held-out loss by batch: optimizers with a search of their own, and what was left out or not searched."""
     colors = dict(zip(("lamb", "adamw", "lars"), (BLUE, ORANGE, GREEN)))
@@ -85,9 +92,7 @@ def draw_large_batch(axes: Any) -> None:
                 panel.errorbar(list(losses), means, yerr=spreads, capsize=3, label=name, **style)
     for panel, title, highest in zip(axes, ("Rates searched", "Parts left out, rates scaled"), (5.8, 9.3)):
         panel.set(title=f"{title}: held-out loss", xlabel="global batch", ylim=(0.8, highest))
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(list(losses))
-        panel.xaxis.set_major_formatter("{x:.0f}")
+        _double(panel, losses)
 
 
 def draw_real_text(axes: Any) -> None:
@@ -97,9 +102,7 @@ def draw_real_text(axes: Any) -> None:
         axes[0].errorbar(list(of_batch), *zip(*of_batch.values()), capsize=3, label=name, color=color)
     axes[0].axhline(_loss_of_word_frequencies(), color=GREY, linestyle=":", label="word frequencies")
     axes[0].set(title="Held-out loss of masked words", xlabel="global batch")
-    axes[0].set_xscale("log", base=2)
-    axes[0].set_xticks(list(of_batch))
-    axes[0].xaxis.set_major_formatter("{x:.0f}")
+    _double(axes[0], of_batch)
     for name, of_task, color in zip(PROBES.values(), scores, (ORANGE, BLUE)):
         axes[1].errorbar(list(of_task), *zip(*of_task.values()), capsize=3, label=name, color=color)
     axes[1].set(title="SST-2: accuracy after pre-training on", xlabel="sequences of pre-training", ylim=(0.74, 0.86))
@@ -137,10 +140,8 @@ def draw_scaling(axes: Any) -> None:
             panel.plot(list(found), published, "o", color=color, label=f"{machine}, published")
             panel.plot(list(found), planned, "-", color=color, label=f"{machine}, planned")
         panel.set(title=f"BERT-Large, fp16, length {length}", xlabel="GPUs", ylabel="sequences/s")
-        panel.set_xscale("log", base=2)
         panel.set_yscale("log")
-        panel.set_xticks(sorted({num for row in RATES for num in row[-1] if num >= 8}))
-        panel.xaxis.set_major_formatter("{x:.0f}")
+        _double(panel, sorted({num for row in RATES for num in row[-1] if num >= 8}))
 
 
 def draw_curve(axes: Any, folders: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.results import FOLDER, ratios
+from benchmarks.results import FOLDER, ratios, table
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 
@@ -52,7 +52,5 @@ def ratio(claim: Claim, place: tuple[str, str]) -> str:
 
 
 def tables() -> str:
-    lines = ["| what | beside | times as fast |", "|---|---|---|"]
-    for claim in CLAIMS:
-        lines.append(f"| {claim.what} | {claim.beside} | {' / '.join(ratio(claim, place) for place in claim.parts)} |")
-    return "\n".join(lines) + "\n"
+    rows = [[each.what, each.beside, " / ".join(ratio(each, place) for place in each.parts)] for each in CLAIMS]
+    return "\n".join(table(["what", "beside", "times as fast"], rows)) + "\n"

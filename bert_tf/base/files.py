@@ -151,14 +151,14 @@ def split_paths(text: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def naming_unreadable(path: str | Path) -> Iterator[None]:
+def naming_unreadable(
+    path: str | Path, remedy: str = "look at its permissions and the disk that it lies on"
+) -> Iterator[None]:
     """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not."""
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}); look at its permissions and the disk that it lies on"
-        ) from None
+        raise UserError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
 
 
 # How a file begins that is no text -> what it is, and the command that makes text of it, where {} is its name.
@@ -250,10 +250,8 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     Raises:
       UserError: the file cannot be read or contains no JSON object; the message ends with `remedy`.
     """
-    try:
+    with naming_unreadable(path, remedy):
         encoded = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
     if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{path} is {kind}")
     text = decode_utf8(encoded, str(path), "utf-8-sig")
@@ -266,9 +264,11 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     return content
 
 
-def sha256_of_file(path: Path) -> str:
+def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
+    """`report` is called with the number of bytes of each block read. Raises: OSError."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
+            report(len(block))
     return digest.hexdigest()

@@ -120,31 +120,36 @@ def _to_tensors(features: dict[str, Any]) -> Features:
 
 
 def training_batches(
-    instances: InstanceSet,
-    order: GlobalOrder,
-    split: BatchSplit,
-    *,
-    first_batch: int,
-    vocab_size: int,
-    packing: bool = False,
+    instances: InstanceSet, order: GlobalOrder, split: BatchSplit, *, first_batch: int, vocab_size: int
 ) -> Iterator[Batch]:
     """One rank's batches, as `split` says, for update `first_batch` and all later ones, without end.
 
-    Update u consists of positions [u*G, (u+1)*G) of the order, with G = A * B * ranks; a rank's rows are
-    consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
-    same number on every rank; the rest of [A, B, ...] is 0.
+    Update u consists of positions [u*G, (u+1)*G) of the order, with G = A * B * ranks; a rank's rows are consecutive.
     """
-    micro_batch_size, _, num_ranks, rank = split
     reader = _Reader(instances, order.seed, vocab_size)
     weights = np.ones(split.shape, np.float32)
+    num_ranks = split.num_ranks
 
-    def one_instance_a_row(update: int) -> Batch:
-        ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)
+    def batch(update: int) -> Batch:
+        ranges = order.ranges((update * num_ranks + split.rank) * split.rows_per_rank, split.rows_per_rank)
         features = reader.weighted(ranges, weights)
         num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
         return Batch(features, None, num_tokens, split.global_batch_size)
 
-    def several_instances_a_row(update: int) -> Batch:
+    return read_ahead(map(batch, itertools.count(first_batch)))
+
+
+def packed_training_batches(
+    instances: InstanceSet, order: GlobalOrder, split: BatchSplit, *, first_batch: int, vocab_size: int
+) -> Iterator[Batch]:
+    """As `training_batches`, with several instances in a row.
+
+    So fewer micro-batches are needed, the same number on every rank; the rest of [A, B, ...] is 0.
+    """
+    reader = _Reader(instances, order.seed, vocab_size)
+    micro_batch_size, _, num_ranks, rank = split
+
+    def batch(update: int) -> Batch:
         ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
         lengths = instances.lengths(ranges)
         rows = best_fit(lengths, instances.schema.sequence_length)
@@ -153,7 +158,7 @@ def training_batches(
         features = reader.packed(ranges, lengths, rows[rank * num_rows : (rank + 1) * num_rows], split)
         return Batch(features, num_micro_batches, int(lengths.sum()), num_rows * num_ranks)
 
-    return read_ahead(map(several_instances_a_row if packing else one_instance_a_row, itertools.count(first_batch)))
+    return read_ahead(map(batch, itertools.count(first_batch)))
 
 
 def evaluation_batches(

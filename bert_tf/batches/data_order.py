@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
-
 BLOCK_RECORDS = 64
 
 
@@ -47,17 +45,13 @@ class GlobalOrder:
     Args:
       copies: [copies][files], number of instances of each copy of each shard, in the order of the set's files.
       seed: an epoch's permutation is a function of (seed, epoch).
-
-    Raises:
-      UserError: the shards contain no instance.
     """
 
     def __init__(self, copies: Sequence[Sequence[int]], seed: int):
         self._copies = [np.asarray(per_file, np.int64) for per_file in copies]
         # The first position of each copy's epoch in a cycle through all copies, then the cycle's length.
         self._begins = np.cumsum([0, *(int(per_file.sum()) for per_file in self._copies)])
-        if not np.all(np.diff(self._begins)):
-            raise UserError(f"the {len(self._copies[0])} shard(s) hold no instances; prepare the data again")
+        assert np.all(np.diff(self._begins)), "without instances a set cannot be opened"
         self.seed = seed
         self._epoch = -1
         self._permutation = np.empty(0, np.uint32)

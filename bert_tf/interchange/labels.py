@@ -21,8 +21,6 @@ _CORRECT_IT = "correct it, or use another checkpoint"
 
 
 class TrainedTask(NamedTuple):
-    """The task that a classifier was trained on."""
-
     file: Path  # that says so
     name: str | None
     problem: str  # REGRESSION, CLASSES, or another, which no task here is

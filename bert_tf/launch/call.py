@@ -38,7 +38,6 @@ class Call:
 
     @property
     def folder(self) -> Path:
-        """The folder of the results."""
         name = f"tf_bert_{self.kind}_{self.typed['bert_model']}_{self.typed['precision']}_{self.size}"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 

@@ -22,7 +22,6 @@ def uses_container(environ: Mapping[str, str]) -> bool:
 
 
 def rank_python(environ: Mapping[str, str]) -> str:
-    """The Python that runs the ranks."""
     return "python3" if uses_container(environ) else sys.executable
 
 

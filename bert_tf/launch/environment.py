@@ -50,7 +50,6 @@ class LaunchEnvironment:
         self.is_dry_run = self.values.dry_run
         init_checkpoint = self.given("init_checkpoint")
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
-        self.max_hours: float | None = self.given("max_hours")
         self.signals: list[int] = []
         self._started_at = time.monotonic()
         self._uses_cpu = self.given("device") == "cpu"
@@ -62,14 +61,13 @@ class LaunchEnvironment:
 
     def hours_left(self) -> float | None:
         """What is left of MAX_HOURS, counted from the creation of this object; None if it is not set."""
-        return None if self.max_hours is None else self.max_hours - (time.monotonic() - self._started_at) / 3600
+        hours = self.given("max_hours")
+        return None if hours is None else hours - (time.monotonic() - self._started_at) / 3600
 
     def describe_limits(self) -> list[str]:
         """The variables that limit how long a training goes on, if they are set."""
-        return [
-            *([f"restarts = {self.values.restarts}"] if self.values.restarts else []),
-            *([] if self.max_hours is None else [f"max_hours = {self.max_hours:g}"]),
-        ]
+        limits = {"restarts": self.values.restarts, "max_hours": self.given("max_hours")}
+        return [f"{name} = {value:g}" for name, value in limits.items() if value]
 
     def path(self, name: str, default: Path) -> Path:
         """The path that one of the `LaunchVariables` gives."""

@@ -38,13 +38,12 @@ class FinetuningCall(Call):
         return self.typed.flags()["predict_batch_size"] * self.num_ranks
 
     @property
-    def learning_rate(self) -> float | None:
-        """The learning rate of one rank; None without training."""
-        return self.typed.flags().get("learning_rate")
+    def trains(self) -> bool:
+        return "learning_rate" in self.typed.flags()
 
     @property
     def size(self) -> str:
-        return f"{'gbs' if self.learning_rate else 'bs'}{self.global_batch_size}"
+        return f"{'gbs' if self.trains else 'bs'}{self.global_batch_size}"
 
     def flags(self, model_dir: Path) -> Flags:
         """The flags that fine-tuning and using a fine-tuned model have in common."""
@@ -95,13 +94,13 @@ class FinetuningCall(Call):
         Returns: 0, or the first exit code of the ranks that is not 0, after which nothing more is run.
         """
         lines = []
-        if self.learning_rate:
-            rate = f"{self.learning_rate * self.num_ranks:g}"
+        if self.trains:
+            rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
             lines += [f"global_batch_size = {self.global_batch_size}", f"effective_learning_rate = {rate}"]
         self.show_plan(lines, [f"{self.data[0]} = {shown(self.data[1])}"])
         if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
             with contextlib.suppress(MissingError):
-                _ = self._initial_weights() if self.learning_rate else self.checkpoint()
+                _ = self._initial_weights() if self.trains else self.checkpoint()
         runs = self.environment.prepare(self.num_ranks, self.folder, prepare)
         if runs is None:
             return 0

@@ -44,7 +44,7 @@ def train(title: str, job: Job, environment: LaunchEnvironment) -> int:
         flags = []
         if (left := environment.hours_left()) is not None:
             if left < 1e-4:
-                show([f"MAX_HOURS={environment.max_hours:g} are over: stopped; the same command goes on"])
+                show([f"MAX_HOURS={environment.given('max_hours'):g} are over: stopped; the same command goes on"])
                 return STOPPED_EXIT_CODE
             flags = [f"--max_hours={left:.4f}"]
         reached = newest_update(run_folder)

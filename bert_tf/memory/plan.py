@@ -66,8 +66,8 @@ class Workload:
     """What is trained and how, as far as memory is concerned."""
 
     bert_config: BertConfig
-    max_seq_length: int
-    max_predictions_per_seq: int  # 0: the head for spans instead of the two heads of pre-training
+    sequence_length: int
+    num_predictions: int  # 0: the head for spans instead of the two heads of pre-training
     scope: str
     micro_batch_size: int = 1
     precision: str = "fp32"
@@ -95,7 +95,6 @@ class Workload:
 
     @property
     def num_layer_parameters(self) -> int:
-        """The number of parameters of all layers."""
         config, hidden = self.bert_config, self.bert_config.hidden_size
         wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
         return config.num_hidden_layers * (4 * (hidden * hidden + hidden) + wide + 4 * hidden)
@@ -109,15 +108,15 @@ class Workload:
         heads = 2 * hidden + 2  # next sentence, spans (without a pooler), or a classifier of two classes
         if self.classifies:
             heads += square
-        if self.max_predictions_per_seq:
+        if self.num_predictions:
             heads += 2 * square + 2 * hidden + config.padded_vocab_size
         return embeddings + self.num_layer_parameters + heads
 
     @property
     def last_layer_share(self) -> float:
         """The share of a row's positions for which the last layer computes results."""
-        if self.classifies or self.max_predictions_per_seq:
-            return min(1.0, (self.max_predictions_per_seq + 1) / self.max_seq_length)
+        if self.classifies or self.num_predictions:
+            return min(1.0, (self.num_predictions + 1) / self.sequence_length)
         return 1.0
 
     @property
@@ -147,8 +146,8 @@ def predict(work: Workload) -> Memory:
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
     num_rows = work.micro_batch_size * work.num_at_once
-    rows = num_rows * work.max_seq_length * config.hidden_size
-    scores = num_rows * config.num_attention_heads * work.max_seq_length**2
+    rows = num_rows * work.sequence_length * config.hidden_size
+    scores = num_rows * config.num_attention_heads * work.sequence_length**2
     wide = config.intermediate_size / config.hidden_size
     layer = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes) + scores * (
         kept.scores_elements * size + kept.scores_bytes
@@ -156,7 +155,7 @@ def predict(work: Workload) -> Memory:
     share = work.last_layer_share
     last = share * layer + (1 - share) * rows * kept.keys_elements * size
     layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
-    logits = num_rows * work.max_predictions_per_seq * config.padded_vocab_size
+    logits = num_rows * work.num_predictions * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
@@ -199,12 +198,12 @@ def plan(work: Workload, device: Device) -> list[str]:
     """The table that ``--plan`` prints."""
     config, fixed = work.bert_config, predict(work)
     task = "classifying" if work.classifies else "finding spans"
-    if work.max_predictions_per_seq:
-        task = f"{work.max_predictions_per_seq} predictions, pre-training"
+    if work.num_predictions:
+        task = f"{work.num_predictions} predictions, pre-training"
     lines = [
         f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
         f"{work.num_parameters / 1e6:.1f} million parameters",
-        f"work: sequences of {work.max_seq_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
+        f"work: sequences of {work.sequence_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
         f"device: {device.memory / GIB:.2f} GiB ({device.name}), of which {PROGRAM / GIB:g} GiB for the program itself",
         "",
         "whatever the micro-batch, GiB:",

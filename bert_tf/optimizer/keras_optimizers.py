@@ -113,7 +113,6 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         return [slot for slots in self._slots for slot in slots]
 
     def current_learning_rate(self) -> tf.Tensor:
-        """The learning rate of the next update."""
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return tf.convert_to_tensor(self._learning_rate)
@@ -314,11 +313,9 @@ def make_optimizer(
 
     `continuous_join`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
     """
-    if optimizer_type not in OPTIMIZERS:
-        raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(OPTIMIZERS)}")
     entry = OPTIMIZERS[optimizer_type]
     if continuous_join is None:
-        continuous_join = entry.joins_continuously
+        continuous_join = entry.continuous_join
     schedule = WarmupPolynomialDecay(
         peak_learning_rate, warmup_steps, total_steps, entry.decay_power, continuous_join=continuous_join
     )

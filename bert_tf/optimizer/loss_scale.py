@@ -50,6 +50,5 @@ class LossScale:
         return {name: getattr(self, name).numpy().item() for name in self._STATE}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Restores what `state` returned."""
         for name in self._STATE:
             getattr(self, name).assign(state[name])

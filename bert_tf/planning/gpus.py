@@ -55,11 +55,11 @@ class Gpu:
         config = work.bert_config
         # The last layer computes some positions only, but keys and values, a sixth of its matmuls, at all of them.
         num_layers = config.num_hidden_layers - (1 - work.last_layer_share) * 5 / 6
-        elements = work.micro_batch_size * work.max_seq_length * num_layers * config.hidden_size
-        scores = elements / config.head_size * work.max_seq_length
+        elements = work.micro_batch_size * work.sequence_length * num_layers * config.hidden_size
+        scores = elements / config.head_size * work.sequence_length
         outside = _OUTSIDE_MATMULS[work.compute_bytes]
         flops = work.micro_batch_size * pretraining_flops_per_sequence(
-            config, work.max_seq_length, work.max_predictions_per_seq
+            config, work.sequence_length, work.num_predictions
         )
         flops *= num_layers / config.num_hidden_layers
         share = CORE_SHARE if work.precision == "fp32" else TENSOR_CORE_SHARE

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from bert_tf.base.command_parser import CommandParser
-from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
 from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
@@ -68,8 +68,6 @@ def main(argv: Sequence[str]) -> None:
     cluster = Cluster(
         find_gpu(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
     )
-    if cluster.num_ranks > MAX_RANKS:
-        raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
     choices = Choices(
         options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
     )
@@ -81,9 +79,9 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     cluster, phases = plan.cluster, plan.phases
     rows: dict[str, list[str]] = {
         "phase": ["1", "2"],
-        "sequence length": [str(time.phase.max_seq_length) for time in phases],
+        "sequence length": [str(time.work.sequence_length) for time in phases],
         "micro-batch x accumulation x GPUs": [
-            f"{time.work.micro_batch_size} x {time.phase.num_accumulation_steps} x {cluster.num_ranks}"
+            f"{time.work.micro_batch_size} x {time.phase.num_accumulation_steps} x {cluster.num_gpus}"
             for time in phases
         ],
         "sequences in an update": [f"{time.phase.global_batch_size:,}" for time in phases],
@@ -111,10 +109,8 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
 
 
 def _mfu(time: PhaseTime, cluster: Cluster) -> float:
-    flops = pretraining_flops_per_sequence(
-        time.work.bert_config, time.phase.max_seq_length, time.phase.max_predictions_per_seq
-    )
-    return time.sequences_per_sec * flops / (cluster.num_ranks * cluster.gpu.tflops * 1e12)
+    flops = pretraining_flops_per_sequence(time.work.bert_config, time.work.sequence_length, time.work.num_predictions)
+    return time.sequences_per_sec * flops / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class RecipeTime:
 
     @property
     def gpu_hours(self) -> float:
-        return self.hours * self.cluster.num_ranks
+        return self.hours * self.cluster.num_gpus
 
 
 def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOAT) -> RecipeTime:
@@ -67,7 +67,7 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
     """
     default = lamb.parse([])
     steps, original = default["train_steps"], lamb.make_phases(default)
-    ranks, typed = cluster.num_ranks, {argument.name: argument.default for argument in lamb.ARGUMENTS}
+    ranks, typed = cluster.num_gpus, {argument.name: argument.default for argument in lamb.ARGUMENTS}
     works, batches = [], [given or phase.global_batch_size for given, phase in zip(choices.global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
@@ -116,7 +116,7 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
 def _split(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:
     """The work with this micro-batch; None: with the largest one that fits and divides a rank's sequences."""
     size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
-    length = work.max_seq_length
+    length = work.sequence_length
     if num_rows % size:
         raise UserError(
             f"--micro_batch: {size} at length {length} does not divide the {num_rows} sequences of a GPU in an update"

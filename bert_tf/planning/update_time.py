@@ -40,7 +40,7 @@ class Cluster:
     network: float  # bandwidth of a node, bytes/s in one direction
 
     @property
-    def num_ranks(self) -> int:
+    def num_gpus(self) -> int:
         return self.num_nodes * self.gpus_per_node
 
     def all_reduce_secs(self, num_bytes: float) -> float:
@@ -49,11 +49,11 @@ class Cluster:
         Each link carries 2 (n-1)/n times the bytes, the slowest one at `LINK_SHARE` of its rate. For the latency,
         messages pass a node's GPUs one by one, and the nodes in a tree, there and back for each bucket.
         """
-        if self.num_ranks == 1:
+        if self.num_gpus == 1:
             return 0.0
         slowest = min(self.gpu.link, self.network) if self.num_nodes > 1 else self.gpu.link
         hops = self.gpus_per_node - 1 + math.ceil(math.log2(self.num_nodes))
-        sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
+        sent = 2 * (self.num_gpus - 1) / self.num_gpus * num_bytes
         return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET_BYTES) * LATENCY_SECS
 
 
@@ -77,27 +77,27 @@ class UpdateTime:
 def update_time(
     cluster: Cluster,
     work: Workload,
-    num_accumulation_steps: int,
+    num_micro_batches: int,
     *,
     save_checkpoint_steps: int = 100,
     rate: float | None = None,
     gradient_bytes: float = FLOAT,
 ) -> UpdateTime:
-    """The time of one update of `num_accumulation_steps` micro-batches on every rank.
+    """The time of one update of `num_micro_batches` micro-batches on every rank.
 
     Args:
       rate: measured sequences/s of one GPU; None: predicted.
       gradient_bytes: bytes per gradient element sent between ranks; 2 with --allreduce_compression=fp16.
     """
-    rows = work.micro_batch_size * num_accumulation_steps
-    compute = rows / rate if rate else num_accumulation_steps * cluster.gpu.micro_batch_secs(work)
-    shared = cluster.num_ranks > 1
+    rows = work.micro_batch_size * num_micro_batches
+    compute = rows / rate if rate else num_micro_batches * cluster.gpu.micro_batch_secs(work)
+    shared = cluster.num_gpus > 1
     return UpdateTime(
         compute=compute,
         waiting=compute * WAITING_SHARE * shared,
         all_reduce=cluster.all_reduce_secs(gradient_bytes * work.num_parameters),
         optimizer=cluster.gpu.optimizer_secs(work),
-        host=(HOST_SECS + cluster.num_ranks * CONTROL_SECS_A_RANK) * shared,
-        input=max(0.0, rows * work.max_seq_length / INPUT_TOKENS_PER_SEC - compute),
+        host=(HOST_SECS + cluster.num_gpus * CONTROL_SECS_A_RANK) * shared,
+        input=max(0.0, rows * work.sequence_length / INPUT_TOKENS_PER_SEC - compute),
         checkpoints=3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,
     )

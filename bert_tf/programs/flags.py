@@ -44,7 +44,6 @@ class _Parser(flags.ArgumentParser):
 
 
 def define_flags(*classes: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines a flag for each setting of the classes."""
     for each in settings_of(*classes):
         default = None if each.is_required else each.default
         if each.is_flag and each.kind == "bool":

@@ -135,8 +135,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.dataset and options.action in stages.STAGES and options.action != "download":
         registry.corpora_of(options.dataset)
     _refuse_unused(given, options)
-    if options.fallback_encoding:
-        text_files.known_encoding(options.fallback_encoding)
+    if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
+        raise UserError(
+            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
+            "cp1252 or koi8-r"
+        )
     return options
 
 

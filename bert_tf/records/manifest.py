@@ -204,7 +204,6 @@ class Manifest(Header):
 
     @property
     def entries(self) -> Iterator[FileEntry]:
-        """The files of all splits."""
         for entries in self.shards.values():
             yield from entries
 

@@ -61,5 +61,4 @@ class InstanceArrays(NamedTuple):
         return len(self.input_ids)
 
     def rows(self, selection: slice | np.ndarray) -> InstanceArrays:
-        """The selected instances."""
         return InstanceArrays(*(array[selection] for array in self))

@@ -23,7 +23,7 @@ import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import atomic_file, naming_unreadable
 from bert_tf.records.raw_file import RawFile
 
 _HEADER = struct.Struct("<QI")  # length of the message and its checksum
@@ -92,15 +92,10 @@ class TFRecordFile:
 
     def __init__(self, path: Path):
         self.path = path
-        try:
+        with naming_unreadable(f"record file {path}", "check the path, or prepare the data with bertPrep.py"):
             self._file = RawFile(path)
             if self._file.read(0, min(self._file.size, len(_GZIP_MAGIC))) == _GZIP_MAGIC:
                 self._file = RawFile(_unpack(self._file))
-        except OSError as error:
-            raise UserError(
-                f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
-                "the data with bertPrep.py"
-            ) from error
         self.size = self._file.size
 
     def __enter__(self: _File) -> _File:
@@ -130,7 +125,6 @@ class TFRecordFile:
         return Record(number, offset, message, end)
 
     def walk(self) -> Iterator[Record]:
-        """All records in order."""
         number = offset = 0
         while offset < self.size:
             ends = _stated_ends(self._file.read(offset, min(_WALK_BYTES, self.size - offset)), offset)

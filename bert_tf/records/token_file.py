@@ -19,7 +19,7 @@ import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import atomic_file, naming_unreadable
 from bert_tf.records.raw_file import RawFile, read_pieces
 
 TOKENS_SUFFIX = ".tokens"
@@ -101,10 +101,8 @@ class TokenFile:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        try:
+        with naming_unreadable(f"token file {path}", HOW_TO_MEND):
             self.raw = RawFile(self.path)
-        except OSError as error:
-            raise UserError(f"token file {path} cannot be read ({error.strerror}); {HOW_TO_MEND}") from error
         header = _HEADER.unpack(self.raw.read(0, _HEADER.size))
         magic, id_bytes, split, number, self.vocab_size, *sizes = header
         self.shard = Shard(split, number)

@@ -39,8 +39,7 @@ class LoadReport(NamedTuple):
 def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     """The variables by their names in files (without the ":0" that TensorFlow appends)."""
     named = {variable.name.split(":")[0]: variable for variable in variables}
-    if len(named) != len(variables):
-        raise ValueError("two variables share a name, so a checkpoint could not hold both")
+    assert len(named) == len(variables), "two variables share a name, so a checkpoint could not hold both"
     return named
 
 

@@ -220,10 +220,10 @@ class PretrainingConfig(TrainingConfig):
         return {argument: getattr(self, name) for name, argument in options.items()}
 
     def identity(self) -> dict[str, Any]:
-        usual = OPTIMIZERS[self.optimizer_type].joins_continuously
+        joins = self.continuous_join
         return {
             **super().identity(),
-            "continuous_join": usual if self.continuous_join is None else self.continuous_join,
+            "continuous_join": OPTIMIZERS[self.optimizer_type].continuous_join if joins is None else joins,
         }
 
 
@@ -257,7 +257,7 @@ class FinetuningConfig(TrainingConfig):
     def identity(self) -> dict[str, Any]:
         return {
             **super().identity(),
-            "continuous_join": OPTIMIZERS["adamw"].joins_continuously,
+            "continuous_join": OPTIMIZERS["adamw"].continuous_join,
             # None, because that is what runs have that began before there was a choice.
             "adam_bias_correction": self.adam_bias_correction or None,
         }

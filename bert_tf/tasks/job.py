@@ -218,7 +218,6 @@ class TaskRun:
             finish(telemetry, update)
 
     def make_training(self, model: keras.Model) -> Training:
-        """The training of the task's model on its rows."""
         job, config, task = self.job, self.job.training, self._task
         rows, files = task.training_rows(self), task.training_files
         num_rows = len(rows.num_tokens)

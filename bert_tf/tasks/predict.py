@@ -40,8 +40,6 @@ MakeBatch = Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> 
 
 
 class Rows(NamedTuple):
-    """The rows to predict."""
-
     batch: MakeBatch
     num_tokens: np.ndarray  # int [F]: number of real tokens in each row; the rest is padding
     max_length: int  # S

@@ -27,7 +27,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
-        """Raises: UserError if the model, the library or a special token is missing."""
+        """Raises: UserError if the model or a special token is missing."""
         self._model = _load_sentencepiece(model_file)
         self.casing = Casing.of(do_lower_case, strip_accents)
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
@@ -59,13 +59,8 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _load_sentencepiece(path: str | Path):
-    try:
-        import sentencepiece
-    except ImportError:
-        raise UserError(
-            f"vocabulary {path} needs the package sentencepiece: install it (pip install "
-            "sentencepiece, or bash scripts/setup.sh)"
-        ) from None
+    import sentencepiece  # which only these vocabularies need
+
     check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     model = sentencepiece.SentencePieceProcessor()
     try:

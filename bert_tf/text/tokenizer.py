@@ -66,7 +66,6 @@ class StoredTokenizer(NamedTuple):
 
     @property
     def vocab_file(self) -> Path | None:
-        """The file with the vocabulary."""
         files = (self.folder / name for name in (VOCABULARY, TOKENIZER))
         return next(filter(Path.is_file, files), None)
 

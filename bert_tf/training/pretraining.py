@@ -19,7 +19,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras
-from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
+from bert_tf.batches.batches import Batch, evaluation_batches, packed_training_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
@@ -108,13 +108,13 @@ class PretrainingData:
         self._split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
 
     def batches(self, first: int) -> Iterator[Batch]:
-        return training_batches(
+        read = packed_training_batches if self._config.packing else training_batches
+        return read(
             self._inputs.training,
             self._order,
             self._split,
             first_batch=first,
             vocab_size=self._inputs.bert_config.vocab_size,
-            packing=self._config.packing,
         )
 
     def name_records(self, batch_number: int) -> list[str]:

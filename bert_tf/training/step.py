@@ -287,11 +287,11 @@ class TrainStep:
         unscale = self._divisor(num_accumulation_steps) / (num_accumulation_steps * scale)
         norm, norms_V = (values * unscale for values in gradient_norms(gradients))
         is_finite = tf.math.is_finite(norm)
-        learning_rate = tf.identity(self._optimizer.current_learning_rate())
+        rate = tf.identity(self._optimizer.current_learning_rate())
         clip = 1.0 / tf.maximum(norm / self._optimizer.global_clipnorm, 1.0)
         changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
-        return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3
+        return metrics_M, norm, is_finite, rate, scale, norms_V, changes_Vx3
 
 
 @contextlib.contextmanager

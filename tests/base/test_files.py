@@ -29,6 +29,7 @@ from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
 from bert_tf.tasks.squad import examples as squad
+from tests.refusals import refused
 
 
 def test_what_stands_for_a_file_of_git_lfs_is_named(tmp_path):
@@ -102,8 +103,7 @@ def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
     [squad.read_examples, content_key, lambda path: glue.read_examples(path, find_task("CoLA"), wants_labels=True)],
 )
 def test_an_error_while_reading_names_the_file(read):
-    with pytest.raises(UserError, match="/proc/self/mem cannot be read .Input/output error."):
-        read(Path("/proc/self/mem"))
+    refused("/proc/self/mem cannot be read .Input/output error.", read, Path("/proc/self/mem"))
 
 
 def test_a_comma_in_a_path_that_stands_alone(tmp_path):
@@ -194,11 +194,7 @@ def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
 
     for path in (ours, empty, tmp_path / "new", tmp_path / "new/below"):
         check(path)
-    with pytest.raises(
-        UserError, match="^--to=x is a file that this program has not written, so it is not overwritten"
-    ):
-        check(theirs)
+    refused("^--to=x is a file that this program has not written, so it is not overwritten", check, theirs)
     os.mkfifo(tmp_path / "pipe")
     for path, fault in ((tmp_path, "is no file"), (tmp_path / "pipe", "is no file"), (theirs / "x", ": .* is a file")):
-        with pytest.raises(UserError, match=f"^--to=x ?{fault}"):
-            check(path)
+        refused(f"^--to=x ?{fault}", check, path)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.batches import evaluation_batches, training_batches
+from bert_tf.batches.batches import evaluation_batches, packed_training_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.instance_set import find_shards
 from bert_tf.batches.masking import MaskingRules
@@ -34,6 +34,7 @@ from tests.pretraining_data import (
     write_manifest,
     write_records,
 )
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,13 +51,13 @@ def token_dataset(tmp_path_factory):
 
 def updates(dataset, count, packing=False, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1, schema=ROOMY):
     data = open_dataset(dataset, schema=schema)
-    iterator = training_batches(
+    read = packed_training_batches if packing else training_batches
+    iterator = read(
         data,
         GlobalOrder(data.copies, seed=1),
         BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
         vocab_size=VOCAB_SIZE,
-        packing=packing,
     )
     return [next(iterator) for _ in range(count)]
 
@@ -159,8 +160,7 @@ def test_records_that_do_not_fit_are_refused(dataset):
 def test_piece_outside_the_vocabulary_is_refused_without_a_manifest(dataset):
     records = RecordSet(str(dataset / "training"), "input_files")
     iterator = evaluation_batches(records, batch_size=64, max_batches=0, rank=0, num_ranks=1, vocab_size=20)
-    with pytest.raises(UserError, match="only 20 pieces"):
-        next(iterator)
+    refused("only 20 pieces", next, iterator)
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,10 @@ def test_a_flipped_byte_is_named_when_the_shard_is_first_read(tmp_path, name, of
     content = bytearray(victim.read_bytes())
     content[offset] ^= 1
     victim.write_bytes(content)
-    with pytest.raises(UserError, match=f"x_training_1.*{words}"):
-        batches(folder, 18)
+    refused(f"x_training_1.*{words}", batches, folder, 18)
     if name == "tokens":
         victim.write_bytes(content[:-7])
-        with pytest.raises(UserError, match="x_training_1.tokens is no token file .* cut short"):
-            open_dataset(folder)
+        refused("x_training_1.tokens is no token file .* cut short", open_dataset, folder)
 
 
 # Token files, whose instances are assembled and masked while they are read.
@@ -246,14 +244,11 @@ def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
     folder = write_dataset(tmp_path / "data", data_format="tokens")
     pieces = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(pieces + "another\n")
-    with pytest.raises(UserError, match="with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep"):
-        open_dataset(folder)
+    refused("with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep", open_dataset, folder)
     (folder / "vocab.txt").rename(folder / "v.txt")
-    with pytest.raises(UserError, match="vocab.txt does not exist"):
-        open_dataset(folder)
+    refused("vocab.txt does not exist", open_dataset, folder)
     (folder / "manifest.json").unlink()
-    with pytest.raises(UserError, match="--input_files: there is no manifest.json beside the token files"):
-        open_dataset(folder)
+    refused("--input_files: there is no manifest.json beside the token files", open_dataset, folder)
 
 
 # Rows of several instances.
@@ -341,11 +336,10 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     lengths[7] -= 1
     write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
     records = RecordSet(str(folder / "training"), "input_files")
-    iterator = training_batches(
-        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
+    iterator = packed_training_batches(
+        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE
     )
-    with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
-        next(iterator)
+    refused("record 7 does not hold.*delete x_training_0.tfrecord.index", next, iterator)
 
 
 def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
@@ -353,8 +347,7 @@ def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
     write_manifest(folder, "records", {"masked_lm_prob": 0.05})
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 4
-    with pytest.raises(UserError, match="masked tokens in a row with room for 4.*manifest.json"):
-        updates(folder, 1, True)
+    refused("masked tokens in a row with room for 4.*manifest.json", updates, folder, 1, True)
     (folder / "manifest.json").unlink()
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
     updates(folder, 1, True)
@@ -365,11 +358,9 @@ def test_a_record_unlike_the_first_of_its_shard_is_named_when_it_is_read(tmp_pat
     path = folder / "training" / "x_training_0.tfrecord"
     write_records(tmp_path / "short", make_instance_arrays(instances(9, schema=RecordSchema(12, 3))))
     path.write_bytes(path.read_bytes() + (tmp_path / "short").read_bytes())
-    with pytest.raises(UserError, match="x_training_0.tfrecord .*records that were made with the same settings"):
-        batches(folder, 7)
+    refused("x_training_0.tfrecord .*records that were made with the same settings", batches, folder, 7)
     (tmp_path / "short").rename(folder / "training" / "x_training_9.tfrecord")
-    with pytest.raises(UserError, match="x_training_9.tfrecord holds .*=12, .*_0.tfrecord holds .*=16"):
-        open_dataset(folder)
+    refused("x_training_9.tfrecord holds .*=12, .*_0.tfrecord holds .*=16", open_dataset, folder)
 
 
 def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
@@ -382,8 +373,7 @@ def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
     assert len(batches(folder, 9)) == 9
     for number in (1, 3):
         write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
-    with pytest.raises(UserError, match=r"4 shard\(s\) of --input_files hold no record"):
-        RecordSet(str(folder / "training"), "input_files")
+    refused(r"4 shard\(s\) of --input_files hold no record", RecordSet, str(folder / "training"), "input_files")
 
 
 def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch):

@@ -16,10 +16,11 @@ from benchmarks import __main__ as program
 from benchmarks import frame, pages, peers, probe, results
 from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that hold parts of others.
-PARTS = set("child frame results made_up killing trials __init__ __main__".split())
+PARTS = set("child finished frame results made_up killing trials __init__ __main__".split())
 
 
 def bench(folder, *arguments, peer_names=(), rounds=2):
@@ -142,18 +143,15 @@ def test_a_result_of_another_machine_or_configuration_is_kept(tmp_path):
     bench(tmp_path).save()
     bench(tmp_path).save()  # the same again
     before = (tmp_path / "x.json").read_text()
-    with pytest.raises(UserError, match=r"x.json holds a result of another configuration \(rounds 2\).*--label"):
-        bench(tmp_path, rounds=3)
+    refused(r"x.json holds a result of another configuration \(rounds 2\).*--label", bench, tmp_path, rounds=3)
     there = json.loads(before)
     there["hardware"]["processor"] = "abacus"
     (tmp_path / "x.json").write_text(json.dumps(there))
-    with pytest.raises(UserError, match=r"another hardware \(processor abacus\).*--overwrite"):
-        bench(tmp_path)
+    refused(r"another hardware \(processor abacus\).*--overwrite", bench, tmp_path)
     bench(tmp_path, "--label", "here").save()
     assert (tmp_path / "x.md").read_text().count("\n## ") == 2
     bench(tmp_path, "--overwrite").save()
-    with pytest.raises(UserError, match="--cores is 1000; this process has"):
-        bench(tmp_path, "--cores", "1000")
+    refused("--cores is 1000; this process has", bench, tmp_path, "--cores", "1000")
     assert json.loads((tmp_path / "x.json").read_text())["hardware"] == json.loads(before)["hardware"]
 
 
@@ -163,10 +161,8 @@ def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_p
     said = argparse.Namespace(returncode=1, stdout="Looking\nERROR: No matching distribution\n")
     monkeypatch.setattr(peers.subprocess, "run", lambda *_, **__: said)
     monkeypatch.setattr(peers, "HERE", tmp_path)
-    with pytest.raises(UserError, match=r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No match"):
-        peers.python_of("abacus")
-    with pytest.raises(UserError, match="--peer_python abacus=PYTHON, or leave peers out with --no_peers"):
-        bench(tmp_path, peer_names=["abacus"])
+    refused(r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No match", peers.python_of, "abacus")
+    refused("--peer_python abacus=PYTHON, or leave peers out with --no_peers", bench, tmp_path, peer_names=["abacus"])
     assert bench(tmp_path, "--no_peers", peer_names=["abacus"]).peer("abacus") is None
     given = f"abacus={sys.executable}"
     assert bench(tmp_path, "--peer_python", given, peer_names=["abacus"]).peer("abacus") == sys.executable

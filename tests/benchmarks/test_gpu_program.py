@@ -1,18 +1,16 @@
 """The compiler's figures for GPUs: the plan agrees with them, and its text is read rightly."""
 
-import json
-from pathlib import Path
-
 import pytest
 
+from benchmarks.finished import Finished
 from benchmarks.gpu_program.kernels import Kernel, kernels
+from benchmarks.gpu_program.report import RESULTS
 from benchmarks.gpu_program.roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
 from benchmarks.gpu_program.rows import Row
 from bert_tf.memory.plan import predict
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-LINES = json.loads((BENCHMARKS / "results" / "gpu_program.json").read_text())["rows"]
-OURS = {title: line for title, line in LINES.items() if "memory" in line and line["row"]["part"] != "peer"}
+LINES = {Row(**line["row"]): line for line in Finished(RESULTS, {}).lines}
+OURS = {row: line for row, line in LINES.items() if "memory" in line and row.part != "peer"}
 # A loop of four turns over a matmul in half precision and a fusion that reads one slice of its second operand.
 PROGRAM = """HloModule m
 fused {
@@ -47,14 +45,13 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize("title", [title for title, line in OURS.items() if not line["row"]["packing"]])
-def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(title):
-    row = Row(**LINES[title]["row"])
-    assert predict(row.workload(row.num_layers)).total / LINES[title]["memory"] == pytest.approx(1, abs=0.05)
+@pytest.mark.parametrize("row", [row for row in OURS if not row.packing], ids=lambda row: row.title)
+def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(row):
+    assert predict(row.workload(row.num_layers)).total / LINES[row]["memory"] == pytest.approx(1, abs=0.05)
 
 
 def test_an_unpacked_update_asks_the_host_for_nothing():
-    plain = [line["figures"] for line in OURS.values() if not line["row"]["packing"]]
+    plain = [line["figures"] for row, line in OURS.items() if not row.packing]
     assert plain and not any("host" in name for figures in plain for name in figures)
 
 
@@ -70,7 +67,7 @@ def test_launches_traffic_and_arithmetic_of_a_program():
 
 def test_tensor_cores_by_gpu_type_and_shape():
     def matmul(dtype, *shape):
-        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape, "")
+        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape)
 
     half, brain, single = (matmul(dtype, 1, 8192, 8192, 1024) for dtype in ("f16", "bf16", "f32"))
     assert on_tensor_cores(half, GPUS["V100"], "fp16") and not on_tensor_cores(brain, GPUS["V100"], "bf16")
@@ -83,7 +80,7 @@ def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
     """The gradient of 1024 x 1024 weights has 64 tiles, for 108 multiprocessors."""
 
     def secs(batch, inner, parts=None):
-        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner), "")
+        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner))
         if parts is None:
             return kernel_secs(matmul, GPUS["A100"], "fp16")
         return matmul_secs(matmul, GPUS["A100"], "fp16", parts)

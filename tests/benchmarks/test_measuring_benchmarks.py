@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import input_pipeline
+from benchmarks.finished import Finished
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, report
+from bert_tf.base.errors import UserError
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents
 from tests.pretraining_data import write_dataset
@@ -52,21 +54,24 @@ def test_the_most_important_rows_come_first_and_none_twice():
 
 
 def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
-    first, second, *_ = rows()
-    gpu.Results(tmp_path, {"device": "a"}).add(first, {"failed": "exit code 1: no memory"})
-    again = gpu.Results(tmp_path, {"device": "a"})
-    assert again.has(first) and not again.has(second)
-    with pytest.raises(SystemExit, match="another device.*another folder"):
-        gpu.Results(tmp_path, {"device": "b"})
+    file = tmp_path / "new" / "rows.jsonl"
+    Finished(file, {"device": "a"}).add([1, "fp16"], {"failed": "exit code 1: no memory"})
+    again = Finished(file, {"device": "a"})
+    assert again.find([1, "fp16"])["failed"].startswith("exit") and again.find([2, "fp16"]) is None
+    again.add([2, "fp16"], {"loss": 1.0})
+    assert [line["row"][0] for line in Finished(file, {"device": "a"}).lines] == [1, 2]
+    with pytest.raises(UserError, match="another device; take another folder"):
+        Finished(file, {"device": "b"})
 
 
-def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
+def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s(tmp_path):
     names = ("device", "compute_capability", "driver", "cuda", "cudnn", "processor", "num_cores")
     facts = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(names)}
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
-    line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
-    text = report.render(facts, [line], planned)
+    finished = Finished(tmp_path / "rows.jsonl", facts)
+    finished.add({"part": first.part}, {"title": first.title, "commit": "c", "failed": "exit code 1: no memory"})
+    text = report.render(finished, planned)
     assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
     failed, missing = text.split("## Failed")[1].split("## Not run yet")
     assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing
@@ -98,8 +103,7 @@ def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(
     facts = json.loads((output / "rows.jsonl").read_text().splitlines()[0])["facts"]
     monkeypatch.setattr(gpu, "find_facts", lambda *_: facts)
     monkeypatch.setattr(gpu, "run_process", lambda *_: pytest.fail("it is there already"))
-    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
-    assert gpu.main() == 0
+    assert gpu.main.__wrapped__(list(map(str, arguments))) == 0
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import MANIFEST
 from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
+from tests.refusals import refused
 
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
 
@@ -115,8 +116,7 @@ def test_damage_that_no_checksum_shows(tmp_path):
     checkpoint = write_run(tmp_path / "run", make_variables(CLASSIFIER))
     (checkpoint / MANIFEST).unlink()
     (checkpoint / "task.json").write_text(json.dumps({"labels": ["a", {}, "c"]}), encoding="utf-8")
-    with pytest.raises(UserError, match="task.json: labels=.*: must be a list of texts"):
-        export(str(checkpoint), tmp_path / "out", replace=False)
+    refused("task.json: labels=.*: must be a list of texts", export, str(checkpoint), tmp_path / "out", replace=False)
 
 
 def test_casing(tmp_path):
@@ -136,17 +136,14 @@ def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
     out.mkdir()
     export(str(tmp_path / "run"), out, replace=False)  # an empty one is no obstacle
     (out / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="--replace"):
-        export(str(tmp_path / "run"), out, replace=False)
+    refused("--replace", export, str(tmp_path / "run"), out, replace=False)
     assert (out / "config.json").read_text(encoding="utf-8") == "{}"
     export(str(tmp_path / "run"), out, replace=True)
     assert read_json(out / "config.json")["model_type"] == "bert"
     (out / "thesis.tex").write_text("precious", encoding="utf-8")
-    with pytest.raises(UserError, match="thesis.tex"):
-        export(str(tmp_path / "run"), out, replace=True)
+    refused("thesis.tex", export, str(tmp_path / "run"), out, replace=True)
     assert (out / "thesis.tex").exists()
-    with pytest.raises(UserError, match="is a file"):
-        export(str(tmp_path / "run"), out / "thesis.tex", replace=True)
+    refused("is a file", export, str(tmp_path / "run"), out / "thesis.tex", replace=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"], "nothing half-made beside it"
 
 
@@ -189,8 +186,7 @@ SENTENCE_PIECES = [*VOCAB[:5], "\u2581the", *(f"\u2581{n}" for n in range(len(VO
 )
 def test_refused(tmp_path, variables, options, message):
     write_run(tmp_path / "run", variables(), **options)
-    with pytest.raises(UserError, match=message):
-        export(str(tmp_path / "run"), tmp_path / "out", replace=False)
+    refused(message, export, str(tmp_path / "run"), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.google import read_checkpoint
 from bert_tf.interchange.initialise import find_weights
@@ -26,6 +25,7 @@ from tests.google_checkpoints import (
     write_tensors,
     write_tf1,
 )
+from tests.refusals import refused
 
 
 def assert_filled(model, values):
@@ -181,8 +181,7 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
 def test_objects_that_are_no_bert(tmp_path, graph):
     """The graph is damaged, or no text at all, or the variables it names are numbers."""
     (tmp_path / "y.index").write_text("nonsense")
-    with pytest.raises(UserError, match="y cannot be read .*: its .index file is damaged"):
-        read_checkpoint(tmp_path / "y")
+    refused("y cannot be read .*: its .index file is damaged", read_checkpoint, tmp_path / "y")
     tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "sound"))
     tensors = read_tensors(tmp_path / "sound")
     if graph is None:
@@ -190,8 +189,7 @@ def test_objects_that_are_no_bert(tmp_path, graph):
     else:
         tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
     write_tensors(tmp_path / "x", tensors)
-    with pytest.raises(UserError, match="x holds objects of Keras, but not those of a BERT"):
-        read_checkpoint(tmp_path / "x")
+    refused("x holds objects of Keras, but not those of a BERT", read_checkpoint, tmp_path / "x")
 
 
 def test_names_of_outer_layers_and_unknown_names():

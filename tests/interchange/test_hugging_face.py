@@ -21,6 +21,7 @@ from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.variables import load_weights
+from tests.refusals import refused
 
 MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
 OUTPUTS = np.load(MODEL / "outputs.npz")
@@ -198,20 +199,17 @@ def test_shards(tmp_path):
     assert_same_hidden_states(model.bert)
 
     path.write_text(json.dumps({"weight_map": {**index, names[0]: "../a.safetensors"}}))
-    with pytest.raises(UserError, match="has no weight_map from parameters to files beside it"):
-        read_folder(tmp_path)
+    refused("has no weight_map from parameters to files beside it", read_folder, tmp_path)
     path.write_text(json.dumps({"weight_map": index}))
     (tmp_path / "b.safetensors").unlink()
-    with pytest.raises(UserError, match="b.safetensors does not exist; fetch this part of the weights"):
-        read_folder(tmp_path)
+    refused("b.safetensors does not exist; fetch this part of the weights", read_folder, tmp_path)
 
 
 def test_a_file_cut_short(tmp_path):
     path = copied(tmp_path) / "model.safetensors"
     for size in (os.path.getsize(path) - 2, 100, 3):
         os.truncate(path, size)
-        with pytest.raises(UserError, match="model.safetensors cannot be read .*: it is damaged or incomplete"):
-            read_folder(tmp_path)
+        refused("model.safetensors cannot be read .*: it is damaged or incomplete", read_folder, tmp_path)
 
 
 def test_half_precision_becomes_float32(tmp_path):
@@ -279,8 +277,7 @@ def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_pat
     write_vocabulary(tmp_path)
     with pytest.raises(UserError, match=f"{words}.*: the masked-word head there has a table of its own"):
         filled(PretrainingModel, read_folder(tmp_path))
-    with pytest.raises(UserError, match=words):
-        export(str(tmp_path), tmp_path / "out", replace=False)
+    refused(words, export, str(tmp_path), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
     span_model, _ = filled(SpanModel, read_folder(tmp_path))  # which uses the encoder alone
     assert_same_hidden_states(span_model.bert)

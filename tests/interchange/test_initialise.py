@@ -26,6 +26,7 @@ from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
 from bert_tf.text.vocabulary import ids_of
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
+from tests.refusals import refused
 
 HUGGING_FACE = Path(__file__).parents[1] / "golden" / "hugging_face"
 
@@ -125,8 +126,7 @@ def test_weights_of_another_model_are_refused(google, changes, words):
 def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words):
     shapes = {name: shape for name, shape in {**published_names(2), **changes}.items() if shape}
     weights, model, telemetry = find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), Notes()
-    with pytest.raises(UserError, match=words):
-        initialise_from(weights, model, telemetry)
+    refused(words, initialise_from, weights, model, telemetry)
     assert not telemetry.notes
     initialise_from(weights, model, telemetry, allow_missing=True)
     assert any(name in note for name in changes for note in telemetry.notes)
@@ -166,13 +166,10 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
     with pytest.raises(UserError, match="another vocabulary than the records: piece 5 is 'cat', 'dog' in theirs"):
         begin([*pieces[:5], "dog", *pieces[6:]], True, False)
-    with pytest.raises(UserError, match=r"piece 6 is '\\u2028', '' in theirs"):
-        begin([*pieces[:6], "", "la"], True, False)
-    with pytest.raises(UserError, match="do_lower_case=1, strip_accents=0, the records were made with .*_accents=1"):
-        begin(pieces, True)
+    refused(r"piece 6 is '\\u2028', '' in theirs", begin, [*pieces[:6], "", "la"], True, False)
+    refused("do_lower_case=1, strip_accents=0, the records were made with .*_accents=1", begin, pieces, True)
     (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
-    with pytest.raises(UserError, match="vocab.txt: byte 7 is not UTF-8"):
-        begin(pieces, True, False)
+    refused("vocab.txt: byte 7 is not UTF-8", begin, pieces, True, False)
 
 
 def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_path):
@@ -194,12 +191,10 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
 def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for path in (HUGGING_FACE / "model.safetensors", tmp_path / "nowhere", tmp_path):
-        with pytest.raises(UserError, match=f"^--init_checkpoint={path}: no model is there; .* unpack an"):
-            find_weights(path)
+        refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
-    with pytest.raises(UserError, match="several checkpoints lie there .model.ckpt-1, model.ckpt-2."):
-        find_weights(tmp_path)
+    refused("several checkpoints lie there .model.ckpt-1, model.ckpt-2.", find_weights, tmp_path)
 
 
 def test_configuration_and_vocabulary(google, tmp_path):
@@ -217,10 +212,8 @@ def test_configuration_and_vocabulary(google, tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
-        with pytest.raises(UserError, match=f"--{flag} is required, as no --init_checkpoint"):
-            choose(None, None)
-    with pytest.raises(UserError, match="--vocab_file is required, as .*vocab.txt does not exist"):
-        choose_vocabulary(None, weights)
+        refused(f"--{flag} is required, as no --init_checkpoint", choose, None, None)
+    refused("--vocab_file is required, as .*vocab.txt does not exist", choose_vocabulary, None, weights)
 
 
 @pytest.mark.parametrize(

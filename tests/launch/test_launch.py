@@ -27,6 +27,7 @@ from bert_tf.memory.device import Device
 from bert_tf.settings.declaration import with_variable
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.pretraining_data import write_manifest
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
@@ -203,15 +204,13 @@ def test_the_only_dataset_is_found_and_of_several_the_named_one(tmp_path):
 
 
 def test_errors_list_what_was_found(tmp_path):
-    with pytest.raises(UserError, match="found below .*: nothing"):
-        choose_data(tmp_path, None, LENGTHS)
+    refused("found below .*: nothing", choose_data, tmp_path, None, LENGTHS)
     prepare(tmp_path, "sample", lengths=[(128, 20)])
     (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
     with pytest.raises(UserError, match=r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"):
         choose_data(tmp_path, "sample", LENGTHS)
     prepare(tmp_path, lengths=[(512, 80)], sha="b")
-    with pytest.raises(UserError, match="one vocabulary"):
-        choose_data(tmp_path, None, LENGTHS)
+    refused("one vocabulary", choose_data, tmp_path, None, LENGTHS)
 
 
 def prepare_tokens(data_dir, dataset="sample", sha="a"):
@@ -313,8 +312,7 @@ def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
     starts = [dict(argument[2:].split("=", 1) for argument in call[1:])["init_checkpoint"] for call in calls(checkout)]
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(checkout / "run" / "phase_1")]
     monkeypatch.delenv("INIT_CHECKPOINT")
-    with pytest.raises(UserError, match="init_checkpoint: '.*google/bert_model.ckpt' there, None now"):
-        launch()
+    refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", launch)
 
 
 def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
@@ -322,8 +320,7 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
     assert launch() == 0
     assert all("--packing=true" in call for call in calls(checkout))
     monkeypatch.delenv("PACKING")
-    with pytest.raises(UserError, match="packing: True there, None now"):
-        launch()
+    refused("packing: True there, None now", launch)
 
 
 def test_variables_of_the_programs_are_passed_on(checkout, monkeypatch):
@@ -359,8 +356,7 @@ def test_a_failing_phase_ends_the_script_with_its_code(checkout, monkeypatch):
 def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
     assert launch() == 0
     changed = [*SMALL[:3], "2e-3", *SMALL[4:]]
-    with pytest.raises(UserError, match="learning_rate_phase1: 0.001 there, 0.002 now"):
-        launch(*changed)
+    refused("learning_rate_phase1: 0.001 there, 0.002 now", launch, *changed)
     monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
     (checkout / "run/phase_1/eval_results.txt").unlink()
     assert launch(*changed) == 0
@@ -377,14 +373,12 @@ def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(checkout):
 
 def test_a_batch_size_to_be_found_is_refused_with_packing(checkout, monkeypatch):
     monkeypatch.setenv("PACKING", "1")
-    with pytest.raises(UserError, match="batch size auto and packing .* give the size as a number"):
-        launch("4", "auto", *SMALL[2:])
+    refused("batch size auto and packing .* give the size as a number", launch, "4", "auto", *SMALL[2:])
     assert not calls(checkout)
 
 
 def test_phases_one_by_one(checkout, monkeypatch, capfd):
-    with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
-        launch(only="phase_2")
+    refused("phase 2 starts from the end of phase 1", launch, only="phase_2")
     with monkeypatch.context() as patch:
         patch.setenv("DRY_RUN", "1")
         assert launch(only="phase_2") == 0
@@ -400,10 +394,7 @@ def test_files_of_others_in_the_results_folder_stay(checkout, name):
     file = checkout / "run" / name
     file.parent.mkdir()
     file.write_text("<!DOCTYPE html>mine")
-    with pytest.raises(
-        UserError, match=f"^{file} is a file that this program has not written, so it is not overwritten"
-    ):
-        launch()
+    refused(f"^{file} is a file that this program has not written, so it is not overwritten", launch)
     assert [path.name for path in file.parent.iterdir()] == [name] and file.read_text() == "<!DOCTYPE html>mine"
 
 
@@ -447,15 +438,13 @@ def test_switches_are_on_off_or_refused_by_name():
         ("MAX_HOURS", "0", "a number above 0, and at most 100000"),
         ("DEVICE", "tpu", "one of auto, cpu"),
     ):
-        with pytest.raises(UserError, match=f"{name}={text}: must be {rule}"):
-            LaunchEnvironment({name: text})
+        refused(f"{name}={text}: must be {rule}", LaunchEnvironment, {name: text})
 
 
 def test_a_start_that_was_refused_does_not_bind_the_next_one(checkout, monkeypatch):
     """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
     monkeypatch.setenv("INIT_CHECKPOINT", str(checkout / "gogle"))
-    with pytest.raises(UserError, match="INIT_CHECKPOINT=.*gogle: there is no checkpoint"):
-        launch()
+    refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", launch)
     (checkout / "gogle").mkdir()
     (checkout / "gogle/bert_model.ckpt.index").touch()
     monkeypatch.setenv("STAND_IN_CODE_phase_1", "2")
@@ -471,14 +460,12 @@ def test_a_start_that_was_refused_does_not_bind_the_next_one(checkout, monkeypat
 def test_a_damaged_plan_is_named(checkout, content):
     assert launch() == 0
     (checkout / "run/plan.json").write_text(content)
-    with pytest.raises(UserError, match="plan.json (is|holds) .*; delete it"):
-        launch()
+    refused("plan.json (is|holds) .*; delete it", launch)
 
 
 def test_without_tensorflow(checkout, monkeypatch, capsys):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="scripts/setup.sh"):
-        launch()
+    refused("scripts/setup.sh", launch)
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch() == 0
     assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
@@ -538,8 +525,7 @@ def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
     assert not any("large" in line and "batch_size 64" in line for line in sweep)
     assert finetune_benchmark.launch_inference(["base", "2", "fp32", "false"], here) == 0
     assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"num_gpu \(position 2\) is '0'"):
-        finetune_benchmark.launch_train(["base", "0"], here)
+    refused(r"num_gpu \(position 2\) is '0'", finetune_benchmark.launch_train, ["base", "0"], here)
 
 
 def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
@@ -552,27 +538,23 @@ def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
     ):
         squad_flags(folder, model="base")
     (folder / "config.json").unlink()
-    with pytest.raises(UserError, match="bert_config.json cannot be read .*; name the folder .* that is phase_2"):
-        squad_flags(folder)
+    refused("bert_config.json cannot be read .*; name the folder .* that is phase_2", squad_flags, folder)
 
 
 def test_random_weights_need_a_vocabulary(questions, monkeypatch):
-    with pytest.raises(UserError, match="VOCAB_FILE"):
-        squad_flags("none")
+    refused("VOCAB_FILE", squad_flags, "none")
     monkeypatch.setenv("VOCAB_FILE", str(questions / "vocab.txt"))
     flags = squad_flags("none")
     assert "init_checkpoint" not in flags
     assert BertConfig.from_json_file(flags["bert_config_file"]) == BertConfig.preset("tiny", 50)
     squad_flags("none")  # replaces its own file
     flags["bert_config_file"].write_text('{"hidden_size": 128, "directionality": "bidi"}')
-    with pytest.raises(UserError, match="bert_config.json is a file that this program has not written"):
-        squad_flags("none")
+    refused("bert_config.json is a file that this program has not written", squad_flags, "none")
 
 
 def test_missing_questions(questions):
     (questions / "dev-v1.1.json").unlink()
-    with pytest.raises(UserError, match="dev-v1.1.json does not exist; download it"):
-        squad_flags(questions / "tiny")
+    refused("dev-v1.1.json does not exist; download it", squad_flags, questions / "tiny")
 
 
 # --- Ranks ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ run.sub, which takes variables only, has its table in test_run_sub.py; data_down
 tests/prepare/test_data_download.py and tests/scripts/test_docker.py.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import os
@@ -81,16 +82,11 @@ GOOD = [
     ("squad", SQUAD, "", "global_batch_size = 100; effective_learning_rate = 5e-05; epochs = 1.1"),
     ("squad", SQUAD.replace(" 1.1 ", " 2.0 "), "SQUAD_DIR=/x", "squad_version = 2.0; squad_dir = /x"),
     ("squad_inference", f"{WEIGHTS} 4 bf16 false 384 128 base 2.0", "", "batch_size = 4; bert_model = base"),
-    (
-        "glue",
-        "sst-2 16 3e-6 fp16 true 4",
-        "",
-        "task_name = sst-2; global_batch_size = 64; warmup_proportion = 0.1 (default)",
-    ),
+    ("glue", "sst-2 16 3e-6 fp16 true 4", "", "task_name = sst-2; global_batch_size = 64; warmup_proportion = 0.1 (default)"),
     ("glue_inference", "CoLA some/checkpoint 8", "", "task_name = CoLA; batch_size = 8; precision = fp16 (default)"),
     ("finetune_train_benchmark", "base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
     ("finetune_inference_benchmark", "large 8 fp16 true", "", "batch_size = 8"),
-]
+]  # fmt: skip
 for name, typed in DEFAULTS.items():
     shown = "; ".join(
         f"{argument.name} = {text} (default)" for argument, text in zip(LAUNCHERS[name][0], typed.split())
@@ -106,12 +102,7 @@ PYTORCH_PRETRAINING = "8192 6e-3 fp16 8 0.2843 7038 200 false"
 # Script, what is typed, variables -> part of the one line that refuses it.
 BAD = [
     ("pretraining_lamb", without(8, LAMB), "", "num_gpus seems to be missing (position 8)"),
-    (
-        "pretraining_lamb",
-        LAMB + " more",
-        "",
-        "16 arguments, but there are 15: train_batch_size_phase1 .* begins with 'more'",
-    ),
+    ("pretraining_lamb", LAMB + " more", "", "16 arguments, but there are 15: train_batch_size_phase1 .* begins with 'more'"),
     ("pretraining_lamb", "0", "", "train_batch_size_phase1 (position 1) is '0': must be a whole number of at least 1"),
     ("pretraining_lamb", "64.0", "", "train_batch_size_phase1 (position 1) is '64.0'"),
     ("pretraining_lamb", "64 8 8 -1", "", "learning_rate_phase1 (position 4) is '-1': must be a number above 0"),
@@ -121,19 +112,9 @@ BAD = [
     ("pretraining_lamb", first(7, LAMB) + " 0", "", "num_gpus (position 8) is '0'"),
     ("pretraining_lamb", "1 1 8 1e-3 1e-3 fp16 true 9999 0 0 9999 1 1 1", "", "num_gpus is 9999, but at most"),
     ("pretraining_lamb", "8 1000000", "", "phase 2: 4,096,000,000 sequences in an update .*make one of these smaller"),
-    (
-        "pretraining_lamb",
-        first(8, LAMB) + " 8000",
-        "",
-        "warmup_steps_phase1 (position 9) is 8000: must be at most .* 7038",
-    ),
+    ("pretraining_lamb", first(8, LAMB) + " 8000", "", "warmup_steps_phase1 (position 9) is 8000: must be at most .* 7038"),
     ("pretraining_lamb", first(8, LAMB) + " 0 0 9", "", "train_steps (position 11) is 9: phase 2 would have no update"),
-    (
-        "pretraining_lamb",
-        first(14, LAMB) + " huge",
-        "",
-        "bert_model (position 15) is 'huge': must be one of large, base",
-    ),
+    ("pretraining_lamb", first(14, LAMB) + " huge", "", "bert_model (position 15) is 'huge': must be one of large, base"),
     ("pretraining_lamb", "large " + first(14, LAMB), "", "train_batch_size_phase1 (position 1) is 'large': must be"),
     ("pretraining_lamb", PYTORCH_PRETRAINING, "", "(position 2) is '6e-3'.*--help shows the order"),
     ("pretraining_lamb", SMALL, "DRY_RUN=maybe", "DRY_RUN=maybe: must be 1, 0, true"),
@@ -155,12 +136,7 @@ BAD = [
     ("glue", "16 3e-6 fp16 true 8 128 64 large", "", "batch_size (position 2) is '3e-6'"),
     ("glue", "MRCP", "", "did you mean MRPC?"),
     ("glue", "custom", "", "task_name (position 1) is 'custom': .*run_classifier.py --task_name=custom"),
-    (
-        "glue",
-        first(10, GLUE) + " 1",
-        "",
-        "warmup_proportion (position 11) is '1': must be a number of at least 0, and below",
-    ),
+    ("glue", first(10, GLUE) + " 1", "", "warmup_proportion (position 11) is '1': must be a number of at least 0, and below"),
     ("glue_inference", "some/checkpoint MRPC", "", "some/checkpoint"),
     ("finetune_train_benchmark", "base 0", "", "num_gpu (position 2) is '0'"),
     ("finetune_inference_benchmark", "large 8 8 fp16", "", "precision (position 3) is '8': must be one of"),
@@ -170,23 +146,13 @@ BAD = [
     ("pretraining_lamb", SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "HOSTS is for mpirun and horovodrun"),
     ("pretraining_lamb", SMALL, "DATA_FORMAT=text", "DATA_FORMAT=text: must be one of records, tokens"),
     ("pretraining_lamb", SMALL, "RESULTS_DIR=/dev/null/x", "RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
-    (
-        "pretraining_lamb",
-        SMALL,
-        "INIT_CHECKPOINT=base",
-        "bert_model (position 15) is tiny, 2 layers of 128, but .* 12 ",
-    ),
-    (
-        "pretraining_lamb",
-        SMALL,
-        "INIT_CHECKPOINT=gpt",
-        "gpt/config.json: the model's type is 'gpt2'; name a checkpoint",
-    ),
+    ("pretraining_lamb", SMALL, "INIT_CHECKPOINT=base", "bert_model (position 15) is tiny, 2 layers of 128, but .* 12 "),
+    ("pretraining_lamb", SMALL, "INIT_CHECKPOINT=gpt", "gpt/config.json: the model's type is 'gpt2'; name a checkpoint"),
     ("squad", SQUAD.replace(WEIGHTS, "base"), "", "bert_model (position 8) is large, 24 layers of 1024, but .* 12 "),
     ("squad", SQUAD.replace(WEIGHTS, "none"), "", "checkpoint is 'none' (random weights), which needs VOCAB_FILE"),
     ("glue", GLUE.replace(WEIGHTS, "base"), "", "bert_model (position 9) is large, 24 layers of 1024, but .* 12 "),
     ("finetune_train_benchmark", "base", "RESULTS_DIR=/dev/null", "RESULTS_DIR=/dev/null: /dev/null is a file, and"),
-]
+]  # fmt: skip
 
 # Script, what is typed, variables -> the note of a dry run about what is missing, and would stop a real one.
 STOPPED = [

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch import call, glue
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.glue_data import write_cola, write_model
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPED = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2".split()
@@ -96,8 +96,7 @@ def test_mistakes(folder, started):
     ):
         typed = [*TYPED, folder / "tiny"]
         typed[number] = value
-        with pytest.raises(UserError, match=message):
-            launch(glue.launch, *typed)
+        refused(message, launch, glue.launch, *typed)
     assert not started
 
 
@@ -109,5 +108,4 @@ def test_quoting_and_random_weights(folder, started, monkeypatch):
     assert flags["quoting"] == "csv" and "init_checkpoint" not in flags
     assert BertConfig.from_json_file(flags["bert_config_file"]).num_hidden_layers == 2
     monkeypatch.setenv("QUOTING", "yes")
-    with pytest.raises(UserError, match="QUOTING=yes: must be one of none, csv"):
-        launch(glue.launch, *TYPED, folder / "tiny")
+    refused("QUOTING=yes: must be one of none, csv", launch, glue.launch, *TYPED, folder / "tiny")

@@ -19,6 +19,7 @@ from bert_tf.launch import checks, lamb, launchers, pretraining, run_sub
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.test_launch import RECIPE_VARIABLES, prepare
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 NVIDIA = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
@@ -126,8 +127,7 @@ def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
-    with pytest.raises(UserError, match="train_batch_size_phase2: 2 there, 4 now"):
-        pretraining.check_same_plan(tmp_path, other, [])
+    refused("train_batch_size_phase2: 2 there, 4 now", pretraining.check_same_plan, tmp_path, other, [])
     with pytest.raises(UserError, match="train_batch_size_phase1: 16 there, 4 now"):
         pretraining.check_same_plan(tmp_path, {**other, "train_batch_size_phase1": 4}, [second])
 
@@ -227,11 +227,9 @@ def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, mo
         ({"LAUNCHER": "", "PATH": ""}, "there is no srun on this machine's PATH"),
     ):
         monkeypatch.setenv("PATH", changed.get("PATH", job["PATH"]))
-        with pytest.raises(UserError, match=expected):
-            checks.check_launcher(1, {**job, **changed})
+        refused(expected, checks.check_launcher, 1, {**job, **changed})
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    with pytest.raises(UserError, match="has no plotly: '.* -m pip install jinja2 numpy plotly'"):
-        checks.check_tensorflow_installed(job)
+    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", checks.check_tensorflow_installed, job)
 
 
 @pytest.mark.parametrize(

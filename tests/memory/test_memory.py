@@ -74,8 +74,8 @@ def test_lars_has_one_moment_and_the_others_two():
         (dict(), dict(precision="bf16")),
         (dict(scope="off"), dict()),
         (dict(num_ranks=2, recompute=True), dict(recompute=True)),
-        (dict(), dict(max_seq_length=384)),
-        (dict(), dict(max_predictions_per_seq=0)),
+        (dict(), dict(sequence_length=384)),
+        (dict(), dict(num_predictions=0)),
     ],
 )
 def test_what_needs_more(more, less):

@@ -396,7 +396,7 @@ def test_entries_describe_the_classes(name):
     assert type(made).__name__ == entry.class_name and len(made.slot_names) == entry.num_moments
     assert set(entry.options.values()) <= set(made.config_names)
     assert set(entry.options) <= set(inspect.signature(PretrainingConfig).parameters)
-    assert made._learning_rate.continuous_join == entry.joins_continuously
+    assert made._learning_rate.continuous_join == entry.continuous_join
     assert find_setting("optimizer_type", PretrainingConfig).choices == tuple(OPTIMIZERS)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
+from benchmarks.finished import Finished
+from benchmarks.gpu_program.report import RESULTS
 from benchmarks.pages import clusters
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
@@ -70,7 +71,7 @@ ERRORS = {"large": 0.12, "base": 0.17}
 
 def test_computing_follows_the_compiled_programs():
     """benchmarks/gpu_program: the roofline, kernel by kernel, of what XLA compiles; packed rows are not planned."""
-    rows = json.loads((ROOT / "benchmarks/results/gpu_program.json").read_text())["rows"].values()
+    rows = Finished(RESULTS, {}).lines
     names = {"V100": "v100-32", "A100": "a100-80", "H100": "h100"}
     programs = [entry for entry in rows if entry["row"]["part"] == "program" and not entry["row"]["packing"]]
     assert len(programs) >= 30

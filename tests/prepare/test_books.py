@@ -13,7 +13,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import books, custom, text_files
 from bert_tf.prepare.corpora.documents import as_line, has_sentence
 from bert_tf.prepare.corpora.formatting import SeenDocuments
+from bert_tf.programs.prepare import parse
 from tests import preparation
+from tests.refusals import refused
 
 BOOK = """The Project Gutenberg EBook of Things
 
@@ -94,8 +96,7 @@ def test_any_text_takes_linear_time(tmp_path, token):
 def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
-    with pytest.raises(UserError, match=r"a.txt: not valid UTF-8 at byte 7: .*fallback_enc"):
-        books.clean(path, None, "strict")
+    refused(r"a.txt: not valid UTF-8 at byte 7: .*fallback_enc", books.clean, path, None, "strict")
     assert books.clean(path, "latin-1", "strict") == "Ein Café. Noch eins."
     assert books.clean(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
 
@@ -116,12 +117,10 @@ def test_links_are_followed_once_and_those_to_nothing_named(tmp_path):
     (tmp_path / "elsewhere/round").symlink_to(tmp_path / "here")
     assert books.find_books(tmp_path / "here") == [tmp_path / "here/linked/a.txt"]
     (tmp_path / "here/b.txt").symlink_to(tmp_path / "gone.txt")
-    with pytest.raises(UserError, match="here/b.txt does not exist; repair it"):
-        books.find_books(tmp_path / "here")
+    refused("here/b.txt does not exist; repair it", books.find_books, tmp_path / "here")
     (tmp_path / "here/b.txt").unlink()
     os.mkfifo(tmp_path / "here/b.txt")
-    with pytest.raises(UserError, match="b.txt is not a file; repair it"):
-        books.find_books(tmp_path / "here")
+    refused("b.txt is not a file; repair it", books.find_books, tmp_path / "here")
 
 
 def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
@@ -136,16 +135,14 @@ def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
         return real_scandir(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(UserError, match=f"{tmp_path}/shut: cannot be read .Permission denied"):
-        books.find_books(tmp_path)
+    refused(f"{tmp_path}/shut: cannot be read .Permission denied", books.find_books, tmp_path)
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
 def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
-    with pytest.raises(UserError, match=r"a.txt: a binary file, not text.* take it out"):
-        books.clean(path, "latin-1", errors)
+    refused(r"a.txt: a binary file, not text.* take it out", books.clean, path, "latin-1", errors)
     path.write_bytes("Ein Café.".encode("utf-16-le"))
     with pytest.raises(
         UserError, match="a.txt: a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_enc"
@@ -155,8 +152,7 @@ def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
 
 
 def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
-    with pytest.raises(UserError, match="put your books there.*wikicorpus_en"):
-        books.find_books(tmp_path / "none")
+    refused("put your books there.*wikicorpus_en", books.find_books, tmp_path / "none")
 
 
 def documents(path, input_format):
@@ -211,7 +207,7 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
 @pytest.mark.parametrize("name", ["base64", "rot13", "hex", "undefined", "klingon", "a\0b"])
 def test_what_is_no_encoding_of_text_is_refused(name):
     with pytest.raises(UserError, match="fallback_encoding=.*not a text encoding"):
-        text_files.known_encoding(name)
+        parse(["--action=text_formatting", "--dataset=bookscorpus", f"--fallback_encoding={name}"])
 
 
 def test_a_fallback_that_does_not_fit_is_named(tmp_path):
@@ -223,14 +219,10 @@ def test_a_fallback_that_does_not_fit_is_named(tmp_path):
 
 
 def test_custom_inputs_must_exist(tmp_path):
-    with pytest.raises(UserError, match="^input_files: name text files"):
-        custom.find_inputs([])
-    with pytest.raises(UserError, match="nowhere does not exist"):
-        custom.find_inputs([str(tmp_path / "nowhere")])
-    with pytest.raises(UserError, match="/dev/null is not a file; give --input_files files or folders"):
-        custom.find_inputs(["/dev/null"])
-    with pytest.raises(UserError, match="the folder .* holds no .txt, .jsonl or .parquet file"):
-        custom.find_inputs([str(tmp_path)])
+    refused("^input_files: name text files", custom.find_inputs, [])
+    refused("nowhere does not exist", custom.find_inputs, [str(tmp_path / "nowhere")])
+    refused("/dev/null is not a file; give --input_files files or folders", custom.find_inputs, ["/dev/null"])
+    refused("the folder .* holds no .txt, .jsonl or .parquet file", custom.find_inputs, [str(tmp_path)])
 
 
 def test_sentences_are_told_from_titles():
@@ -275,8 +267,7 @@ def test_packed_files(tmp_path, packed, kind):
 def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
-    with pytest.raises(UserError, match=rf"not valid UTF-8 at byte {(1 << 20) + 4}: "):
-        text_files.encoding_of(path, None, "strict")
+    refused(rf"not valid UTF-8 at byte {(1 << 20) + 4}: ", text_files.encoding_of, path, None, "strict")
 
 
 def test_parquet(tmp_path):
@@ -295,5 +286,4 @@ def test_parquet(tmp_path):
     formatted = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
     assert formatted.read_text() == "It is one.  It goes on.\nIt is two.\n"
     path.write_bytes(b"not a table")
-    with pytest.raises(UserError, match="a.parquet: not a Parquet file"):
-        preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
+    refused("a.parquet: not a Parquet file", preparation.run, tmp_path / "b", "text_formatting", "--input_files", path)

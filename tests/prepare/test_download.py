@@ -22,6 +22,7 @@ from bert_tf.prepare.fetching.fetch import Client
 from bert_tf.prepare.running.stage import mark_damaged
 from tests.http_server import Server
 from tests.prepare.test_archives import make_tar, make_zip
+from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
 CLIENT = Client(num_attempts=2, pause_secs=0.0)
@@ -111,8 +112,7 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
 def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
     source = squad(server, {"a.json": b"a", "b.json": b"b"})
     gone = server.pages.pop("/b.json")
-    with pytest.raises(UserError, match=r"/b.json: 404.*put it there as .*squad/b.json"):
-        served(server, tmp_path, "squad", source)
+    refused(r"/b.json: 404.*put it there as .*squad/b.json", served, server, tmp_path, "squad", source)
     assert not (tmp_path / "squad/manifest.json").exists()
     server.pages["/b.json"] = gone
     served(server, tmp_path, "squad", source)
@@ -283,12 +283,10 @@ def test_pubmed_files_placed_by_hand_are_taken_where_there_is_no_network(server,
 def test_wrong_md5_of_one_file_is_named(server, tmp_path):
     source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
     server.pages["/pubmed/pubmed25n0002.xml.gz"].content = b"other"
-    with pytest.raises(UserError, match="pubmed25n0002.xml.gz: .* has the md5"):
-        served(server, tmp_path, "pubmed_baseline", source)
+    refused("pubmed25n0002.xml.gz: .* has the md5", served, server, tmp_path, "pubmed_baseline", source)
     assert files_below(tmp_path / "pubmed/baseline") == {"pubmed25n0001.xml.gz"}
     server.pages["/pubmed/pubmed25n0002.xml.gz.md5"].content = b"<html>"
-    with pytest.raises(UserError, match="pubmed25n0002.xml.gz.md5 holds no checksum"):
-        served(server, tmp_path, "pubmed_baseline", source)
+    refused("pubmed25n0002.xml.gz.md5 holds no checksum", served, server, tmp_path, "pubmed_baseline", source)
 
 
 # --- What is not distributed, and all together --------------------------------------------------
@@ -320,8 +318,7 @@ def test_all_goes_on_past_what_cannot_be_had(server, tmp_path, capsys):
         "bookscorpus": sources.Source("books", "bookscorpus"),
         "wikicorpus_en": wiki(server),
     }
-    with pytest.raises(UserError, match="1 of 3 datasets could not be downloaded: wikicorpus_en"):
-        download("all", tmp_path, table, CLIENT)
+    refused("1 of 3 datasets could not be downloaded: wikicorpus_en", download, "all", tmp_path, table, CLIENT)
     output = capsys.readouterr().out
     assert "left out: BookCorpus is no longer distributed" in output and "failed: " in output
     add_dump(server, "20240120", b"dump")

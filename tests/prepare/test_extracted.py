@@ -31,7 +31,10 @@ def test_json_lines_are_read_as_the_text_files_are(tmp_path):
 
 @pytest.mark.parametrize(
     "line,message",
-    [('{"title": "A", "text": "On', "not JSON"), ('{"title": "A", "text": null}', 'no "text" that is a string')],
+    [
+        ('{"title": "A", "text": "On', "not JSON"),
+        ('{"title": "A", "text": null}', 'no object with a "text" that is a string'),
+    ],
 )
 def test_a_bad_line_is_named(tmp_path, line, message):
     with pytest.raises(UserError, match=rf"wiki_00, line 1: {message}.*--max_bad_records"):

@@ -14,6 +14,7 @@ from bert_tf.prepare.fetching import fetch
 from bert_tf.prepare.running.stage import clear_disk_errors
 from bert_tf.records.manifest import FileEntry
 from tests.http_server import Server
+from tests.refusals import refused
 
 CONTENT = random.Random(0).randbytes(1 << 20)
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
@@ -59,8 +60,7 @@ def test_whole_file_with_its_checksum(server, tmp_path):
 def test_other_published_checksums(server, tmp_path, algorithm):
     server.add("/file.bin", CONTENT)
     get(server, tmp_path, f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}")
-    with pytest.raises(UserError, match=f"has the {algorithm} .*, published is 00"):
-        get(server, tmp_path / "b", f"{algorithm}:00")
+    refused(f"has the {algorithm} .*, published is 00", get, server, tmp_path / "b", f"{algorithm}:00")
 
 
 def test_dropped_connections_go_on_where_they_were_cut(server, tmp_path, waits):
@@ -86,8 +86,7 @@ def test_pieces_that_do_not_fit_are_removed(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
     part = get_part(server, page, tmp_path, waits)
     part.write_bytes(b"x" * part.stat().st_size)
-    with pytest.raises(UserError, match="changed between two of its parts.*start the same command again"):
-        get(server, tmp_path)
+    refused("changed between two of its parts.*start the same command again", get, server, tmp_path)
     get(server, tmp_path)
     assert is_whole(tmp_path)
 
@@ -95,8 +94,7 @@ def test_pieces_that_do_not_fit_are_removed(server, tmp_path, waits):
 def get_part(server, page, folder, waits):
     """Leaves the first bytes of a file behind, as a stopped run does."""
     page.drop_after = [200_000, 0, 0, 0, 0, 0]
-    with pytest.raises(UserError, match="5 failures in a row.* start the same command again"):
-        get(server, folder)
+    refused("5 failures in a row.* start the same command again", get, server, folder)
     page.drop_after = []
     waits.clear()
     (part,) = folder.glob("file.bin.*.part")
@@ -124,8 +122,7 @@ def test_a_part_that_is_whole_already(server, tmp_path, waits):
 
 def test_wrong_checksum_is_refused_and_nothing_stays(server, tmp_path):
     server.add("/file.bin", CONTENT + b"!")
-    with pytest.raises(UserError, match="file.bin: .*published is .*: removed.*put it there as"):
-        get(server, tmp_path)
+    refused("file.bin: .*published is .*: removed.*put it there as", get, server, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -175,8 +172,7 @@ def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(fetch.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-        with pytest.raises(UserError, match="1,048,576 bytes are still to come and 1,000 are free"):
-            get(server, tmp_path)
+        refused("1,048,576 bytes are still to come and 1,000 are free", get, server, tmp_path)
 
     def no_space(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.checking import inspection
 from tests.preparation import changed, documents, run, shard
+from tests.refusals import refused
 
 SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)
 WORDS = " ".join(documents(3)).replace(".", "").split()
@@ -139,15 +139,12 @@ def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, con
     output, wrong = inspect(capsys, tmp_path / "work")
     assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
     shutil.rmtree(tmp_path / "work/sharded")
-    with pytest.raises(UserError, match=re.escape(str(manifest))):
-        run(tmp_path / "work", "inspect")
+    refused(re.escape(str(manifest)), run, tmp_path / "work", "inspect")
 
 
 def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
-    with pytest.raises(UserError, match="--action status --dataset custom says"):
-        run(tmp_path, "inspect")
+    refused("--action status --dataset custom says", run, tmp_path, "inspect")
     shutil.copytree(prepared, tmp_path / "work")
     (vocab,) = (tmp_path / "work").glob("tfrecord/*/custom/vocab.txt")
     vocab.write_text("[PAD]\n")
-    with pytest.raises(UserError, match="--action verify --dataset custom --repair"):
-        run(tmp_path / "work", "inspect")
+    refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")

@@ -12,6 +12,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting, pubmed
 from bert_tf.prepare.corpora.documents import Dropped
 from tests import preparation
+from tests.refusals import refused
 
 
 def article(pmid, title="A title.", abstract="An abstract. It ends.", version=1):
@@ -154,12 +155,10 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):
     path = tmp_path / "a.xml"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        cleaned([path])
+    refused(message, cleaned, [path])
     packed = tmp_path / "a.xml.gz"
     packed.write_bytes(b"no gzip")
-    with pytest.raises(UserError, match="a.xml.gz.*no <PubmedArticle> in it"):
-        cleaned([packed])
+    refused("a.xml.gz.*no <PubmedArticle> in it", cleaned, [packed])
 
 
 def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
@@ -184,13 +183,11 @@ def test_numbers_that_never_begin_take_linear_time():
 
 
 def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
-    with pytest.raises(UserError, match="holds no .xml.*--dataset pubmed_baseline fetches them"):
-        pubmed.find_files(tmp_path)
+    refused("holds no .xml.*--dataset pubmed_baseline fetches them", pubmed.find_files, tmp_path)
     write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
     assert len(pubmed.find_files(tmp_path)) == 1
     write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
-    with pytest.raises(UserError, match="files of several years: pubmed25n0001.xml.gz, pubmed26.*: a year's"):
-        pubmed.find_files(tmp_path)
+    refused("files of several years: pubmed25n0001.xml.gz, pubmed26.*: a year's", pubmed.find_files, tmp_path)
 
 
 @pytest.mark.parametrize(

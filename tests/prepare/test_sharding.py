@@ -13,6 +13,7 @@ from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool
 from bert_tf.prepare.sharding import sharding
 from bert_tf.prepare.sharding.sharding import ShardingSettings, assign_documents, document_lengths, shard_corpus
+from tests.refusals import refused
 
 SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 
@@ -82,8 +83,7 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
     with open(tmp_path / "a", "ab") as file:
         file.write("Grüße.\n".encode("latin-1"))
     place = (tmp_path / "a").read_bytes().index(b"\xfc")
-    with pytest.raises(UserError, match=rf"/a: not UTF-8 at byte {place:,} \(0xfc\)"):
-        shard(tmp_path / "out", [tmp_path / "a"])
+    refused(rf"/a: not UTF-8 at byte {place:,} \(0xfc\)", shard, tmp_path / "out", [tmp_path / "a"])
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:-5], lambda text: text[: text.rindex("\n", 0, -1) + 1]])
@@ -96,8 +96,7 @@ def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, chang
         return lengths
 
     monkeypatch.setattr(sharding, "document_lengths", change_after_measuring)
-    with pytest.raises(UserError, match=r"/a: was changed while it was read"):
-        shard(tmp_path / "out", [tmp_path / "a"])
+    refused(r"/a: was changed while it was read", shard, tmp_path / "out", [tmp_path / "a"])
 
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):

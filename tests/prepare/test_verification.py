@@ -16,6 +16,7 @@ from bert_tf.records.index import load_index
 from bert_tf.records.manifest import FileEntry, read_manifest
 from tests.preparation import documents, run, shard
 from tests.prepare.test_bertprep import files_below
+from tests.refusals import refused
 
 RECORDS = ("--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 1)
 
@@ -127,8 +128,7 @@ def test_whole_data_are_whole(prepared, capsys):
 def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, name):
     message = damage(work, name)
     damaged = files_below(work)
-    with pytest.raises(UserError, match="^broken: .*--repair makes it again"):
-        run(work, "verify")
+    refused("^broken: .*--repair makes it again", run, work, "verify")
     output = capsys.readouterr().out
     assert re.search(message, output), output
     assert files_below(work) == damaged
@@ -147,8 +147,7 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
 def test_a_file_that_was_not_made_here_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
-    with pytest.raises(UserError, match="repair it by hand"):
-        run(work, "verify", "--repair")
+    refused("repair it by hand", run, work, "verify", "--repair")
     assert "custom_training_9.tfrecord: is not in the manifest" in capsys.readouterr().out
     assert stray.exists()
 
@@ -158,8 +157,7 @@ def test_what_has_no_whole_input_is_left_alone(work, capsys):
     damage(work, "text")
     (work / "source.txt").unlink()
     before = files_below(work / "sharded")
-    with pytest.raises(UserError, match="and 1 more, .*repair it by hand"):
-        run(work, "verify", "--repair")
+    refused("and 1 more, .*repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
     assert "cannot be made again: sharding reads formatted_one_article_per_line" in output
@@ -184,8 +182,7 @@ def test_damaged_and_unfinished_stages(work, capsys):
     (work / "sharded/custom/manifest.json").unlink()
     with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, []) as stage:
         stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
-    with pytest.raises(UserError, match="manifest.json"):
-        run(work, "verify", "--repair")
+    refused("manifest.json", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert "names no stage): delete the folder" in output
     assert "not finished, so not verified" in output
@@ -200,8 +197,7 @@ def test_records_of_an_older_text_are_noted(work, capsys):
 
 
 def test_nothing_there_says_so(tmp_path):
-    with pytest.raises(UserError, match="nothing of custom has been prepared"):
-        run(tmp_path, "verify")
+    refused("nothing of custom has been prepared", run, tmp_path, "verify")
 
 
 def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
@@ -231,6 +227,5 @@ def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, m
 
     damage(work, "text")
     monkeypatch.setattr(sharding.sentences, "get_splitter", lambda _: str.split)
-    with pytest.raises(UserError, match="custom_training_2.txt"):
-        run(work, "verify", "--repair")
+    refused("custom_training_2.txt", run, work, "verify", "--repair")
     assert "now has other bytes than the first time" in capsys.readouterr().out

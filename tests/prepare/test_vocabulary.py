@@ -19,6 +19,7 @@ from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, ids_of, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
+from tests.refusals import refused
 
 UNCASED = Casing.of(True)
 CHINESE = """
@@ -141,8 +142,7 @@ def test_sentencepiece_too_small_for_the_characters_is_refused(model):
 def test_a_damaged_sentencepiece_model_is_refused(model, tmp_path, piece):
     path = tmp_path / "damaged.model"
     path.write_bytes(model.read_bytes().replace(b"town", piece, 1) if piece else b"")
-    with pytest.raises(UserError, match="damaged.model is no SentencePiece model"):
-        open_tokenizer(path)
+    refused("damaged.model is no SentencePiece model", open_tokenizer, path)
 
 
 @pytest.mark.slow
@@ -165,8 +165,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     starts = ~VocabularyIds.of(ids_of(vocab)).continues
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
-    with pytest.raises(UserError, match="vocab.txt belongs to SentencePiece; fine-tuning"):
-        FullTokenizer(folder / "vocab.txt")
+    refused("vocab.txt belongs to SentencePiece; fine-tuning", FullTokenizer, folder / "vocab.txt")
 
 
 def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, extracted, formatting, wiki, xml_files
 from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
 from tests import preparation
+from tests.refusals import refused
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
@@ -177,14 +178,11 @@ def test_many_pages_without_an_end_take_linear_time(tmp_path):
 
 
 def test_missing_or_foreign_file_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match="put wikicorpus_en.xml.bz2.*dumps.wikimedia.org/enwiki"):
-        wiki.find_dumps(tmp_path, "wikicorpus_en")
-    with pytest.raises(UserError, match="put wikicorpus_zh.xml.bz2.*dumps.wikimedia.org/zhwiki"):
-        wiki.find_dumps(tmp_path, "wikicorpus_zh")
+    refused("put wikicorpus_en.xml.bz2.*dumps.wikimedia.org/enwiki", wiki.find_dumps, tmp_path, "wikicorpus_en")
+    refused("put wikicorpus_zh.xml.bz2.*dumps.wikimedia.org/zhwiki", wiki.find_dumps, tmp_path, "wikicorpus_zh")
     path = tmp_path / "wikicorpus_en.xml"
     path.write_text("<html><body></body></html>")
-    with pytest.raises(UserError, match="no <page> in it"):
-        cleaned(path)
+    refused("no <page> in it", cleaned, path)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +198,7 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
 def test_of_several_dumps_none_is_taken(tmp_path, names):
     for name in names:
         (tmp_path / name).write_bytes(b"")
-    with pytest.raises(UserError, match=r"which of .*\.xml.*, .*\.xml.* is the dump"):
-        wiki.find_dumps(tmp_path, "wikicorpus_en")
+    refused(r"which of .*\.xml.*, .*\.xml.* is the dump", wiki.find_dumps, tmp_path, "wikicorpus_en")
 
 
 def test_a_published_dump_in_several_files_is_one(tmp_path):
@@ -227,8 +224,7 @@ Empty
 
 
 def test_what_wikiextractor_has_written_is_read(tmp_path):
-    with pytest.raises(UserError, match="holds no file like AA/wiki_00"):
-        extracted.find_files(tmp_path)
+    refused("holds no file like AA/wiki_00", extracted.find_files, tmp_path)
     (tmp_path / "AA").mkdir()
     path = tmp_path / "AA/wiki_00"
     path.write_text(EXTRACTED)

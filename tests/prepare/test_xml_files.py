@@ -7,9 +7,9 @@ import gzip
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import xml_files
 from bert_tf.prepare.corpora.xml_files import XmlFile
+from tests.refusals import refused
 
 TEXT = "<a>é 北京 " + "x" * 3000 + "</a>"
 
@@ -56,16 +56,14 @@ def test_other_encodings_that_python_knows(tmp_path, encoding):
 def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, encoding, message):
     path = tmp_path / "a.xml"
     path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?><a>'.encode())
-    with pytest.raises(UserError, match=f"a.xml: .*{message}"):
-        read(path)
+    refused(f"a.xml: .*{message}", read, path)
 
 
 def test_a_byte_that_is_not_in_the_declared_encoding_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 97)
     path = tmp_path / "a.xml"
     path.write_bytes(b'<?xml version="1.0" encoding="cp1252"?>' + b"x" * 2000 + b"\x81</a>")
-    with pytest.raises(UserError, match="a.xml: after 2,037 bytes of XML not cp1252, as its first line says"):
-        read(path)
+    refused("a.xml: after 2,037 bytes of XML not cp1252, as its first line says", read, path)
 
 
 def test_a_file_that_ends_inside_a_character_is_only_cut_off(tmp_path):

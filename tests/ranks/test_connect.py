@@ -17,6 +17,7 @@ from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
 from tests import processes
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,11 +34,9 @@ def two_gpus(tmp_path, monkeypatch):
 
 
 def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_gpus, monkeypatch):
-    with pytest.raises(UserError, match=r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu"):
-        connect(use_horovod=False)
+    refused(r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(UserError, match=r"nvidia-smi lists 1 GPU\(s\)"):
-        connect(use_horovod=False)
+    refused(r"nvidia-smi lists 1 GPU\(s\)", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert connect(use_horovod=False).size == 1
 
@@ -94,8 +93,7 @@ def test_processes_that_horovod_does_not_join(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
     assert horovod_workers.connect_horovod().size == 1
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="2 processes were started, but Horovod sees this one alone"):
-        horovod_workers.connect_horovod()
+    refused("2 processes were started, but Horovod sees this one alone", horovod_workers.connect_horovod)
 
 
 # --- Ranks that never come -----------------------------------------------------------------------

@@ -20,6 +20,7 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
 from tests import preparation
 from tests.pretraining_data import unmasked_ids
+from tests.refusals import refused
 
 SETTINGS = ("--max_seq_length", 64, "--dupe_factor", 2)
 
@@ -128,8 +129,7 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     preparation.run(work, "export_tfrecord", *options)
     assert contents(records_folder) == from_text
     shutil.rmtree(work / "tokens")
-    with pytest.raises(UserError, match="holds no token files: run .*create_token_files"):
-        preparation.run(work, "export_tfrecord", *options)
+    refused("holds no token files: run .*create_token_files", preparation.run, work, "export_tfrecord", *options)
 
 
 def test_any_number_of_processes_makes_the_same_bytes(prepared, tmp_path):
@@ -219,8 +219,7 @@ def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, caps
     for number in (1, 2):
         flip(folder / f"training/custom_training_{number}.tokens.64.pairs")
     (folder / "test/custom_test_0.tokens").unlink()
-    with pytest.raises(UserError, match="broken: "):
-        preparation.run(work, "verify")
+    refused("broken: ", preparation.run, work, "verify")
     said = capsys.readouterr().out
     assert "training/custom_training_1.tokens: token file" in said and "block 0 of 64 KiB" in said
     assert "training/custom_training_2.tokens.64.pairs: is damaged" in said

@@ -18,6 +18,7 @@ from bert_tf.run.checkpoint import (
     open_checkpoint,
     read_state,
 )
+from tests.refusals import refused
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -78,8 +79,7 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
     newest, complaints = checkpoints.newest_sound()
     assert newest == good
     assert len(complaints) == 1 and str(bad) in complaints[0]
-    with pytest.raises(UserError, match="damaged"):
-        find_weights(bad)
+    refused("damaged", find_weights, bad)
     assert find_weights(tmp_path).folder == good
 
 
@@ -132,14 +132,11 @@ def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, cha
 
 
 def test_unusable_paths(tmp_path):
-    with pytest.raises(UserError, match="bert_model.ckpt.index"):
-        find_weights(tmp_path)
+    refused("bert_model.ckpt.index", find_weights, tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="no checkpoint has been saved"):
-        find_weights(tmp_path)
+    refused("no checkpoint has been saved", find_weights, tmp_path)
     (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
-    with pytest.raises(UserError, match="cannot be read .*: its .index file is damaged; fetch or copy it again"):
-        find_weights(tmp_path / "x.ckpt")
+    refused("cannot be read .*: its .index file is damaged; fetch or copy it again", find_weights, tmp_path / "x.ckpt")
 
 
 def test_what_is_gone_is_named_without_words_of_pythons(tmp_path):

@@ -18,6 +18,7 @@ from bert_tf.text.hugging_face import HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_of, load_pieces
 from tests import preparation
+from tests.refusals import refused
 
 SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었다.", "गाँव में बाज़ार है।", "El Niño está aquí."]
 
@@ -66,8 +67,7 @@ def test_what_was_made_with_a_vocabulary_keeps_its_casing(work):
     ],
 )
 def test_another_casing_than_the_vocabulary_s_is_refused(work, options, message):
-    with pytest.raises(UserError, match=message):
-        preparation.run(work, "create_token_files", *options)
+    refused(message, preparation.run, work, "create_token_files", *options)
 
 
 def test_accents_are_kept_in_lower_case_text(work):
@@ -139,8 +139,7 @@ def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
         (added, "no added token '<user>'"),
     ):
         settings.write_text(json.dumps({"tokenizer_class": "BertTokenizer", **said}))
-        with pytest.raises(UserError, match=message):
-            preparation.run(work, "create_token_files", *vocab_file)
+        refused(message, preparation.run, work, "create_token_files", *vocab_file)
     settings.write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": false}')
     preparation.run(work, "create_token_files", *vocab_file)
 

@@ -22,6 +22,7 @@ from tests.pretraining_data import (
     write_dataset,
     write_records,
 )
+from tests.refusals import refused
 from tests.training.test_training import lines
 
 
@@ -160,16 +161,12 @@ def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path, monkeypa
 
 @pytest.mark.parametrize("update", [0, 9])
 def test_updates_that_are_none(run, update):
-    with pytest.raises(UserError, match="has the updates 1 to 8"):
-        Replay(run, update)
+    refused("has the updates 1 to 8", Replay, run, update)
 
 
 def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
-        Replay(tmp_path, 1)
+    refused("cannot be read", Replay, tmp_path, 1)
     other = write_dataset(tmp_path / "other", shards=(5, 6), data_format="tokens")
-    with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
-        Replay(run, 1, str(other / "training"))
+    refused(r"\(data differ\); name the run's own records with --input_files", Replay, run, 1, str(other / "training"))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="is not what this version writes"):
-        Replay(tmp_path, 1)
+    refused("is not what this version writes", Replay, tmp_path, 1)

@@ -22,6 +22,7 @@ from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
 from bert_tf.training.step import GradientSums
 from bert_tf.training.trainer import Schedule, Trainer, Training
+from tests.refusals import refused
 from tests.training.test_train_step import CONFIG, begin, global_batch, make_step, rows_of, train
 from tests.training.test_training import lines
 
@@ -39,8 +40,7 @@ def test_bfloat16_wants_avx512(tmp_path):
 def test_bfloat16_is_refused_where_it_is_slower(monkeypatch):
     monkeypatch.setattr(device, "has_fast_bf16", lambda: False)
     device.prepare_device("fp32")
-    with pytest.raises(UserError, match="--precision=bf16: this processor has no AVX-512"):
-        device.prepare_device("bf16")
+    refused("--precision=bf16: this processor has no AVX-512", device.prepare_device, "bf16")
 
 
 # --- Checkpoints that are written while the updates go on -----------------------------------------
@@ -174,8 +174,7 @@ def test_what_is_being_written_is_finished_when_an_update_fails(tmp_path, monkey
 
     call = Counter.__call__
     monkeypatch.setattr(Counter, "__call__", fails)
-    with pytest.raises(UserError, match="an update failed"):
-        count(tmp_path, 99)
+    refused("an update failed", count, tmp_path, 99)
     assert stored(tmp_path) == {2: 2.0}
 
 

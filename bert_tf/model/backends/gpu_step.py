@@ -223,7 +223,6 @@ def _layer_norm_gradient(d_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) ->
 
 
 def _gelu_slope(x: tf.Tensor, exact: bool) -> tf.Tensor:
-    """The derivative of `gelu`."""
     if exact:
         density = tf.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
         return 0.5 + 0.5 * tf.math.erf(x / math.sqrt(2.0)) + x * density

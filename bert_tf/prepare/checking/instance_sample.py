@@ -65,13 +65,13 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> InstanceArrays:
     return _instances({name: np.stack(column) for name, column in columns.items()})
 
 
-def read_token_sample(folder: Path, max_seq_length: int) -> InstanceArrays:
+def read_token_sample(folder: Path, sequence_length: int) -> InstanceArrays:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
-    most = max(1, round(MaskingRules().masked_lm_prob * max_seq_length))
-    files = TokenSet(str(folder), "input_files", max_seq_length, MaskingRules(max_predictions_per_seq=most))
+    most = max(1, round(MaskingRules().masked_lm_prob * sequence_length))
+    files = TokenSet(str(folder), "input_files", sequence_length, MaskingRules(max_predictions_per_seq=most))
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
     return _instances(files.features(ranges, files.random_seed))
@@ -121,13 +121,13 @@ def judge(shares: Shares) -> Iterator[str]:
         yield f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary fits not this language, script or case"
 
 
-def describe_shares(shares: Shares, max_seq_length: int) -> Iterator[str]:
+def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
     fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
     yield f"{shares.num_predictions / shares.lengths.sum():.1%} of the tokens are to be predicted; of these {fates}"
     yield f"{shares.random_next:.1%} random next passages, {shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
     yield "tokens, share of the instances"
-    edges = np.unique(np.linspace(0, max_seq_length, _NUM_BINS + 1).astype(int))
+    edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(shares.lengths, edges + 0.5)
     for low, high, count in zip(edges, edges[1:], counts):
         bar = "#" * round(_BAR_WIDTH * count / counts.max())

@@ -55,7 +55,6 @@ class Prepared(NamedTuple):
 
     @property
     def entries(self) -> list[FileEntry]:
-        """The files in the manifest."""
         return list(self.manifest.entries) if self.manifest else []
 
     @property
@@ -131,7 +130,6 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
 
 
 def command(action: str, dataset: str, **options: Any) -> str:
-    """The command line of an action."""
     words = ["python3", "data/bertPrep.py", "--action", action, "--dataset", dataset]
     for name, value in options.items():
         if isinstance(value, list):

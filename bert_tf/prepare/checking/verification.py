@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import enum
 import functools
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -28,8 +27,6 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import TokenFile
 from bert_tf.text.tokenizer import original_vocabulary
 
-_BLOCK_BYTES = 1 << 20
-
 
 class Repair(enum.Enum):
     """How a fault is repaired."""
@@ -46,15 +43,6 @@ class Fault(NamedTuple):
     file: str
     description: str
     repair: Repair
-
-
-def _hash(path: Path, report: Callable[[int], object]) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            report(len(block))
-    return digest.hexdigest()
 
 
 def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -109,7 +97,7 @@ def file_faults(
     """The faults of one file; `report` is called with the number of bytes of each block read."""
     path = folder / entry.file
     try:
-        sha256 = _hash(path, report)
+        sha256 = sha256_of_file(path, report)
         faults = list(_FAULTS_INSIDE[stage](path, entry)) if stage in _FAULTS_INSIDE else []
     except OSError as error:
         return [Fault(entry.file, f"cannot be read: {error.strerror}", Repair.MAKE_FILE)]

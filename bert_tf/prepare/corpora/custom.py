@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from bert_tf.prepare.corpora.documents import (
     Position,
     as_line,
     as_marked_line,
+    json_text,
     read_files,
 )
 
@@ -227,18 +227,8 @@ def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord
 def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        content, fault = None, f'no object with a "{field}" that is a string'
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            fault = f"not JSON ({error})"
-        text = content.get(field) if isinstance(content, dict) else None
-        if not isinstance(text, str):
-            yield BadRecord(f'line {number}: {fault}; a line has to be like {{"{field}": "..."}}')
-        else:
-            yield text
+        if line:
+            yield json_text(number, line, field, f'; a line has to be like {{"{field}": "..."}}')
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ process). `formatting` writes the lines in that order.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,17 @@ def as_marked_line(sentences: Iterable[str]) -> str:
     """Joins sentences that sharding is to keep, with a mark after each; white space within one as in `as_line`."""
     normal = (" ".join(sentence.split()) for sentence in sentences)
     return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
+
+
+def json_text(number: int, line: str, field: str, remedy: str) -> str | BadRecord:
+    """The text in a field of the JSON object that is a file's line of this number."""
+    content, fault = None, f'no object with a "{field}" that is a string'
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        fault = f"not JSON ({error})"
+    text = content.get(field) if isinstance(content, dict) else None
+    return text if isinstance(text, str) else BadRecord(f"line {number}: {fault}{remedy}")
 
 
 def has_words(text: str, number: int) -> bool:

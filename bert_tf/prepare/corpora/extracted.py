@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
-from bert_tf.prepare.corpora.documents import BadRecord, Batch, Document, Position, read_files
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Document, Position, json_text, read_files
 from bert_tf.prepare.corpora.wiki import clean_text
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, without_tags
 
@@ -34,15 +33,6 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     return read_files(paths, position, _articles)
 
 
-def _json_article(number: int, line: str) -> str | BadRecord:
-    text, fault = None, 'no "text" that is a string'
-    try:
-        text = json.loads(line).get("text")
-    except (ValueError, RecursionError) as error:
-        fault = f"not JSON ({error})"
-    return text if isinstance(text, str) else BadRecord(f"line {number}: {fault}: run wikiextractor again")
-
-
 def _articles(path: Path) -> Iterator[str | BadRecord]:
     article: list[str] | None = None
     with text_files.open_text(path) as file:
@@ -56,7 +46,7 @@ def _articles(path: Path) -> Iterator[str | BadRecord]:
             elif article is None and line.startswith("<doc "):
                 article = []
             elif line.startswith("{"):
-                yield _json_article(number, line)
+                yield json_text(number, line, "text", ": run wikiextractor again")
             elif line:
                 raise UserError(
                     f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "

@@ -121,7 +121,6 @@ class Writer:
         return self._file
 
     def write(self, documents: Sequence[Cleaned], batch: Batch) -> None:
-        """Writes the cleaned `documents` of a batch."""
         self._count("num_read", len(documents))
         for document in documents:
             if isinstance(document, str):

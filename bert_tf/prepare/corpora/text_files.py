@@ -114,16 +114,13 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def known_encoding(name: str) -> str:
-    """Python's name of an encoding. Raises: UserError where Python does not know it."""
+def text_codec(name: str) -> str | None:
+    """Python's name of an encoding; None if it does not know it, or only as one of bytes, such as base64."""
     try:
-        # Refuses codecs that are not for text, such as base64.
-        " ".encode(name)
+        "<".encode(name)
         return codecs.lookup(name).name
     except (LookupError, ValueError):
-        raise UserError(
-            f"fallback_encoding={name}: not a text encoding that Python knows, such as latin-1, cp1252 or koi8-r"
-        ) from None
+        return None
 
 
 def _first_invalid_byte(path: Path, encoding: str) -> int | None:
@@ -147,12 +144,6 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
             offset += len(block)
 
 
-def _decodes(path: Path, encoding: str) -> bool:
-    with contextlib.suppress(LookupError):
-        return _first_invalid_byte(path, encoding) is None
-    return False
-
-
 def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     """The encoding of `path`; `fallback` is for files that do not state theirs.
 
@@ -167,8 +158,9 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
         return encoding
     stated = _STATED_ENCODING.search(head)
     for candidate in (stated and stated[1].decode(), fallback):
-        if candidate and _decodes(path, candidate):
-            return known_encoding(candidate)
+        codec = text_codec(candidate) if candidate else None
+        if codec and _first_invalid_byte(path, codec) is None:
+            return codec
     if encoding == "utf-8" and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
     if errors == "replace" and not other_kind:

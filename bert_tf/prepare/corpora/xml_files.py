@@ -43,13 +43,11 @@ def encoding_of(path: Path, head: bytes) -> str:
     declared = _DECLARED.match(head)
     wide = next((encoding for start, encoding in _WIDE if head.startswith(start)), "")
     name = wide or (declared[1].decode() if declared else "utf-8")
-    try:
-        "<".encode(name)  # refuses codecs that are not for text, such as base64
-        codec = codecs.lookup(name).name
-    except (LookupError, ValueError):
+    codec = text_files.text_codec(name)
+    if codec is None:
         raise UserError(
             f"{path}: Python does not know its encoding {name}: convert it, and let its first line say UTF-8"
-        ) from None
+        )
     return "" if codec in ("utf-8", "ascii") else wide or codec
 
 

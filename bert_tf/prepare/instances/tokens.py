@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import naming_unreadable
 from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import PairSettings
@@ -79,7 +80,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
         # np.unique removes empty documents, which end where the previous one does.
         document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
 
-    try:
+    with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"):
         num_tokens = os.path.getsize(path) // _TEXT_BYTES_PER_TOKEN
         _refuse_too_large(path, pairs, num_tokens * kind.itemsize, num_tokens, 0)
         with open(path, "rb") as file:
@@ -99,10 +100,6 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
                 num_bytes += _SENTENCE_BYTES * len(sentence_starts)
                 _refuse_too_large(path, pairs, num_bytes, len(tokens), len(document_starts))
                 offset += len(block)
-    except OSError as error:
-        raise UserError(
-            f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
-        ) from error
     end_documents(np.array([len(sentence_starts) - 1]))
     # np.asarray does not copy.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
@@ -118,8 +115,6 @@ def _tokenizer(vocab_file: str, written_ns: int, casing: Casing) -> Tokenizer:
 
 
 class TokenSettings(NamedTuple):
-    """Settings of `create_token_files`."""
-
     vocab_file: str
     casing: Casing
 

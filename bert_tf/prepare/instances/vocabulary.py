@@ -190,15 +190,9 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
 def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) -> bytes:
     """The contents of a model file: special tokens first, at most `vocab_size` pieces in all.
 
-    Raises: UserError where `vocab_size` does not suit the text, or the library is missing.
+    Raises: UserError where `vocab_size` does not suit the text.
     """
-    try:
-        import sentencepiece
-    except ImportError:
-        raise UserError(
-            "a vocabulary that ends in .model needs the package sentencepiece: install it (pip install "
-            "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece"
-        ) from None
+    import sentencepiece
 
     counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing)
     _warn_of_lost_marks(counts, casing)

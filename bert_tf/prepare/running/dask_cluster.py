@@ -20,7 +20,8 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable
 
-from bert_tf.prepare.running.journal import CHECKOUT, code_digest
+from bert_tf.base.files import CHECKOUT
+from bert_tf.prepare.running.journal import code_digest
 from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, TaskPool, WorkersError, in_order
 
 try:

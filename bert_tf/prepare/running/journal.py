@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import CHECKOUT
 from bert_tf.records.manifest import FileEntry, Header
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 # The code that decides which bytes a stage writes.
 _CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 
