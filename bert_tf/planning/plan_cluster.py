@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from bert_tf.base.command_parser import CommandParser
-from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
 from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
@@ -68,6 +68,8 @@ def main(argv: Sequence[str]) -> None:
     cluster = Cluster(
         find_gpu(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
     )
+    if cluster.num_gpus > MAX_RANKS:
+        raise UserError(f"--nodes x --gpus_per_node = {cluster.num_gpus}: at most {MAX_RANKS} ranks are possible")
     choices = Choices(
         options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
     )

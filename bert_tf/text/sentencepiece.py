@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -27,7 +28,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
-        """Raises: UserError if the model or a special token is missing."""
+        """Raises: UserError if the model, the library or a special token is missing."""
         self._model = _load_sentencepiece(model_file)
         self.casing = Casing.of(do_lower_case, strip_accents)
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
@@ -58,9 +59,20 @@ class SentencePieceTokenizer(Tokenizer):
         return piece
 
 
-def _load_sentencepiece(path: str | Path):
-    import sentencepiece  # which only these vocabularies need
+def import_sentencepiece(path: str | Path) -> Any:
+    """The library. Raises: UserError if it is missing; `path`: the vocabulary that needs it."""
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError(
+            f"vocabulary {path} needs the package sentencepiece: install it (pip install sentencepiece, or bash "
+            "scripts/setup.sh), or name a .txt for WordPiece"
+        ) from None
+    return sentencepiece
 
+
+def _load_sentencepiece(path: str | Path) -> Any:
+    sentencepiece = import_sentencepiece(path)
     check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     model = sentencepiece.SentencePieceProcessor()
     try:

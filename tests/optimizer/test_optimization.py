@@ -408,8 +408,6 @@ def test_a_new_optimizer_is_its_rule_its_class_and_its_entry(monkeypatch):
     monkeypatch.setitem(OPTIMIZERS, "made_up", OptimizerEntry("MadeUp", 1, 2.0, True))
     made = make_optimizer("made_up", 0.1, 1, 10)
     assert type(made) is MadeUp and made._learning_rate.power == 2
-    with pytest.raises(ValueError, match="'sgd'.*lamb, adamw, lars, made_up"):
-        make_optimizer("sgd", 0.1, 0, 1)
 
 
 def test_norms_do_not_stagnate_over_large_tables():

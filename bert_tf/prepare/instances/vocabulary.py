@@ -27,6 +27,7 @@ from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END
 from bert_tf.records.manifest import FileEntry
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 from bert_tf.text.hugging_face import TOKENIZER
+from bert_tf.text.sentencepiece import import_sentencepiece
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer
 from bert_tf.text.vocabulary import (
     CONTINUATION,
@@ -190,10 +191,9 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
 def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) -> bytes:
     """The contents of a model file: special tokens first, at most `vocab_size` pieces in all.
 
-    Raises: UserError where `vocab_size` does not suit the text.
+    Raises: UserError where `vocab_size` does not suit the text, or the library is missing.
     """
-    import sentencepiece
-
+    sentencepiece = import_sentencepiece(SENTENCEPIECE_MODEL)
     counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing)
     _warn_of_lost_marks(counts, casing)
     normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
