@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
 PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
@@ -54,7 +54,7 @@ def examine_shared_memory() -> Findings:
 
 def examine_cores_and_memory() -> Findings:
     """Examines what cgroups (containers, batch jobs) leave of the machine."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = total_memory()
     limit = min(memory_limit() or total, total)
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"
     if limit < total:

@@ -32,16 +32,14 @@ REFUSED = {
     "`find`, a function": (r"\bshopt -s (globstar|lastpipe|inherit_errexit|localvar_inherit)\b", "shopt -s globstar"),
     "a loop": (r"\{\d+\.\.\d+\.\.|\{0\d+\.\.", "echo {01..10}"),
     "whole seconds": (r"\bread [^|;&]*-(t ?\d*\.\d|N)", "read -t 0.5 word"),
-    "count_cores, or bertPrep's own default": (r"\b(nproc|lscpu)\b", "make -j$(nproc)"),
     "`absolute` of scripts/paths.sh": (r"\brealpath\b|\breadlink -[a-z]*[em]", "realpath -m x"),
     "another file, moved": (r"\bsed (-\w+ )*-\w*i", "sed -i s/a/b/ file"),
     "two expressions, with -e": (r"\b(grep|sed)\b.*\\[|+?]", r"grep 'a\|b' file"),
     "Python": (r"\b(date -d|stat -c|ls -[a-zA-Z]*v|sort -[a-z]*V|grep -\w*P|head -n ?-)", "date -d yesterday"),
-    "nothing": (r"(^|[|&;(] *)(timeout|setsid|tac|shuf|free|numactl|pgrep|md5sum|sha256sum)\b", "timeout 5 make"),
     "bert_tf/base/machine.py": (r"/proc/|/sys/|/dev/shm", "cat /proc/cpuinfo"),
 }
-# A command of Linux may be used where there is one.
-ONLY_WHERE_IT_IS = re.compile(r"command -v (flock)\b")
+# Used only where `command -v` has found them. (For the number of cores there is count_cores, bertPrep's default.)
+OF_LINUX = "flock|lscpu|md5sum|nproc|numactl|setsid|sha256sum|shuf|tac|timeout"
 HOROVOD = re.compile(r"^build_horovod\(\) \{.*?^\}\n", re.DOTALL | re.MULTILINE)
 
 
@@ -55,7 +53,11 @@ def faults_of(lines: list[str]) -> list[str]:
     """What macOS does not have; an array that may be empty counts where it is used unguarded: under `set -u`
     "${a[@]}" is then an error before bash 4.4."""
     text = "\n".join(lines)
-    faults = [f"{line}: use {instead}" for line in lines for instead, (rule, _) in REFUSED.items() if re.search(rule, line)]
+    faults = [
+        f"{line}: use {instead}" for line in lines for instead, (rule, _) in REFUSED.items() if re.search(rule, line)
+    ]
+    commands = re.findall(rf"(?:^|[|&;(!]) *({OF_LINUX}) ?(?=[^ =]|$)", text, re.MULTILINE)
+    faults += [f"{name} is used without a look for it" for name in commands if f"command -v {name}" not in text]
     may_be_empty = set(re.findall(r'\b(\w+)=\((?:\)|"\$@"\))', text)) | set(re.findall(r"\bread -\w*a (\w+)", text))
     for line in lines:
         used = set(re.findall(r"(?<![+])\"\$\{(\w+)\[@\]", line)) & may_be_empty
@@ -71,6 +73,7 @@ def test_a_script_is_written_for_what_a_mac_has(script):
 def test_what_a_mac_has_not_is_found():
     for rule, example in REFUSED.values():
         assert re.search(rule, example)
+    assert faults_of(["make -j$(nproc)"]) and not faults_of(["if command -v flock && ! flock -n 9; then"])
     assert faults_of(["words=()", 'echo "${words[@]}"']) and not faults_of(["words=()", '${words[@]+"${words[@]}"}'])
 
 
