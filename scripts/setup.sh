@@ -113,7 +113,7 @@ supported() {
   "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' "$(last_python)" 2>/dev/null &&
     { ! on_mac || [[ "$("$1" -c 'import platform; print(platform.machine())')" == arm64 ]]; }
 }
-pythons() { echo "Python 3.9 to 3.$(last_python)"; }
+pythons() { echo "Python 3.9 to 3.$(last_python)$(! on_mac || echo " for Apple's processors")"; }
 
 choose_tensorflow() {
   if in_container; then

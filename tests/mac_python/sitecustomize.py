@@ -20,10 +20,12 @@ import types
 # What typeshed's stubs have for Linux alone. (Names that the standard library itself needs on Linux stay.)
 _OF_LINUX = {
     os: "sched_ posix_fadvise posix_fallocate POSIX_FADV_ fdatasync O_TMPFILE O_PATH O_DIRECT O_NOATIME O_LARGEFILE "
-    "memfd_create MFD_ eventfd EFD_ copy_file_range splice SPLICE_ getrandom GRND_ pipe2 pidfd_open getresuid getresgid "
-    "setresuid setresgid P_PIDFD getxattr setxattr listxattr removexattr XATTR_ RTLD_DEEPBIND unshare setns CLONE_",
+    "memfd_create MFD_ eventfd EFD_ copy_file_range splice SPLICE_ getrandom GRND_ pipe2 pidfd_open getresuid "
+    "getresgid setresuid setresgid P_PIDFD getxattr setxattr listxattr removexattr XATTR_ RTLD_DEEPBIND unshare setns "
+    "CLONE_",
     signal: "pidfd_send_signal sigtimedwait sigwaitinfo SIGRT SIGPWR SIGPOLL SIGSTKFLT",
-    fcntl: "F_SETPIPE_SZ F_GETPIPE_SZ F_NOTIFY F_SETLEASE F_GETLEASE F_SETSIG F_GETSIG F_ADD_SEALS F_GET_SEALS F_SEAL_ DN_",
+    fcntl: "F_SETPIPE_SZ F_GETPIPE_SZ F_NOTIFY F_SETLEASE F_GETLEASE F_SETSIG F_GETSIG F_ADD_SEALS F_GET_SEALS F_SEAL_ "
+    "DN_",
     resource: "prlimit RLIMIT_OFILE RLIMIT_RTPRIO RLIMIT_RTTIME RLIMIT_SIGPENDING RLIMIT_NICE RLIMIT_MSGQUEUE",
     select: "epoll EPOLL",
     mmap: "MAP_POPULATE MAP_STACK MADV_HUGEPAGE MADV_NOHUGEPAGE MADV_DONTFORK MADV_DOFORK MADV_REMOVE MADV_HWPOISON",

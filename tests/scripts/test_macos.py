@@ -94,12 +94,63 @@ def commands(shell, tmp_path_factory):
     return folder
 
 
+# A Python that installs nothing, and says that it is one for Apple's processors.
+PYTHON = f"""#!/bin/sh
+case "$*" in
+  *platform.machine*) echo arm64 ;;
+  *sys.executable*) echo "$0" ;;
+  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; touch "$3/pyvenv.cfg" ;;
+  "-m "*) ;;
+  "-c import horovod"*) exit 1 ;;
+  -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def set_up(shell, tmp_path):
+    """Calls setup.sh on a Mac with a processor of that name."""
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    given = {"PYTHON": str(tmp_path / "python"), "BERT_VENV": str(tmp_path / "venv")}
+
+    def call(machine, *arguments, **variables):
+        folder = tmp_path / machine
+        if not folder.exists():
+            make_commands(folder, shell, f"Darwin {machine}")
+        environ = {**os.environ, **given, "PATH": str(folder), **variables}
+        return subprocess.run(
+            ["bash", str(ROOT / "scripts/setup.sh"), *arguments], env=environ, capture_output=True, text=True
+        )
+
+    return call
+
+
+def test_a_mac_is_set_up_for_one_process(set_up):
+    first, again = set_up("arm64"), set_up("arm64")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "continuing without Horovod: this is a Mac" in first.stdout and "num_gpus must be 1." in first.stdout
+    assert again.stdout.startswith("[setup] ready: TensorFlow 2.15.1, no Horovod (one process) (checked"), again.stdout
+
+
+def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
+    for machine, arguments, said in (
+        ("x86_64", [], "error: this is a Mac with an Intel processor"),
+        ("arm64", ["--gpu"], "error: --gpu is for NVIDIA's GPUs, and a Mac has none"),
+    ):
+        done = set_up(machine, *arguments)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(said)
+    done = set_up("arm64", PYTHON=sys.executable)  # one for x86
+    assert done.returncode == 1 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "file, names",
     [
-        ("scripts/test_scripts.py", ""),
-        ("scripts/test_docker.py", "not git"),
+        ("scripts/test_scripts.py", "not only_bash"),  # a Mac's sh is bash, too
+        ("scripts/test_docker.py", "not git and not packages"),
         ("scripts/test_quickstart.py", "books_and or checked or cannot"),
         ("prepare/test_data_download.py", ""),
         ("launch/test_launch_calls.py", "configuration"),
