@@ -63,8 +63,8 @@ def main(_: Sequence[str]) -> int:
         except (OSError, subprocess.CalledProcessError) as error:
             reason = "the compiler says why" if isinstance(error, subprocess.CalledProcessError) else error
             raise UserError(
-                f"{source.name} was not compiled: {reason}; install a C++ compiler, or name one by CXX=. Until then its "
-                "Python equivalent is used, which is several times slower"
+                f"{source.name} was not compiled: {reason}; install a C++ compiler, or name one by CXX=. Until then "
+                "Python with the same results is used, several times slower"
             ) from None
     return 0
 

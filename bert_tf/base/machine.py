@@ -116,6 +116,14 @@ def memory_peak_mib() -> float:
     return _kib("/proc/self/status").get("VmHWM", usage >> 10 if sys.platform == "darwin" else usage) / 1024
 
 
+def allow_open_files(num_files: int) -> None:
+    """Lets this process have so many files open, within what the system allows; on macOS it begins with 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def processor_facts() -> dict[str, str]:
     """What /proc/cpuinfo says of the first processor, such as its "model name"; empty where there is none (macOS)."""
     first, _, _ = _read(Path("/proc/cpuinfo")).partition("\n\n")

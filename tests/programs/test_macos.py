@@ -59,11 +59,11 @@ open("/proc/cpuinfo")"""
 
 @pytest.mark.slow
 def test_data_are_prepared_and_a_killed_training_goes_on(tmp_path):
-    (tmp_path / "text.txt").write_text("\n\n".join(documents(60)))
+    (tmp_path / "text.txt").write_text("\n\n".join(documents(400, words=40)))
     vocabulary = tmp_path / "vocab.txt"
     for action, *options in (
         ("text_formatting", "--input_files", tmp_path / "text.txt"),
-        ("sharding", "--n_training_shards", 4, "--n_test_shards", 2),
+        ("sharding", "--n_training_shards", 270, "--n_test_shards", 2),  # more than the files that may be open
         ("create_vocab", "--vocab_size", 300, "--vocab_file", vocabulary),
         ("create_tfrecord_files", "--max_seq_length", 128, "--max_predictions_per_seq", 20, "--vocab_file", vocabulary),
     ):

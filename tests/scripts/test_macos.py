@@ -99,7 +99,7 @@ PYTHON = f"""#!/bin/sh
 case "$*" in
   *platform.machine*) echo arm64 ;;
   *sys.executable*) echo "$0" ;;
-  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; touch "$3/pyvenv.cfg" ;;
+  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; >"$3/pyvenv.cfg" ;;
   "-m "*) ;;
   "-c import horovod"*) exit 1 ;;
   -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
