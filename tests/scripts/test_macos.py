@@ -146,6 +146,7 @@ def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "file, names",
     [
@@ -157,6 +158,7 @@ def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
     ],
 )
 def test_the_tests_of_scripts_pass_with_a_macs_commands(commands, file, names):
+    """Once more what these files test, with another PATH."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}", "-k", names]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": str(commands)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:]
