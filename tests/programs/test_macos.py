@@ -38,6 +38,7 @@ def run(folder, *words, **variables):
     return output
 
 
+@pytest.mark.slow
 def test_no_name_is_used_that_python_lacks_on_macos(tmp_path):
     """By the stubs that mypy has of the standard library for each system."""
     command = [sys.executable, "-m", "mypy", "--platform", "darwin", "--cache-dir", str(tmp_path)]
