@@ -52,10 +52,10 @@ case $corpora in
 esac
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
 
-there=()
+there=""
 for part in "${parts[@]}"; do
   if prep download "$part"; then
-    there+=("$part")
+    there+=" $part"
   else
     [[ "$part" == bookscorpus ]] || exit 2
     echo "Going on with Wikipedia alone."
@@ -68,7 +68,7 @@ if [[ -z "$vocab_file$vocab_size" ]]; then
     fail "without Google's vocabulary: name another by VOCAB_FILE, or have one made from the text by VOCAB_SIZE=30522"
 fi
 
-for part in "${there[@]}"; do
+for part in $there; do
   prep text_formatting "$part"
 done
 read -ra shards <<<"${SHARDS:-}"

@@ -30,7 +30,6 @@ fi
 # --- Arguments ---------------------------------------------------------------------------------
 
 usage="usage: bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]"
-arguments=("$@")
 what=all corpora=wiki_only
 case ${1:-} in
   all | squad | glue | pretrained)
@@ -51,25 +50,25 @@ esac
 inside_container() { [[ -e /.dockerenv || -n "${NVIDIA_PRODUCT_NAME:-}${SINGULARITY_CONTAINER:-}" ]]; }
 if ! inside_container && command -v docker >/dev/null && docker image inspect bert >/dev/null 2>&1; then
   mkdir -p "$BERT_PREP_WORKING_DIR"
-  exec bash "$root/scripts/docker/launch.sh" bash scripts/data_download.sh "${arguments[@]}"
+  exec bash "$root/scripts/docker/launch.sh" bash scripts/data_download.sh "$what" "$corpora"
 fi
 
 # --- Directly ----------------------------------------------------------------------------------
 
-declare -A datasets=(
-  [squad]="squad"
-  [glue]="CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
-  [pretrained]="google_pretrained_weights"
-)
-wanted=("$what")
-[[ "$what" != all ]] || wanted=(squad glue pretrained)
-failed=()
-for group in "${wanted[@]}"; do
-  for dataset in ${datasets[$group]}; do
-    bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action download --dataset "$dataset" || failed+=("$dataset")
-  done
+squad="squad"
+glue="CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
+pretrained="google_pretrained_weights"
+case $what in
+  squad) datasets=$squad ;;
+  glue) datasets=$glue ;;
+  pretrained) datasets=$pretrained ;;
+  all) datasets="$squad $glue $pretrained" ;;
+esac
+failed=""
+for dataset in $datasets; do
+  bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action download --dataset "$dataset" || failed+=" $dataset"
 done
 # A failed download for fine-tuning must not prevent pre-training.
-[[ "$what" != all ]] || bash "$root/data/create_datasets_from_start.sh" "$corpora" || failed+=("$corpora")
-((${#failed[@]} == 0)) ||
-  fail "failed: ${failed[*]} (see the messages above); the same command resumes with what is missing"
+[[ "$what" != all ]] || bash "$root/data/create_datasets_from_start.sh" "$corpora" || failed+=" $corpora"
+[[ -z "$failed" ]] ||
+  fail "failed:$failed (see the messages above); the same command resumes with what is missing"

@@ -15,6 +15,8 @@ set -euo pipefail
 typed_in=$PWD
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.."
+# shellcheck source=scripts/paths.sh
+source scripts/paths.sh
 
 # Settings, sized for two cores and a few minutes.
 bert_model=tiny
@@ -42,7 +44,6 @@ fail() {
   exit 2
 }
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"; }
-absolute() { realpath -m -- "$1"; }
 
 # --- Arguments, checked before anything is installed -------------------------------------------
 
@@ -124,7 +125,7 @@ casing=(1 1) # do_lower_case and strip_accents
 if [[ -n "$vocab_file" ]]; then
   echo "Trying $vocab_file, to say how long it will take"
   found=$(python scripts/own_vocabulary.py "$vocab_file" "${pretraining[@]}" \
-    2> >(grep -v "absl::InitializeLog\|Compiled cluster using XLA" >&2))
+    2> >(grep -v -e absl::InitializeLog -e "Compiled cluster using XLA" >&2))
   read -ra casing <<<"$found"
 fi
 
@@ -170,7 +171,7 @@ if ((num_documents < num_training_shards + num_test_shards)); then
   num_training_shards=$((num_documents > 8 ? num_documents / 4 : 1))
 fi
 prep --action sharding --dataset "$dataset" --n_training_shards "$num_training_shards" \
-  --n_test_shards "$num_test_shards" --fraction_test_set 0.1 --n_processes "$(nproc)"
+  --n_test_shards "$num_test_shards" --fraction_test_set 0.1
 if [[ -z "$vocab_file" ]]; then
   vocab_file="$BERT_PREP_WORKING_DIR/vocab.txt"
   prep --action create_vocab --dataset "$dataset" --vocab_size "$vocab_size" --vocab_file "$vocab_file"
@@ -179,7 +180,7 @@ for lengths in "128 20" "512 80"; do
   read -r max_seq_length max_predictions_per_seq <<<"$lengths"
   prep --action create_tfrecord_files --dataset "$dataset" --max_seq_length "$max_seq_length" \
     --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" --dupe_factor "$dupe_factor" \
-    --do_lower_case "${casing[0]}" --strip_accents "${casing[1]}" --n_processes "$(nproc)"
+    --do_lower_case "${casing[0]}" --strip_accents "${casing[1]}"
 done
 
 # --- 4 Pre-training ----------------------------------------------------------------------------
@@ -220,7 +221,7 @@ for run in "${runs[@]}"; do
     echo
   fi
 done
-shown=$(realpath --relative-base=. "$results")
+shown=${results#"$PWD/"}
 cat <<TEXT
 
 Done in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s.

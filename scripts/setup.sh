@@ -110,9 +110,10 @@ last_python() {
   esac
 }
 supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' "$(last_python)" 2>/dev/null
+  "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' "$(last_python)" 2>/dev/null &&
+    { ! on_mac || [[ "$("$1" -c 'import platform; print(platform.machine())')" == arm64 ]]; }
 }
-pythons() { echo "Python 3.9 to 3.$(last_python)"; }
+pythons() { echo "Python 3.9 to 3.$(last_python)$(! on_mac || echo " for Apple's processors")"; }
 
 choose_tensorflow() {
   if in_container; then
@@ -173,14 +174,15 @@ make_venv() {
     [[ -x "$uv" ]] || step "uv, which can fetch a Python" install_uv "$cache/uv" || true
   fi
   step "virtual environment with uv" "$uv" venv --quiet --seed --python ">=3.9,<3.$(($(last_python) + 1))" "$venv" ||
-    fail "no $(pythons) with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g." \
-      "'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
+    fail "no $(pythons) with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g. by" \
+      "'apt-get install python3.11 python3.11-venv', 'brew install python@3.11' or 'pyenv install 3.11', and type the same command again."
 }
 
 # --- Packages ----------------------------------------------------------------------------------
 
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
 have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+on_mac() { [[ "$(uname -s)" == Darwin ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
@@ -260,6 +262,8 @@ build_horovod() { # <folder for the wheel>
 # Where this fails, `without` says why, and the set-up goes on.
 install_horovod() {
   local wheels
+  without="this is a Mac, for which Horovod is not built"
+  ! on_mac || return
   horovod_settings
   wheels=$("$python" -c 'import platform, sys, tensorflow
 version, libc = "py%d%d" % sys.version_info[:2], "".join(platform.libc_ver())
@@ -316,7 +320,7 @@ PY
 }
 
 # Whether the next set-up should try to build Horovod.
-can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && have_compiler; }
+can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && ! on_mac && have_compiler; }
 
 lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
@@ -330,10 +334,16 @@ lock() {
   fi
 }
 
+refuse_other_mac() {
+  [[ "$(uname -m)" == arm64 ]] || refuse "this is a Mac with an Intel processor (or a terminal under Rosetta), for which the" \
+    "packages are no longer made; Dockerfile.cpu is a way there (docs/containers.md)"
+  ! "$for_gpu" || refuse "--gpu is for NVIDIA's GPUs, and a Mac has none: leave it out"
+}
+
 # Only what this set-up, or the module venv, has made is ever deleted.
 refuse_foreign_venv() {
   [[ ! -L "$venv" ]] || refuse "$venv is a link to $(readlink "$venv"), and a link is neither followed nor deleted:" \
-    "remove it, or name the folder itself by BERT_VENV=$(readlink -m "$venv")"
+    "remove it, or name the folder itself by BERT_VENV"
   [[ ! -e "$venv" || -d "$venv" ]] || refuse "$venv is a file; remove it, or name another place by BERT_VENV"
   [[ ! -d "$venv" || -e "$venv/pyvenv.cfg" || -e "$state/dirty" || -z "$(ls -A "$venv")" ]] ||
     refuse "$venv is a folder with files, but no virtual environment, and is not deleted: name another place by BERT_VENV"
@@ -364,6 +374,7 @@ main() {
       *) refuse "unknown argument '$argument'; usage: bash scripts/setup.sh [--gpu] [--test]" ;;
     esac
   done
+  ! on_mac || refuse_other_mac
   refuse_foreign_venv
   choose_tensorflow
   flavour=cpu

@@ -9,9 +9,9 @@ if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRE
 set -euo pipefail
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.."
-tier=(-m "not long")
+tier="not long"
 if [[ "${1:-}" == --all ]]; then
-  tier=()
+  tier="long or not long"
   shift
 fi
 before=""
@@ -58,14 +58,15 @@ if command -v shellcheck >/dev/null; then
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
-num_cores=$(($(nproc) < 4 ? $(nproc) : 4)) # a process needs one or two GiB
+num_cores=$(python -c "from bert_tf.base.machine import count_cores; print(min(4, count_cores()))") # of one or two GiB each
 # One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
-python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${tier[@]}" "$@" # two more, because some tests wait
+python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" -m "$tier" "$@" # two more, because some tests wait
 if (($# == 0)); then
   # On processors without AVX-512 TensorFlow leaves oneDNN off and computes with other code.
   echo "[test] pytest, what computes, without oneDNN"
-  mapfile -t files < <(grep -rl --include='test_*.py' 'pytest\.mark\.computes' tests)
-  TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" "${files[@]}"
+  # shellcheck disable=SC2046  # names without blanks
+  TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" \
+    $(grep -rl --include='test_*.py' 'pytest\.mark\.computes' tests)
 fi

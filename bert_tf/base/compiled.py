@@ -11,7 +11,10 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from bert_tf.base.errors import UserError, exit_on_user_error
 
 _SOURCES = Path(__file__).parents[1]
 
@@ -52,6 +55,19 @@ def load_library(path: Path) -> ctypes.PyDLL | None:
         return None
 
 
-if __name__ == "__main__":
+@exit_on_user_error
+def main(_: Sequence[str]) -> int:
     for source in missing():
-        compile_code(source, compiled_file(source))
+        try:
+            compile_code(source, compiled_file(source))
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = "the compiler says why" if isinstance(error, subprocess.CalledProcessError) else error
+            raise UserError(
+                f"{source.name} was not compiled: {reason}; install a C++ compiler, or name one by CXX=. Until then "
+                "Python with the same results is used, several times slower"
+            ) from None
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -14,7 +14,7 @@ from pathlib import Path
 from bert_tf.base.leaving import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
-WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 # Another process may hold the lock for the moment that `is_locked` takes.
 _MOMENT_SECS = 0.2
 

@@ -1,4 +1,7 @@
-"""The GPUs, cores and memory that a program may use on this machine."""
+"""The GPUs, cores and memory that a program may use on this machine, and what the system says of its processes.
+
+What only Linux has is asked for here: /proc, cgroups, CPU affinity. macOS has other commands and calls for it, or none.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
@@ -72,7 +76,9 @@ def count_cores() -> int:
             words = _read(folder / "cpu.max").split()
         if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
             quotas.append(int(words[0]) / int(words[1]))
-    return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
+    # macOS has no affinity.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min([allowed, *quotas])))
 
 
 def memory_limit() -> int | None:
@@ -85,15 +91,57 @@ def memory_limit() -> int | None:
     return min((int(text) for text in texts if text.isdigit()), default=None)
 
 
+def total_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_memory() -> int:
+    """Bytes that this process may still use, within the machine's and its cgroups' limit.
+
+    Where /proc does not tell (macOS, which makes room by compressing others' memory), that is all of the machine's.
+    """
+    free = _kib("/proc/meminfo").get("MemAvailable", total_memory() >> 10) << 10
+    limit = memory_limit()
+    return free if limit is None else min(free, limit - (_kib("/proc/self/status")["VmRSS"] << 10))
+
+
 def memory_peak_mib() -> float:
     """The most memory that this process has had since its program began.
 
     The resource usage also counts the process that started it, up to the moment of starting: a small program that a
     large one starts would have the large one's peak. So it is only used where /proc does not tell.
     """
-    lines = _read(Path("/proc/self/status")).splitlines()
-    peaks = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    return next(peaks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; on macOS bytes
+    return _kib("/proc/self/status").get("VmHWM", usage >> 10 if sys.platform == "darwin" else usage) / 1024
+
+
+def allow_open_files(num_files: int) -> None:
+    """Lets this process have so many files open, within what the system allows; on macOS it begins with 256."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def processor_facts() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor, such as its "model name"; empty where there is none (macOS)."""
+    first, _, _ = _read(Path("/proc/cpuinfo")).partition("\n\n")
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def process_state(process: str) -> str:
+    """The system's letter for a process's state: Z if it has ended, T if it is stopped; empty if it is gone."""
+    if Path("/proc/self/stat").exists():
+        return _read(Path(f"/proc/{process}/stat")).rpartition(")")[2].strip()[:1]
+    return subprocess.run(["ps", "-o", "state=", "-p", process], capture_output=True, text=True).stdout.strip()[:1]
+
+
+def _kib(file: str) -> dict[str, int]:
+    """The numbers of KiB in a file of /proc; empty where there is none."""
+    lines = [line.split() for line in _read(Path(file)).splitlines()]
+    return {words[0].rstrip(":"): int(words[1]) for words in lines if words and words[-1] == "kB"}
 
 
 def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:

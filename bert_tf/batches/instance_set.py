@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file, split_paths
+from bert_tf.base.machine import allow_open_files
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
@@ -25,8 +26,8 @@ from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import check_vocabulary_size, load_pieces
 
 _NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
-# Shards kept open, each with the file beside it: below the usual limit of 1024 open files.
-OPEN_FILES = 256
+# Shards kept open, each with the file beside it: below the usual limit of open files.
+OPEN_FILES, _USUAL_LIMIT = 256, 1024
 
 
 def _natural_key(path: Path) -> list[Any]:
@@ -80,6 +81,7 @@ class InstanceSet:
     copies: list[list[int]]
 
     def __init__(self, patterns: str, argument: str):
+        allow_open_files(_USUAL_LIMIT)
         self.files = find_shards(patterns, argument)
         self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         self.folder, self.manifest = self._find_manifest()

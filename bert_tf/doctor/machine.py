@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 
 PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
@@ -45,7 +46,9 @@ def _explain_no_gpus() -> Finding:
 
 
 def examine_shared_memory() -> Findings:
-    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
+    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine; macOS has no such."""
+    if sys.platform == "darwin":
+        return
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
     remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
     fault = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
@@ -54,7 +57,7 @@ def examine_shared_memory() -> Findings:
 
 def examine_cores_and_memory() -> Findings:
     """Examines what cgroups (containers, batch jobs) leave of the machine."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = total_memory()
     limit = min(memory_limit() or total, total)
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"
     if limit < total:

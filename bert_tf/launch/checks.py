@@ -126,7 +126,7 @@ def check_horovod_installed(num_ranks: int, environ: Mapping[str, str]) -> None:
         return
     if horovod_library() is None:
         raise MissingError(
-            f"num_gpus={num_ranks} needs Horovod, which is not installed: {SETUP} builds it where there is a C++ "
+            f"num_gpus={num_ranks} needs Horovod, which is not installed: {SETUP} builds it on Linux with a C++ "
             "compiler (apt-get install g++ make); num_gpus=1 works without"
         )
     if environ.get("LAUNCHER") == "mpirun" and not horovod_has_mpi():

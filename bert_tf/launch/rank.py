@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
-from bert_tf.base.machine import rank_number
+from bert_tf.base.machine import process_state, rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.ranks import rendezvous
@@ -160,11 +160,16 @@ def interface_towards(address: str) -> str:
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
-    """Starts a child in its own session, which gets `death_signal` if this process is killed."""
-    libc, parent = ctypes.CDLL(None), os.getpid()
+    """Starts a child in its own session, which gets `death_signal` if this process is killed.
+
+    macOS cannot do that: there `_watch` looks for the launcher, and a program whose wrapper was killed ends when it
+    prints.
+    """
+    prctl, parent = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
 
     def ask_for_signal() -> None:
-        libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+        if prctl is not None:
+            prctl(1, death_signal)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # the parent was killed before the call above, which then had no effect
             os._exit(128 + signal.SIGKILL)
 
@@ -218,13 +223,13 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals, log
             for number in (folder / SIGNALS).read_text(encoding="utf-8").split()[num_passed_on:]:
                 signals.forward(int(number))
                 num_passed_on += 1
-        if host == platform.node() and _state(launcher) in ("", "Z"):
+        if host == platform.node() and process_state(launcher) in ("", "Z"):
             child.kill()
         if (folder / FAILED).exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()
-        num_stopped = num_stopped + 1 if name and _state(str(child.pid)) == "T" else 0
+        num_stopped = num_stopped + 1 if name and process_state(str(child.pid)) == "T" else 0
         if num_stopped == STOPPED_LOOKS:
             message = (
                 f"error: {name} {STOOD_STILL} {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
@@ -233,14 +238,6 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals, log
             with contextlib.suppress(OSError):  # a full disk
                 log.write(message.encode())
             child.kill()
-
-
-def _state(process: str) -> str:
-    """The system's letter for a process's state: Z if it has ended, T if it is stopped; empty if it is gone."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:

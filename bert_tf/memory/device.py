@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, memory_limit
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
 
 
 class Device(NamedTuple):
@@ -20,7 +19,7 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
     if gpus := _gpus():
         return Device(min(gpus), "the GPU's memory")
-    return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
+    return Device(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
 def _gpus() -> list[float]:
@@ -29,15 +28,3 @@ def _gpus() -> list[float]:
         return []
     answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
     return [float(line) * (1 << 20) for line in answer if line.isdigit()]
-
-
-def _free_memory() -> float:
-    """Bytes that this process may still use, within the machine's and its container's limit."""
-    kinds = {
-        line.split(":")[0]: 1024 * int(line.split()[1])
-        for file in ("/proc/meminfo", "/proc/self/status")
-        for line in Path(file).read_text().splitlines()
-        if line.split()[-1] == "kB"
-    }
-    limit = memory_limit()
-    return kinds["MemAvailable"] if limit is None else min(kinds["MemAvailable"], limit - kinds["VmRSS"])

@@ -138,7 +138,7 @@ def connect_horovod() -> Workers:
     except ImportError:
         raise UserError(
             "--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
-            "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
+            "`bash scripts/setup.sh` builds it on Linux with a C++ compiler; "
             "without the flag one process works"
         ) from None
     horovod.init()

@@ -23,7 +23,7 @@ from bert_tf.base.files import (
     write_text,
 )
 from bert_tf.base.locks import FileLock, LockedError
-from bert_tf.base.machine import count_cores
+from bert_tf.base.machine import count_cores, processor_facts
 from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
@@ -220,7 +220,7 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "command": [sys.executable, *sys.argv],
         "host": platform.node(),
-        "processor": _processor(),
+        "processor": processor_facts().get("model name", platform.machine()),  # none on ARM
         "num_cores": count_cores(),
     }
 
@@ -233,9 +233,3 @@ def _commit() -> str | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
     return None
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))  # none on ARM
-    return next(names, platform.machine())

@@ -3,6 +3,8 @@
 # shellcheck disable=SC2034,SC2154  # variables set in one file are used in another
 image=bert
 proxies=(http_proxy https_proxy no_proxy)
+# shellcheck source=scripts/paths.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../paths.sh"
 
 fail() {
   echo "error: $*" >&2
@@ -23,9 +25,9 @@ stop_if_dry_run() {
     1 | true | yes) ;;
     *) fail "DRY_RUN=$DRY_RUN: must be one of 1, 0, true, false, yes, no" ;;
   esac
-  local word line=""
+  local word line="" quote="'" quoted="'\\''"
   for word in "${command[@]}"; do
-    [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word=${word@Q}
+    [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="'${word//$quote/$quoted}'"
     line+=" $word"
   done
   echo "${line# }"

@@ -18,16 +18,17 @@ source "$root/scripts/docker/docker.sh"
 
 # --- GPUs --------------------------------------------------------------------------------------
 
+command=(docker run --rm)
+[[ ! -t 0 || ! -t 1 ]] || command+=(-it)
 devices=${NVIDIA_VISIBLE_DEVICES-all}
-gpus=()
 case $devices in
   "" | none | void) ;;
-  all) ! have_gpu || gpus=(--gpus all) ;;
+  all) ! have_gpu || command+=(--gpus all) ;;
   *)
     [[ "$devices" =~ ^[[:alnum:]:/-]+(,[[:alnum:]:/-]+)*$ ]] ||
       fail "NVIDIA_VISIBLE_DEVICES='$devices': must be all, none, or GPUs separated by commas without blanks, as in 0,1"
     have_gpu || fail "NVIDIA_VISIBLE_DEVICES=$devices, but nvidia-smi lists no GPU on this machine; unset it to run on the CPU"
-    gpus=(--gpus "\"device=$devices\"") # docker would take a comma outside these quotes as its own separator
+    command+=(--gpus "\"device=$devices\"") # docker would take a comma outside these quotes as its own separator
     ;;
 esac
 
@@ -35,23 +36,18 @@ esac
 
 [[ -z "${HOSTS:-}" ]] || fail "HOSTS=$HOSTS: a container starts no ranks on other machines; docs/clusters.md says how to" \
   "train on several, or unset it"
-results=$(realpath -m -- "${RESULTS_DIR:-$root/results}")
+results=$(absolute "${RESULTS_DIR:-$root/results}")
 mounts=(-v "$root:/workspace/bert" -v "$results:/results")
 variables=()
 [[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
 # The variables of all settings, as the settings declare them.
-names=()
-for file in "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py; do
-  while IFS= read -r line; do
-    [[ ! "$line" =~ variable=\"([A-Z_]+)\" ]] || names+=("${BASH_REMATCH[1]}")
-  done <"$file"
-done
-for name in "${names[@]}" SHARDS "${proxies[@]}"; do
+names=$(sed -n 's/.*variable="\([A-Z_]*\)".*/\1/p' "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py)
+for name in $names SHARDS "${proxies[@]}"; do
   [[ -n "${!name:-}" ]] || continue
   case $name in
     DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # this script's own, mounted above, and those of srun
     *_DIR | *_FILE | *_CHECKPOINT)
-      path=$(realpath -m -- "${!name}")
+      path=$(absolute "${!name}")
       mounted=$path
       # The folder of a checkpoint, which lies beside its configuration and may be named without its files' endings.
       [[ "$name" != INIT_CHECKPOINT || -d "$path" ]] || mounted=$(dirname -- "$path")
@@ -65,14 +61,12 @@ done
 
 # --- The command -------------------------------------------------------------------------------
 
-terminal=()
-[[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
-roots=(--ipc=host --ulimit memlock=-1 --user "$(id -u):$(id -g)")
+command+=(--net=host --shm-size=1g --ulimit stack=67108864)
 # In rootless docker the caller is the container's root, and other users may not write to the mounts. It cannot share
 # the host's IPC namespace, or raise a limit above the caller's own.
-[[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" != *rootless* ]] || roots=()
-command=(docker run --rm "${terminal[@]}" "${gpus[@]}" --net=host --shm-size=1g --ulimit stack=67108864 "${roots[@]}"
-  "${mounts[@]}" "${variables[@]}" -w /workspace/bert "$image" "${@:-bash}")
+[[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" == *rootless* ]] ||
+  command+=(--ipc=host --ulimit memlock=-1 --user "$(id -u):$(id -g)")
+command+=("${mounts[@]}" ${variables[@]+"${variables[@]}"} -w /workspace/bert "$image" "${@:-bash}")
 stop_if_dry_run
 
 need_docker

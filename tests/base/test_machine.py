@@ -70,6 +70,36 @@ def test_memory(tmp_path, membership, files, expected):
     assert memory_limit() == expected
 
 
+def test_without_affinity_all_cores_count(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert count_cores() == 6
+
+
+def test_without_proc_the_state_of_a_process_comes_from_ps(monkeypatch):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        states = [machine.process_state(str(process.pid))]
+        monkeypatch.setattr(Path, "exists", lambda _: False)
+        states.append(machine.process_state(str(process.pid)))
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet asked for
+        states.append(machine.process_state(str(process.pid)))
+    assert states == ["S", "S", "Z"] and machine.process_state(str(process.pid)) == ""
+
+
+def test_more_files_may_be_open_than_macos_allows_at_first():
+    limits = (
+        "import resource\nfrom bert_tf.base.machine import allow_open_files\n"
+        "for soft, wanted in ((256, 1024), (512, 300), (256, 9999)):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, 2000))\n"
+        "    allow_open_files(wanted)\n"
+        "    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    command = [sys.executable, "-c", limits]
+    answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["1024", "512", "2000"]
+
+
 def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():
     ask = "from bert_tf.base.machine import memory_peak_mib\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
     nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n" + (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import GIB, count_gpus
+from bert_tf.base.machine import GIB, count_gpus, process_state
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch import adam, call, checks, environment, finetune_benchmark, lamb, launchers, pretraining, squad
@@ -606,7 +606,7 @@ def test_ranks_end_with_the_launcher(tmp_path):
     rank = process.stdout.readline().strip()
     process.kill()
     process.wait()
-    wait_for(lambda: rank_wrapper._state(rank) in ("", "Z"))
+    wait_for(lambda: process_state(rank) in ("", "Z"))
 
 
 def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
@@ -734,7 +734,7 @@ def processes_of(tmp_path):
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if str(tmp_path) in (entry / "cmdline").read_text() and rank_wrapper._state(entry.name) not in ("", "Z"):
+            if str(tmp_path) in (entry / "cmdline").read_text() and process_state(entry.name) not in ("", "Z"):
                 found.append(entry.name)
         except OSError:
             continue

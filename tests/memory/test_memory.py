@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.base import machine
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory import device, split
@@ -136,8 +137,8 @@ def test_the_device(monkeypatch):
 
 
 def test_a_container_s_limit_counts(monkeypatch):
-    monkeypatch.setattr(device, "memory_limit", lambda: 1 << 30)
-    assert device._free_memory() < 1 << 30
+    monkeypatch.setattr(machine, "memory_limit", lambda: 1 << 30)
+    assert machine.free_memory() < 1 << 30
 
 
 def test_the_table_says_what_fits():

@@ -24,6 +24,7 @@ def checkout(tmp_path):
     assert "/.dockerenv" in script
     (root / "scripts/data_download.sh").write_text(script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
     shutil.copytree(CHECKOUT / "scripts/docker", root / "scripts/docker")
+    shutil.copy(CHECKOUT / "scripts/paths.sh", root / "scripts")
     for settings in ("bert_tf/settings", "bert_tf/tasks"):  # where launch.sh finds the variables
         shutil.copytree(CHECKOUT / settings, root / settings, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "scripts/python.sh").write_text(

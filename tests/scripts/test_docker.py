@@ -31,7 +31,7 @@ class Machine:
         self.folder, self.log = folder, folder / "log"
         self.bin = folder / "bin"
         self.bin.mkdir()
-        for tool in ("bash", "dirname", "readlink", "realpath", "id", "mkdir", "grep"):
+        for tool in ("bash", "dirname", "readlink", "sed", "id", "mkdir", "grep"):
             (self.bin / tool).symlink_to(str(shutil.which(tool)))
 
     def program(self, name: str, text: str) -> None:

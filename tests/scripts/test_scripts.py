@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Those that only another script sources, or a user's bash.
-SOURCED = ("docker.sh", "unknown.sh", "pretrain_config.sh", "squad_config.sh")
+SOURCED = ("paths.sh", "docker.sh", "unknown.sh", "pretrain_config.sh", "squad_config.sh")
 SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("scripts", "scripts/docker", "data")

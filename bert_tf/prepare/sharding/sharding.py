@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file, read_ahead
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
@@ -154,8 +154,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     with open(task.gathered, "rb") as documents, atomic_file(path) as file:
         if os.fstat(documents.fileno()).st_size != ends[-1]:
             raise _changed(Path(task.gathered))
-        # Read ahead as a whole, because the documents are needed in a different order from the file's.
-        os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        # As a whole, because the documents are needed in a different order from the file's.
+        read_ahead(documents)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
             lines = split(os.pread(documents.fileno(), length, end - length).decode())
             block = "\n".join([*lines, "", ""]).encode()
