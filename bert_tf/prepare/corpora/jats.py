@@ -27,7 +27,9 @@ _ENGLISH = ("en", "eng")
 # They are about another article.
 _NOTICES = frozenset({"addendum", "correction", "expression-of-concern", "partial-retraction", "retraction"})
 # Abstracts that repeat the article's own in fewer words, or are pictures.
-_OTHER_ABSTRACTS = frozenset("ascii graphical highlights precis short stereochemical teaser toc video web-summary".split())
+_OTHER_ABSTRACTS = frozenset(
+    "ascii graphical highlights precis short stereochemical teaser toc video web-summary".split()
+)
 _ENTITIES = {name[:-1]: text for name, text in html.entities.html5.items() if name.endswith(";")}
 
 # Each begins and ends a paragraph; what is not listed here or below is part of a sentence.
@@ -58,10 +60,8 @@ _MARKS_OF = frozenset({"author-notes", "bibr", "fn", "table-fn"})
 _READABLE_CITATION = re.compile(r"[^\W\d_]{2}|\b(?:18|19|20)\d\d")
 # Stand in a paragraph, until it is complete, for citations and formulas, and after a term for a colon. XML holds none.
 _CITED, _FORMULA, _TERM = "\x01", "\x02", "\x03"
-_CITATIONS = re.compile(
-    rf"\s*[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|\s*{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*"
-)
-_EMPTY_BRACKETS = re.compile(rf"\s*[\[(][\s,;{_FORMULA}]*{_FORMULA}[\s,;{_FORMULA}]*[\])]")
+_CITATIONS = re.compile(rf"[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*")
+_ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{_FORMULA}[\s,;{_FORMULA}]*[\])]")
 
 
 def parse_license_groups(text: str) -> tuple[str, ...]:
@@ -81,7 +81,8 @@ def license_group(text: str) -> str:
 
 
 def _name(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
+    tag = element.tag
+    return tag.rpartition("}")[2] if tag[0] == "{" else tag
 
 
 def _all(element: ElementTree.Element | None, *path: str) -> Iterator[ElementTree.Element]:
@@ -166,9 +167,14 @@ class _Prose:
         if text.endswith(_TERM) and not is_last:  # what it means follows, as a paragraph
             return
         self._pieces.clear()
+        if _FORMULA in text:
+            text = _ONLY_FORMULAS.sub(_CITED, text).replace(_FORMULA, " ")
+        if _CITED in text:
+            # With the space before them: "found [1, 2]."
+            *before, rest = _CITATIONS.sub(_CITED, text).split(_CITED)
+            text = "".join(map(str.rstrip, before)) + rest
         if text:
-            text = _EMPTY_BRACKETS.sub("", _CITATIONS.sub("", text))
-            self.paragraphs.append(text.replace(_FORMULA, " ").replace(_TERM, ": "))
+            self.paragraphs.append(text.replace(_TERM, ": "))
         self.paragraphs += self._floats
         self._floats.clear()
 
@@ -219,7 +225,9 @@ def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) ->
     parser.entity.update(_ENTITIES)
     try:
         parser.feed(xml)
-        articles = [element for element in parser.close().iter() if _name(element) == "article"]
+        root = parser.close()
+        is_article = _name(root) == "article"
+        articles = [root] if is_article else [each for each in root.iter() if _name(each) == "article"]
         if not articles:
             return [BadRecord("no <article> in it: not the full text of an article in JATS; take it out")]
         return [_clean_article(each, group=group, groups=groups, captions=captions) for each in articles]

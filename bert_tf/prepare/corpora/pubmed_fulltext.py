@@ -92,12 +92,12 @@ class _Reader:
         self._folder, self._damages = folder, damages
         # Memory is used only for numbers that occur.
         self._is_seen = bytearray(_MOST_ARTICLES)
-        self.num_file_bytes = 0
+        self.num_file_bytes = self._num_members = 0
 
     def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped]:
         """What is in a file; notes where it is damaged. Raises: UserError where a package holds no article."""
         inside, num_bytes = path.relative_to(self._folder).as_posix(), path.stat().st_size
-        self.num_file_bytes = num_articles = 0
+        self.num_file_bytes = self._num_members = num_articles = 0
         fault = ""
         with open_bytes(path) as raw:
             if path.name.endswith(_ARTICLES):
@@ -111,7 +111,8 @@ class _Reader:
                 if getattr(error, "errno", None) is not None:
                     raise
                 fault = f"cut off or damaged at byte {raw.tell():,} of {num_bytes:,} ({error})"
-        if not num_articles:
+        # An empty package is whole: none of its articles was of the groups to be fetched.
+        if not num_articles and (fault or self._num_members):
             raise UserError(f"{path}: {fault or 'no .xml or .nxml file in it'}: fetch it again, or take it out")
         if fault:
             self._damages.append(
@@ -123,6 +124,7 @@ class _Reader:
         with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BLOCK_BYTES) as tar:  # type: ignore[call-overload]
             for member in tar:
                 tar.members.clear()  # of which it keeps the list
+                self._num_members += 1
                 if member.isfile() and member.name.endswith(_ARTICLES):
                     yield self._article(inside, member.name, member.size, tar.extractfile(member))
             while unpacked.read(_BLOCK_BYTES):  # to its end, where gzip verifies its checksum

@@ -1,0 +1,129 @@
+"""PubMed Central's open-access articles from its Cloud Service, into packages of up to a thousand.
+
+The service has had no packages of its own since August 2026: each version of an article is a JATS file in a bucket that
+all may read, with a JSON file beside it that names its licence and its checksum. A list of all versions appears daily.
+Described in the bucket's README.txt and at https://pmc.ncbi.nlm.nih.gov/tools/pmcaws.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gzip
+import io
+import json
+import re
+import shutil
+import tarfile
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.prepare.corpora.jats import license_group
+from bert_tf.prepare.fetching.fetch import NUM_CONNECTIONS, Client, NotThereError
+
+_INVENTORIES = "inventory-reports/pmc-oa-opendata/metadata/"
+_DATED = re.compile(rf"<Prefix>({re.escape(_INVENTORIES)}\d{{4}}-\d\d-\d\d[^<]*/)</Prefix>")
+_LISTED = re.compile(rb'"metadata/PMC(\d{1,8})\.(\d{1,2})\.json"')
+_MOST_ARTICLES = 10**8
+_PER_PACKAGE = 1000
+_MD5 = re.compile(r"[?&]md5=([0-9a-f]{32})")
+
+
+class Package(NamedTuple):
+    """`articles` are the names of versions, such as PMC7759461.1."""
+
+    name: str
+    articles: list[str]
+
+
+class CloudService:
+    """The bucket at `url`.
+
+    Args:
+      remedy: what to do where it cannot be reached; ends error messages.
+    """
+
+    def __init__(self, client: Client, url: str, remedy: str):
+        self._client, self._url, self._remedy = client, url, remedy
+        self._pool = concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS)
+
+    def __enter__(self) -> CloudService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def packages(self, folder: Path) -> list[Package]:
+        """The newest version of each article in the newest list, which is fetched into `folder` and removed again."""
+        found = _DATED.findall(
+            self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
+        )
+        if not found:
+            raise UserError(f"{self._url} has no list of its articles below {_INVENTORIES}; {self._remedy}")
+        print(f"the newest list of articles: {max(found)}", flush=True)
+        files = self._json(f"{max(found)}manifest.json").get("files", [])
+        newest = bytearray(_MOST_ARTICLES)  # of which memory is used only for numbers that occur
+        for number, each in enumerate(files, 1):
+            url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
+            label = f"list of articles ({number} of {len(files)})"
+            self._client.fetch(url, path, checksum=checksum, remedy=self._remedy, label=label)
+            with gzip.open(path) as lines:
+                for line in lines:
+                    if listed := _LISTED.search(line):
+                        article, version = int(listed[1]), int(listed[2])
+                        newest[article] = max(newest[article], version)
+        shutil.rmtree(folder, ignore_errors=True)
+        packages: dict[str, list[str]] = {}
+        for article in np.flatnonzero(np.frombuffer(newest, np.uint8)).tolist():
+            name = f"PMC{article // _PER_PACKAGE}xxx.tar.gz"
+            packages.setdefault(name, []).append(f"PMC{article}.{newest[article]}")
+        return [Package(name, articles) for name, articles in packages.items()]
+
+    def write_package(self, path: Path, articles: Iterable[str], groups: Collection[str]) -> dict[str, int]:
+        """Fetches articles of these licence groups into a .tar.gz; its bytes follow from theirs. Returns counts."""
+        counts: Counter[str] = Counter()
+        with (
+            atomic_file(path) as file,
+            gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w|") as tar,
+        ):
+            for name, found in self._pool.map(lambda article: self._fetch(article, groups), articles):
+                counts[name if found is None else "num_articles"] += 1
+                if found is not None:
+                    member = tarfile.TarInfo(name)
+                    member.size = len(found)
+                    tar.addfile(member, io.BytesIO(found))
+        return dict(sorted(counts.items()))
+
+    def _fetch(self, article: str, groups: Collection[str]) -> tuple[str, bytes | None]:
+        """An article's name in the package and its content; or the reason why it is left out, and None."""
+        try:
+            about = self._json(f"metadata/{article}.json")
+            group = license_group(about.get("license_code") or "")
+            for reason, holds in (
+                ("num_not_open_access", not about.get("is_pmc_openaccess")),
+                ("num_retracted", about.get("is_retracted")),
+                ("num_scanned", about.get("is_historical_ocr")),
+                ("num_other_licenses", group not in groups),
+            ):
+                if holds:
+                    return reason, None
+            published = _MD5.search(about.get("xml_url") or "")
+            checksum = f"md5:{published[1]}" if published else None
+            xml = self._client.content(f"{self._url}{article}/{article}.xml", self._remedy, checksum)
+        except NotThereError:  # removed since the list was made
+            return "num_removed", None
+        return f"{group}/{article}.xml", xml
+
+    def _json(self, key: str) -> dict[str, Any]:
+        try:
+            return json.loads(self._client.content(self._url + key, self._remedy))
+        except ValueError as error:
+            raise UserError(
+                f"{self._url}{key}: no JSON ({error}): start the same command again; or {self._remedy}"
+            ) from None
