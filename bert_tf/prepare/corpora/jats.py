@@ -197,11 +197,12 @@ def _clean_article(
     meta = next(_all(article, "front", "article-meta"), None)
     if (group or license_group(_stated_license(meta))) not in groups:
         return Dropped("other_licenses")
-    title = _Prose(captions=False)
+    prose = _Prose(captions=captions)
     for name in ("article-title", "subtitle"):
         for each in _all(meta, "title-group", name):
-            title.read(each)
-    prose = _Prose(captions=captions)
+            prose.read(each)
+    title = ": ".join(prose.paragraphs)
+    prose.paragraphs.clear()
     for abstract in _all(meta, "abstract"):
         if abstract.get("abstract-type") not in _OTHER_ABSTRACTS:
             prose.read(abstract)
@@ -210,7 +211,7 @@ def _clean_article(
     if not prose.paragraphs:
         return Dropped("without_text")
     floats = [text for group in _all(article, "floats-group") if captions for text in _captions_in(group)]
-    return Document(as_line([": ".join(title.paragraphs), *prose.paragraphs, *floats]), prose.num_removed)
+    return Document(as_line([title, *prose.paragraphs, *floats]), prose.num_removed)
 
 
 def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) -> list[Cleaned]:

@@ -74,7 +74,7 @@ class _Unpacked:
         self.num_read = self.num_filled = 0
 
     def read(self, size: int) -> bytes:
-        block = self._file.read(size)
+        block = self._file.read1(size)  # not read(), which would discard the bytes before damage
         if filled := len(block.rstrip(b"\0")):
             self.num_filled = self.num_read + filled
         self.num_read += len(block)
