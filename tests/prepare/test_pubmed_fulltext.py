@@ -57,7 +57,9 @@ def cleaned(folder, damages=None, groups=LICENSE_GROUPS):
 
 
 def test_packages_and_single_files_at_any_depth(tmp_path):
-    package(tmp_path / "a/b.tar.gz", {"PMC1/one.nxml": article("One"), "PMC1/film.avi": b"x", "x/two.xml": article("Two")})
+    package(
+        tmp_path / "a/b.tar.gz", {"PMC1/one.nxml": article("One"), "PMC1/film.avi": b"x", "x/two.xml": article("Two")}
+    )
     package(tmp_path / "c.tgz", {"PMC3.xml": article("Three")})
     (tmp_path / "four.nxml").write_bytes(article("Four"))
     (tmp_path / "d/.hidden").mkdir(parents=True)
@@ -102,7 +104,11 @@ def test_group_is_the_names_or_else_the_articles_own(tmp_path):
     package(tmp_path / "oa_noncomm_xml.tar.gz", {"PMC1.xml": article("By its package", meta=CC_BY)})
     package(
         tmp_path / "mixed.tar.gz",
-        {"oa_comm/PMC2.xml": article("By its folder"), "PMC3.xml": article("By licence", meta=CC_BY), "4.xml": article("4")},
+        {
+            "oa_comm/PMC2.xml": article("By its folder"),
+            "PMC3.xml": article("By licence", meta=CC_BY),
+            "4.xml": article("4"),
+        },
     )
     titles, dropped, _ = cleaned(tmp_path, groups=("oa_comm",))
     assert (titles, dropped) == (["By its folder", "By licence"], {"other_licenses": 2})
@@ -149,7 +155,7 @@ def spoil_header(path):
     ],
 )
 def test_damaged_package_keeps_the_articles_before_and_is_named(tmp_path, damage, num_kept, said):
-    path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": article(f"{n} {n ** 40}") for n in range(300)})
+    path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": article(f"{n} {n**40}") for n in range(300)})
     damage(path)
     damages = []
     titles, _, bad = cleaned(tmp_path, damages)

@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import jats
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Dropped, Position, files_from, in_batches
@@ -51,7 +53,7 @@ def find_files(folder: Path, *, needed: bool = True) -> list[Path]:
 
     Raises: UserError if there is none, unless they are not `needed`; or as `find_text_files`.
     """
-    paths = find_text_files(folder, (*_PACKAGES, *_ARTICLES))
+    paths = find_text_files(folder, (*_PACKAGES, *_ARTICLES)) if folder.is_dir() else []
     if not paths and needed:
         raise UserError(
             f"{folder} holds no .tar.gz, .xml or .nxml file: python3 data/bertPrep.py --action download --dataset "
@@ -91,7 +93,7 @@ class _Reader:
     def __init__(self, folder: Path, damages: list[str]):
         self._folder, self._damages = folder, damages
         # Memory is used only for numbers that occur.
-        self._is_seen = bytearray(_MOST_ARTICLES)
+        self._is_seen = np.zeros(_MOST_ARTICLES, bool)
         self.num_file_bytes = self._num_members = 0
 
     def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped]:

@@ -67,7 +67,7 @@ class CloudService:
             raise UserError(f"{self._url} has no list of its articles below {_INVENTORIES}; {self._remedy}")
         print(f"the newest list of articles: {max(found)}", flush=True)
         files = self._json(f"{max(found)}manifest.json").get("files", [])
-        newest = bytearray(_MOST_ARTICLES)  # of which memory is used only for numbers that occur
+        newest = np.zeros(_MOST_ARTICLES, np.uint8)  # memory is used only for numbers that occur
         for number, each in enumerate(files, 1):
             url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
             label = f"list of articles ({number} of {len(files)})"
@@ -76,10 +76,10 @@ class CloudService:
                 for line in lines:
                     if listed := _LISTED.search(line):
                         article, version = int(listed[1]), int(listed[2])
-                        newest[article] = max(newest[article], version)
+                        newest[article] = max(int(newest[article]), version)
         shutil.rmtree(folder, ignore_errors=True)
         packages: dict[str, list[str]] = {}
-        for article in np.flatnonzero(np.frombuffer(newest, np.uint8)).tolist():
+        for article in np.flatnonzero(newest).tolist():
             name = f"PMC{article // _PER_PACKAGE}xxx.tar.gz"
             packages.setdefault(name, []).append(f"PMC{article}.{newest[article]}")
         return [Package(name, articles) for name, articles in packages.items()]
