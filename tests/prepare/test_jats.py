@@ -173,10 +173,6 @@ def test_licence_group_by_code_or_address(text, group):
             "</custom-meta></custom-meta-group>",
             "oa_noncomm",
         ),
-        (
-            "<custom-meta-group><custom-meta meta-name='pmc-license-ref' meta-value='CC0'/></custom-meta-group>",
-            "oa_comm",
-        ),
     ],
 )
 def test_articles_of_other_groups_are_dropped(meta, group):

@@ -162,7 +162,15 @@ def test_damaged_package_keeps_the_articles_before_and_is_named(tmp_path, damage
     assert num_kept[0] <= len(titles) <= num_kept[1] and not bad
     (sentence,) = damages
     assert sentence.startswith("a.tar.gz: ") and said in sentence
-    assert f"the {len(titles)} articles up to there were kept; fetch the file again" in sentence
+    assert "the <article> elements up to there were kept; fetch the file again" in sentence
+
+
+def test_older_package_stands_in_for_what_was_cut_off(tmp_path):
+    new = package(tmp_path / "incr.2025-01-02.tar.gz", {f"PMC{n}.xml": article(f"New {n} {n**40}") for n in range(300)})
+    package(tmp_path / "incr.2025-01-01.tar.gz", {f"PMC{n}.xml": article(f"Old {n}") for n in range(300)})
+    cut(new)
+    titles, dropped, _ = cleaned(tmp_path)
+    assert len(titles) == 300 and dropped["superseded"] == sum(title.startswith("New") for title in titles) < 300
 
 
 def test_package_without_its_end_is_damaged(tmp_path):
@@ -174,10 +182,10 @@ def test_package_without_its_end_is_damaged(tmp_path):
 
 def test_package_without_an_article_is_refused_and_an_empty_one_is_none(tmp_path):
     path = package(tmp_path / "a.tar.gz", {"a.pdf": b"x"})
-    with pytest.raises(UserError, match=r"a.tar.gz: no .xml or .nxml file in it: fetch it again, or take it out"):
+    with pytest.raises(UserError, match="a.tar.gz: no <article> in it: another kind of file"):
         cleaned(tmp_path)
     path.write_bytes(b"<html>")
-    with pytest.raises(UserError, match="a.tar.gz: cut off or damaged at byte .* fetch it again"):
+    with pytest.raises(UserError, match="a.tar.gz: no <article> in it, cut off or damaged at byte .* fetch it again"):
         cleaned(tmp_path)
     with tarfile.open(path, "w:gz"):
         pass

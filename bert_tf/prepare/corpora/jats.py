@@ -95,18 +95,10 @@ def _all(element: ElementTree.Element | None, *path: str) -> Iterator[ElementTre
             yield from _all(part, *path[1:])
 
 
-def _text_of(element: ElementTree.Element) -> str:
-    return " ".join("".join(element.itertext()).split())
-
-
-def _stated_license(meta: ElementTree.Element | None) -> str:
-    """The code that PubMed Central has added to an article; where there is none, what stands in its <license>."""
-    for each in _all(meta, "custom-meta-group", "custom-meta"):
-        texts = [_text_of(part) for part in each] or [each.get("meta-name", ""), each.get("meta-value", "")]
-        if texts[0] == "pmc-license-ref":
-            return " ".join(texts[1:])
-    parts = (part for each in _all(meta, "permissions", "license") for part in each.iter())
-    return " ".join(text for part in parts for text in (*part.attrib.values(), part.text or "", part.tail or ""))
+def _group_of(meta: ElementTree.Element | None) -> str:
+    """By the licence that is stated, and the code for it that PubMed Central has added."""
+    said = (part for name in ("permissions", "custom-meta-group") for each in _all(meta, name) for part in each.iter())
+    return license_group(" ".join(text for part in said for text in (*part.attrib.values(), part.text or "")))
 
 
 class _Prose:
@@ -195,7 +187,7 @@ def _clean_article(
     if article.get("article-type") in _NOTICES:
         return Dropped("notices")
     meta = next(_all(article, "front", "article-meta"), None)
-    if (group or license_group(_stated_license(meta))) not in groups:
+    if (group or _group_of(meta)) not in groups:
         return Dropped("other_licenses")
     prose = _Prose(captions=captions)
     for name in ("article-title", "subtitle"):

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import gzip
 import re
 import tarfile
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +21,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import jats
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Dropped, Position, files_from, in_batches
 from bert_tf.prepare.corpora.text_files import LARGEST_DOCUMENT_BYTES, find_text_files, open_bytes
+from bert_tf.prepare.corpora.xml_files import XmlFile
 
 _PACKAGES, _ARTICLES = (".tar.gz", ".tgz"), (".xml", ".nxml")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -31,7 +30,6 @@ _NUMBER = re.compile(r"\bPMC(\d{1,8})(?![a-zA-Z\d])")
 _MOST_ARTICLES = 10**8
 # oa_comm_xml.PMC012xxxxxx.baseline.2025-06-26.tar.gz; until 2021: non_comm_use.A-B.xml.tar.gz.
 _GROUP = re.compile(r"\boa_(comm|noncomm|other)(?![a-zA-Z])|\b(non_)?comm_use\b")
-_BLOCK_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +66,15 @@ def group_named(name: str) -> str:
     return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
 
 
-class _Unpacked:
-    """The bytes of a package, and how many there are up to the last that is not 0: a tar ends with blocks of zeros."""
+class _Blocks:
+    """Blocks as a file, and how many bytes there are up to the last that is not 0: a tar ends with blocks of zeros."""
 
-    def __init__(self, raw: BinaryIO):
-        self._file = gzip.GzipFile(fileobj=raw)
+    def __init__(self, blocks: Iterator[bytes]):
+        self._blocks = blocks
         self.num_read = self.num_filled = 0
 
-    def read(self, size: int) -> bytes:
-        block = self._file.read1(size)  # not read(), which would discard the bytes before damage
+    def read(self, _: int) -> bytes:
+        block = next(self._blocks, b"")
         if filled := len(block.rstrip(b"\0")):
             self.num_filled = self.num_read + filled
         self.num_read += len(block)
@@ -94,59 +92,47 @@ class _Reader:
         self._folder, self._damages = folder, damages
         # Memory is used only for numbers that occur.
         self._is_seen = np.zeros(_MOST_ARTICLES, bool)
-        self.num_file_bytes = self._num_members = 0
+        self.num_file_bytes = 0
 
     def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped]:
         """What is in a file; notes where it is damaged. Raises: UserError where a package holds no article."""
-        inside, num_bytes = path.relative_to(self._folder).as_posix(), path.stat().st_size
-        self.num_file_bytes = self._num_members = num_articles = 0
-        fault = ""
-        with open_bytes(path) as raw:
-            if path.name.endswith(_ARTICLES):
-                yield self._article(inside, "", num_bytes, raw)
-                return
+        inside = path.relative_to(self._folder).as_posix()
+        if path.name.endswith(_ARTICLES):
+            with open_bytes(path) as single:
+                yield self._article(inside, "", path.stat().st_size, single)
+            return
+        num_articles = num_members = 0
+        with XmlFile(path) as file:
+            blocks = _Blocks(file.blocks())
             try:
-                for article in self._members(inside, _Unpacked(raw)):
-                    num_articles, self.num_file_bytes = num_articles + 1, raw.tell()
-                    yield article
-            except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
-                if getattr(error, "errno", None) is not None:
-                    raise
-                fault = f"cut off or damaged at byte {raw.tell():,} of {num_bytes:,} ({error})"
-        # An empty package is whole: none of its articles was of the groups to be fetched.
-        if not num_articles and (fault or self._num_members):
-            raise UserError(f"{path}: {fault or 'no .xml or .nxml file in it'}: fetch it again, or take it out")
-        if fault:
-            self._damages.append(
-                f"{inside}: {fault}: the {num_articles:,} articles up to there were kept; fetch the file again and "
-                "format it anew to have the rest"
-            )
-
-    def _members(self, inside: str, unpacked: _Unpacked) -> Iterator[Article | BadRecord | Dropped]:
-        with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BLOCK_BYTES) as tar:  # type: ignore[call-overload]
-            for member in tar:
-                tar.members.clear()  # of which it keeps the list
-                self._num_members += 1
-                if member.isfile() and member.name.endswith(_ARTICLES):
-                    yield self._article(inside, member.name, member.size, tar.extractfile(member))
-            while unpacked.read(_BLOCK_BYTES):  # to its end, where gzip verifies its checksum
-                pass
-            # A header that is no header ends the list of members, too.
-            if not unpacked.num_filled <= tar.offset < unpacked.num_read:
-                raise tarfile.ReadError("no end-of-archive mark after the last member")
+                with tarfile.open(fileobj=blocks, mode="r|") as tar:  # type: ignore[call-overload]
+                    for member in tar:
+                        tar.members.clear()  # of which it keeps the list
+                        num_members += 1
+                        if member.isfile() and member.name.endswith(_ARTICLES):
+                            yield self._article(inside, member.name, member.size, tar.extractfile(member))
+                            num_articles, self.num_file_bytes = num_articles + 1, file.num_file_bytes
+                    while blocks.read(0):  # to its end, where gzip verifies its checksum
+                        pass
+                    # A header that is no header ends the list of members, too.
+                    if not blocks.num_filled <= tar.offset < blocks.num_read:
+                        file.note_damage("no end-of-archive mark after the last member")
+            except tarfile.TarError as error:
+                file.note_damage(str(error))
+            # An empty package is whole: none of its articles was of the groups to be fetched.
+            if num_members or file.damage:
+                file.check_read(num_articles, "article", self._damages)
 
     def _article(self, inside: str, member: str, num_bytes: int, file: BinaryIO) -> Article | BadRecord | Dropped:
-        number = _NUMBER.findall(member or inside)[-1:]
-        if number and self._is_seen[int(number[0])]:
+        numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
+        if self._is_seen[numbers].any():
             return Dropped("superseded")
-        if number:
-            self._is_seen[int(number[0])] = True
         if num_bytes > LARGEST_DOCUMENT_BYTES:
-            return BadRecord(
-                f"{member or 'the article'}: {num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that "
-                "are held in memory"
-            )
-        return Article(member, group_named(f"{inside}/{member}"), file.read())
+            too_large = f"{num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that are held in memory"
+            return BadRecord(f"{member or 'the article'}: {too_large}")
+        xml = file.read()
+        self._is_seen[numbers] = True  # not if it is cut short
+        return Article(member, group_named(f"{inside}/{member}"), xml)
 
 
 def read_batches(paths: Sequence[Path], folder: Path, damages: list[str], position: Position) -> Iterator[Batch]:

@@ -285,12 +285,12 @@ def _download_articles(files: _Collection) -> None:
     def fetch_all() -> None:
         with pmc.CloudService(files.client, files.source.url, remedy) as service:
             packages = service.packages(files.folder / ".list")
-            missing = [package for package in packages if files.needs(package.name)]
-            num_articles, num_missing = (sum(len(each.articles) for each in some) for some in (packages, missing))
+            missing = {name: articles for name, articles in packages.items() if files.needs(name)}
+            num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
             with Progress(
                 total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
             ) as bar:
-                for name, articles in missing:
+                for name, articles in missing.items():
                     path = files.folder / name
                     counts = service.write_package(path, articles, files.arguments["license_groups"])
                     details = {"url": files.source.url, "counts": counts}

@@ -17,7 +17,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,13 +32,6 @@ _LISTED = re.compile(rb'"metadata/PMC(\d{1,8})\.(\d{1,2})\.json"')
 _MOST_ARTICLES = 10**8
 _PER_PACKAGE = 1000
 _MD5 = re.compile(r"[?&]md5=([0-9a-f]{32})")
-
-
-class Package(NamedTuple):
-    """`articles` are the names of versions, such as PMC7759461.1."""
-
-    name: str
-    articles: list[str]
 
 
 class CloudService:
@@ -58,8 +51,12 @@ class CloudService:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def packages(self, folder: Path) -> list[Package]:
-        """The newest version of each article in the newest list, which is fetched into `folder` and removed again."""
+    def packages(self, folder: Path) -> dict[str, list[str]]:
+        """The articles of each package, in their newest versions (PMC7759461.1), by the newest list of all articles.
+
+        Args:
+          folder: where the list is kept while it is read.
+        """
         found = _DATED.findall(
             self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
         )
@@ -82,7 +79,7 @@ class CloudService:
         for article in np.flatnonzero(newest).tolist():
             name = f"PMC{article // _PER_PACKAGE}xxx.tar.gz"
             packages.setdefault(name, []).append(f"PMC{article}.{newest[article]}")
-        return [Package(name, articles) for name, articles in packages.items()]
+        return packages
 
     def write_package(self, path: Path, articles: Iterable[str], groups: Collection[str]) -> dict[str, int]:
         """Fetches articles of these licence groups into a .tar.gz; its bytes follow from theirs. Returns counts."""
