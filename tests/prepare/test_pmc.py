@@ -135,10 +135,12 @@ def test_stopped_download_goes_on_with_the_next_package_and_gives_the_same_bytes
     assert [path.name for path in (tmp_path / "a/download/pubmed/fulltext").glob("[!.m]*")] == ["PMC0xxx.tar.gz"]
     bucket.page("PMC1002.1/PMC1002.1.xml").content = article("PMC1002.1")
     bucket.page("metadata/PMC1.1.json").requests.clear()
+    (tmp_path / "a/download/pubmed/fulltext/PMC1xxx.tar.gz").write_bytes(b"finished, but not noted before a kill")
     first, second = bucket.fetch(tmp_path / "a"), bucket.fetch(tmp_path / "b")
     assert len(bucket.page("metadata/PMC1.1.json").requests) == 1  # for b
     for path in second.glob("*.tar.gz"):
         assert (first / path.name).read_bytes() == path.read_bytes()
+    assert (first / "manifest.json").read_text() == (second / "manifest.json").read_text()
 
 
 def test_busy_server_and_articles_removed_since(bucket, tmp_path):

@@ -114,11 +114,11 @@ class _Collection:
             self._stage.complete(dict(counts), {"files": entries})
             print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
-    def needs(self, name: str) -> bool:
-        """Whether a file must be fetched; one that the user has placed is used as it is."""
+    def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
+        """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
         if name in self._stage.finished:
             self._names.append(name)
-        elif name not in self._fetched_before and (self.folder / name).is_file():
+        elif may_be_placed and name not in self._fetched_before and (self.folder / name).is_file():
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
         else:
@@ -285,7 +285,7 @@ def _download_articles(files: _Collection) -> None:
     def fetch_all() -> None:
         with pmc.CloudService(files.client, files.source.url, remedy) as service:
             packages = service.packages(files.folder / ".list")
-            missing = {name: articles for name, articles in packages.items() if files.needs(name)}
+            missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
             num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
             with Progress(
                 total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
