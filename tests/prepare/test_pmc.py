@@ -83,7 +83,7 @@ def members(path):
 
 
 def test_newest_versions_of_the_wanted_licences_in_packages_that_formatting_reads(bucket, tmp_path, capsys):
-    for version in ("PMC7.1", "PMC999.2", "PMC999.1", "PMC1000.1", "PMC12345678.1"):
+    for version in ("PMC7.1", "PMC999.1", "PMC999.2", "PMC1000.1", "PMC12345678.1"):
         bucket.add(version)
     bucket.add("PMC8.1", "CC BY-NC")
     bucket.add("PMC9.1", "TDM", is_pmc_openaccess=False)
@@ -141,6 +141,18 @@ def test_stopped_download_goes_on_with_the_next_package_and_gives_the_same_bytes
     for path in second.glob("*.tar.gz"):
         assert (first / path.name).read_bytes() == path.read_bytes()
     assert (first / "manifest.json").read_text() == (second / "manifest.json").read_text()
+
+
+def test_deleted_packages_are_made_anew_by_the_newest_list_as_are_new_ones(bucket, tmp_path):
+    bucket.add("PMC1.1")
+    bucket.add("PMC1001.1")
+    folder = bucket.fetch(tmp_path)
+    for version in ("PMC2.1", "PMC1002.1", "PMC2001.1"):
+        bucket.add(version)
+    (folder / "PMC1xxx.tar.gz").unlink()
+    bucket.fetch(tmp_path)
+    packed = [name for number in (0, 1, 2) for name in members(folder / f"PMC{number}xxx.tar.gz")]
+    assert packed == [f"oa_comm/PMC{number}.1.xml" for number in (1, 1001, 1002, 2001)]
 
 
 def test_busy_server_and_articles_removed_since(bucket, tmp_path):
