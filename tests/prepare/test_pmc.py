@@ -177,7 +177,7 @@ def test_placed_packages_are_taken_as_they_are(bucket, tmp_path, capsys):
 @pytest.mark.parametrize(
     "key,content,message",
     [
-        (f"?list-type=2&delimiter=/&prefix={LIST}", b"<html>", "has no list of its articles"),
+        (f"?list-type=2&delimiter=/&prefix={LIST}", b"<html>", "lists no articles"),
         (f"{LIST}2026-09-21T01-00Z/manifest.json", b"<html>", "no JSON"),
     ],
 )

@@ -44,6 +44,8 @@ class CloudService:
     def __init__(self, client: Client, url: str, remedy: str):
         self._client, self._url, self._remedy = client, url, remedy
         self._pool = concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS)
+        # The newest version of each article, by its number. Memory is used only for numbers that occur.
+        self._newest = np.zeros(_MOST_ARTICLES, np.uint8)
 
     def __enter__(self) -> CloudService:
         return self
@@ -51,20 +53,16 @@ class CloudService:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def packages(self, folder: Path) -> dict[str, list[str]]:
-        """The articles of each package, in their newest versions (PMC7759461.1), by the newest list of all articles.
+    def packages(self, folder: Path) -> dict[str, np.ndarray]:
+        """The numbers of the articles in each package, by the newest list of all articles.
 
         Args:
           folder: where the list is kept while it is read.
         """
-        found = _DATED.findall(
-            self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
-        )
-        if not found:
-            raise UserError(f"{self._url} has no list of its articles below {_INVENTORIES}; {self._remedy}")
-        print(f"the newest list of articles: {max(found)}", flush=True)
-        files = self._json(f"{max(found)}manifest.json").get("files", [])
-        newest = np.zeros(_MOST_ARTICLES, np.uint8)  # memory is used only for numbers that occur
+        listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
+        found = max(_DATED.findall(listing), default=_INVENTORIES)
+        print(f"the newest list of articles: {found}", flush=True)
+        files = self._json(f"{found}manifest.json").get("files", []) if found != _INVENTORIES else []
         for number, each in enumerate(files, 1):
             url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
             label = f"list of articles ({number} of {len(files)})"
@@ -73,23 +71,26 @@ class CloudService:
                 for line in lines:
                     if listed := _LISTED.search(line):
                         article, version = int(listed[1]), int(listed[2])
-                        newest[article] = max(int(newest[article]), version)
+                        self._newest[article] = max(int(self._newest[article]), version)
         shutil.rmtree(folder, ignore_errors=True)
-        packages: dict[str, list[str]] = {}
-        for article in np.flatnonzero(newest).tolist():
-            name = f"PMC{article // _PER_PACKAGE}xxx.tar.gz"
-            packages.setdefault(name, []).append(f"PMC{article}.{newest[article]}")
-        return packages
+        articles = np.flatnonzero(self._newest)
+        if not articles.size:
+            raise UserError(f"{self._url}{found} lists no articles; {self._remedy}")
+        packages = np.split(articles, np.flatnonzero(np.diff(articles // _PER_PACKAGE)) + 1)
+        return {f"PMC{numbers[0] // _PER_PACKAGE}xxx.tar.gz": numbers for numbers in packages}
 
-    def write_package(self, path: Path, articles: Iterable[str], groups: Collection[str]) -> dict[str, int]:
-        """Fetches articles of these licence groups into a .tar.gz; its bytes follow from theirs. Returns counts."""
+    def write_package(self, path: Path, articles: Iterable[int], groups: Collection[str]) -> dict[str, int]:
+        """Fetches those of the articles that are of these groups into a .tar.gz; its bytes follow from theirs.
+
+        Returns: counts of articles, and of those left out by reason.
+        """
         counts: Counter[str] = Counter()
         with (
             atomic_file(path) as file,
             gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w|") as tar,
         ):
-            for name, found in self._pool.map(lambda article: self._fetch(article, groups), articles):
+            for name, found in self._pool.map(lambda number: self._fetch(number, groups), articles):
                 counts[name if found is None else "num_articles"] += 1
                 if found is not None:
                     member = tarfile.TarInfo(name)
@@ -97,8 +98,9 @@ class CloudService:
                     tar.addfile(member, io.BytesIO(found))
         return dict(sorted(counts.items()))
 
-    def _fetch(self, article: str, groups: Collection[str]) -> tuple[str, bytes | None]:
+    def _fetch(self, number: int, groups: Collection[str]) -> tuple[str, bytes | None]:
         """An article's name in the package and its content; or the reason why it is left out, and None."""
+        article = f"PMC{number}.{self._newest[number]}"
         try:
             about = self._json(f"metadata/{article}.json")
             group = license_group(about.get("license_code") or "")
