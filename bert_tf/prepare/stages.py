@@ -32,7 +32,7 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
         _make_sample(layout.download / "sample")
     if options.dataset != "sample":
-        download.download(options.dataset, layout.download)
+        download.download(options.dataset, layout.download, license_groups=options.license_groups)
 
 
 def _make_sample(folder: Path) -> None:

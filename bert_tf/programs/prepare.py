@@ -31,7 +31,7 @@ from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine import count_cores
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import inspection, status, verification
-from bert_tf.prepare.corpora import registry, text_files
+from bert_tf.prepare.corpora import jats, registry, text_files
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
 from bert_tf.settings.preparation import PreparationOptions
 
@@ -80,7 +80,7 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
     of_all = [*_OF_ALL_ACTIONS, *options_of("all")]
     readers = [("action", {action: options_of(action) for action in ACTIONS})]
-    if options.action == "text_formatting":
+    if options.action in ("download", "text_formatting"):
         every = dict.fromkeys((*registry.DATASETS, options.dataset))
         of_dataset = {name: [*registry.dataset_named(name).options, "keep_duplicates"] for name in every}
         readers.append(("dataset", of_dataset))
@@ -135,6 +135,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.dataset and options.action in stages.STAGES and options.action != "download":
         registry.corpora_of(options.dataset)
     _refuse_unused(given, options)
+    options.license_groups = jats.parse_license_groups(options.license_groups)
     if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
         raise UserError(
             f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "

@@ -52,6 +52,15 @@ class PreparationOptions(MaskingOptions):
         bare=1,
         actions="text_formatting",
     )
+    license_groups: str = setting(
+        "oa_comm",
+        "Dataset pubmed_fulltext: the articles to take, by PubMed Central's groups of licences, separated by commas: "
+        "oa_comm (commercial use is allowed), oa_noncomm (it is not), oa_other (no Creative Commons licence).",
+        actions="download text_formatting",
+    )
+    captions: bool = setting(
+        False, "Dataset pubmed_fulltext: keep the captions of figures and tables.", actions="text_formatting"
+    )
     fallback_encoding: str | None = setting(
         None, "Encoding of files that are not UTF-8 and do not state one.", actions="text_formatting"
     )
@@ -63,9 +72,9 @@ class PreparationOptions(MaskingOptions):
     )
     max_bad_records: int = setting(
         0,
-        "Skip up to this many JSON lines, rows, PubMed citations or pages of Wikipedia that cannot be read; they are "
-        "named and counted. With 0 the first one ends the run, and the same command with a larger number continues "
-        "from there.",
+        "Skip up to this many JSON lines, rows, PubMed citations, articles or pages of Wikipedia that cannot be read; "
+        "they are named and counted. With 0 the first one ends the run, and the same command with a larger number "
+        "continues from there.",
         at_least=0,
         actions="text_formatting",
     )

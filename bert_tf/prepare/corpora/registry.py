@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import books, custom, extracted, pubmed, sample, wiki
+from bert_tf.prepare.corpora import books, custom, extracted, pubmed, pubmed_fulltext, sample, wiki
 from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
@@ -65,6 +65,16 @@ def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -
     return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean, {}, damages)
 
 
+def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    folder = working_dir / "download" / "pubmed" / "fulltext"
+    paths = pubmed_fulltext.find_files(folder)
+    damages: list[str] = []
+    batches = functools.partial(pubmed_fulltext.read_batches, paths, folder, damages)
+    groups, captions = options.license_groups, options.captions
+    clean = functools.partial(pubmed_fulltext.clean, groups=groups, captions=captions)
+    return Corpus(paths, batches, clean, {"license_groups": list(groups), "captions": captions}, damages)
+
+
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
     clean = functools.partial(books.clean, **encoding)
@@ -108,6 +118,11 @@ DATASETS = {
     "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
     "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
     "pubmed_baseline": Dataset("pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)),
+    "pubmed_fulltext": Dataset(
+        "pubmed_fulltext_one_article_per_line.txt",
+        _open_pubmed_fulltext,
+        ("license_groups", "captions", "max_bad_records"),
+    ),
     "sample": Dataset("sample_one_article_per_line.txt", _open_sample),
     "custom": Dataset(
         "custom_one_document_per_line.txt",

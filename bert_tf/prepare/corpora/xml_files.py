@@ -146,7 +146,7 @@ class XmlFile(contextlib.AbstractContextManager):
         for block in self.blocks():
             yield from cutter.cut(block)
         if not cutter.is_closed:
-            self._note_damage("without its closing tag")
+            self.note_damage("without its closing tag")
 
     def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
         """To be called last: appends a sentence about damage to `damages`. Raises: UserError if there is no element."""
@@ -175,9 +175,9 @@ class XmlFile(contextlib.AbstractContextManager):
                 raise
             if isinstance(error, EOFError):
                 self.num_file_bytes = self.path.stat().st_size
-            self._note_damage(str(error))
+            self.note_damage(str(error))
 
-    def _note_damage(self, reason: str) -> None:
+    def note_damage(self, reason: str) -> None:
         """Only the first call counts."""
         self.damage = self.damage or (
             f"cut off or damaged at byte {self.num_file_bytes:,} of {self.path.stat().st_size:,} "
@@ -185,7 +185,8 @@ class XmlFile(contextlib.AbstractContextManager):
         )
 
     def _unpacked(self) -> Iterator[bytes]:
-        openers: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda raw: gzip.GzipFile(fileobj=raw)}
+        openers: dict[str, Any] = {".bz2": bz2.BZ2File}
+        openers[".gz"] = openers[".tgz"] = lambda raw: gzip.GzipFile(fileobj=raw)
         stream = openers.get(self.path.suffix, lambda raw: raw)(self._raw)
         # Not read(), which would discard the bytes before the damage.
         while content := stream.read1(BLOCK_BYTES):

@@ -6,6 +6,7 @@ stopped at any moment continues with the missing files.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import os
@@ -13,15 +14,17 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Callable
+from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sync
-from bert_tf.prepare.corpora import books, pubmed, wiki
-from bert_tf.prepare.fetching import archives, mrpc
+from bert_tf.base.files import sha256_of_file, sync
+from bert_tf.base.progress import Progress
+from bert_tf.prepare.corpora import books, pubmed, pubmed_fulltext, wiki
+from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
+from bert_tf.prepare.fetching import archives, mrpc, pmc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors, journal_path
 from bert_tf.records.manifest import FileEntry, read_manifest
 
 # Dumps are published twice a month; the newest ones may be incomplete.
@@ -35,28 +38,38 @@ class NotDistributedError(UserError):
     """The dataset cannot be downloaded by a program; the message says what to do instead."""
 
 
-def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
+def download(
+    dataset: str,
+    root: Path,
+    sources: Mapping[str, Source] = SOURCES,
+    client: Client | None = None,
+    license_groups: Sequence[str] = LICENSE_GROUPS[:1],
+) -> None:
     """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
+
+    Args:
+      license_groups: of PubMed Central's articles.
 
     Raises: UserError where the download failed; the message names the URL, and where to place the file by hand.
     """
     client = client or Client()
     if dataset == "all":
-        _download_all(root, sources, client)
+        _download_all(root, sources, client, license_groups)
         return
     source = sources.get(dataset) or source_of(dataset)
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
-    files = _Collection(dataset, source, root / source.folder, client)
+    arguments = {"license_groups": list(license_groups)} if source.kind == "articles" else {}
+    files = _Collection(dataset, source, root / source.folder, client, arguments)
     with clear_disk_errors(files.folder):
         _DOWNLOADERS[source.kind](files)
 
 
-def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> None:
+def _download_all(root: Path, sources: Mapping[str, Source], client: Client, license_groups: Sequence[str]) -> None:
     failed = []
     for dataset in sources:
         try:
-            download(dataset, root, sources, client)
+            download(dataset, root, sources, client, license_groups)
         except NotDistributedError as error:
             print(f"left out: {error}", flush=True)
         except UserError as error:
@@ -72,32 +85,40 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> 
 class _Collection:
     """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
 
-    def __init__(self, dataset: str, source: Source, folder: Path, client: Client):
+    def __init__(
+        self, dataset: str, source: Source, folder: Path, client: Client, arguments: Mapping[str, Any] | None = None
+    ):
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
+        self.manifest_path = folder / "manifest.json"
+        self.arguments = arguments or {}
         self._names: list[str] = []
 
     def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
         """Gets all files and writes the manifest, unless the manifest already lists them all, including `names()`."""
-        manifest_path = self.folder / "manifest.json"
-        with Stage("download", self.dataset, manifest_path, {}, [], of_any_program=True) as self._stage:
+        with Stage(
+            "download", self.dataset, self.manifest_path, self.arguments, [], of_any_program=True
+        ) as self._stage:
             if self._stage.is_done and self._stage.finished.keys() >= set(names()):
-                print(f"nothing to do: {manifest_path} lists all files", flush=True)
+                print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
                 return
-            manifest = read_manifest(manifest_path)
+            manifest = read_manifest(self.manifest_path)
             made = manifest.entries if manifest else ()
             self._fetched_before = {entry.file for entry in made if "url" in entry.details}
             self._stage.resume_from_journal()
             fetch_all()
             entries = [self._stage.finished[name] for name in self._names]
             num_bytes = sum(entry.num_bytes for entry in entries)
-            self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
+            counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
+            for entry in entries:
+                counts.update(entry.details.get("counts", {}))
+            self._stage.complete(dict(counts), {"files": entries})
             print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
-    def needs(self, name: str) -> bool:
-        """Whether a file must be fetched; one that the user has placed is used as it is."""
+    def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
+        """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
         if name in self._stage.finished:
             self._names.append(name)
-        elif name not in self._fetched_before and (self.folder / name).is_file():
+        elif may_be_placed and name not in self._fetched_before and (self.folder / name).is_file():
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
         else:
@@ -192,7 +213,7 @@ def _download_mrpc(files: _Collection) -> None:
 
 def _download_dump(files: _Collection) -> None:
     placed = wiki.find_dumps(files.folder, files.dataset, needed=False)
-    if placed and not (files.folder / "manifest.json").exists():
+    if placed and not files.manifest_path.exists():
         files.print_placed(placed)
         return
     name = f"{files.dataset}.xml.bz2"
@@ -244,7 +265,7 @@ def _download_pubmed(files: _Collection) -> None:
                 files.fetch(remote, f"{name} ({number:,} of {len(names()):,})")
 
     placed = pubmed.files_in(files.folder)
-    if placed and not (files.folder / "manifest.json").exists():
+    if placed and not files.manifest_path.exists():
         try:
             names()
         except UserError as error:  # no network; with one, the files that are not there are fetched
@@ -252,6 +273,31 @@ def _download_pubmed(files: _Collection) -> None:
             files.print_placed(placed)
             return
     files.make(fetch_all, names if files.source.grows else tuple)
+
+
+def _download_articles(files: _Collection) -> None:
+    placed = pubmed_fulltext.find_files(files.folder, needed=False)
+    if placed and not files.manifest_path.exists() and not journal_path(files.manifest_path).exists():
+        files.print_placed(placed)
+        return
+    remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
+
+    def fetch_all() -> None:
+        with pmc.CloudService(files.client, files.source.url, remedy) as service:
+            packages = service.packages(files.folder / ".list")
+            missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
+            num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
+            with Progress(
+                total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
+            ) as bar:
+                for name, articles in missing.items():
+                    path = files.folder / name
+                    counts = service.write_package(path, articles, files.arguments["license_groups"])
+                    details = {"url": files.source.url, "counts": counts}
+                    files.add(name, FileEntry(name, path.stat().st_size, sha256_of_file(path), details))
+                    bar.update(len(articles), name)
+
+    files.make(fetch_all)
 
 
 def _take_books(files: _Collection) -> None:
@@ -287,6 +333,7 @@ _DOWNLOADERS: dict[str, Callable[[_Collection], None]] = {
     "paraphrases": _download_mrpc,
     "dump": _download_dump,
     "pubmed": _download_pubmed,
+    "articles": _download_articles,
     "books": _take_books,
     "catalogue": _unpack_by_hand,
 }

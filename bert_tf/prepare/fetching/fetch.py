@@ -30,6 +30,7 @@ _BLOCK_BYTES = 1 << 15
 _TIMEOUT_SECS = 60.0
 # If a server asks for a longer pause, the program ends instead of waiting.
 _LONGEST_WAIT_SECS = 600.0
+NUM_CONNECTIONS = 32
 _TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 Answer = TypeVar("Answer")
@@ -84,6 +85,8 @@ class Client:
     def __init__(self, num_attempts: int = 5, pause_secs: float = 2.0):
         self._num_attempts, self._pause_secs = num_attempts, pause_secs
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=NUM_CONNECTIONS))
         # Wikimedia refuses clients without a User-Agent; "identity" keeps compressed files compressed.
         self._session.headers.update(
             {
@@ -93,18 +96,29 @@ class Client:
         )
 
     def text(self, url: str, remedy: str) -> str:
-        """The text of a small file, such as a list of files or checksums.
+        """The text of a small file, such as a list of files or checksums. Raises: as `content`."""
+        return self.content(url, remedy).decode("utf-8", "replace")
+
+    def content(self, url: str, remedy: str, checksum: str | None = None) -> bytes:
+        """The bytes of a small file; up to `NUM_CONNECTIONS` threads may call this at a time.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: the file cannot be fetched; the message ends in `remedy`.
+          UserError: the file cannot be fetched, or has another checksum; the message ends in `remedy`.
         """
 
-        def attempt() -> str:
+        def attempt() -> bytes:
             with self._open(url, {}, remedy) as response:
-                return response.content.decode("utf-8", "replace")
+                return response.content
 
-        return self._patiently(url, attempt, lambda: 0, remedy)
+        content = self._patiently(url, attempt, lambda: 0, remedy)
+        algorithm, _, published = (checksum or "").partition(":")
+        if checksum and (actual := hashlib.new(algorithm, content).hexdigest()) != published.lower():
+            raise UserError(
+                f"{url}: it has the {algorithm} {actual}, published is {published}: start the same command again, "
+                f"because it may just have been changed; or {remedy}"
+            )
+        return content
 
     def fetch(self, url: str, path: Path, *, checksum: str | None, remedy: str, label: str) -> FileEntry:
         """Fetches `url` to `path`; the entry names the URL.

@@ -1,8 +1,8 @@
 """Where each dataset comes from: reads URLs and published checksums from sources.json.
 
 The sha256 sums of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets; those of Google's
-weights come from NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia and
-PubMed publish checksums beside their files.
+weights come from NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia,
+PubMed and PubMed Central publish checksums beside their files.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Source(NamedTuple):
     * ``paraphrases`` (MRPC): files of training and test pairs, and of the training pairs held out for development.
     * ``dump``: the newest complete one of a wiki; `url` lists the dates of its dumps.
     * ``pubmed``: all files that `url` lists, each with a checksum file beside it; if it `grows`, some are added daily.
+    * ``articles``: PubMed Central's, from its bucket `url`.
     * ``books``: no longer distributed; the user places books in `folder`.
     * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
     """

@@ -1,0 +1,228 @@
+"""Articles in JATS, the XML of PubMed Central, to paragraphs: title, abstract, and the prose of the sections in order.
+
+https://jats.nlm.nih.gov; the older NLM DTDs have the same elements. A DTD is never fetched. Elements are recognised by
+their names without namespaces, because some servers put all of JATS into one.
+"""
+
+from __future__ import annotations
+
+import html.entities
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora.documents import BadRecord, Cleaned, Document, Dropped, as_line
+
+# What PubMed Central calls its groups: commercial use is allowed (CC0, CC BY, CC BY-SA, CC BY-ND); only other use
+# (CC BY-NC, CC BY-NC-SA, CC BY-NC-ND); no licence of Creative Commons that a machine can read.
+LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
+_CREATIVE_COMMONS = re.compile(
+    r"\bCC0\b|\bCC[ -](BY[A-Z -]*)|creativecommons\.org/(?:publicdomain/zero|licenses/([a-z-]+))", re.IGNORECASE
+)
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+# JATS has English where nothing is said.
+_ENGLISH = ("en", "eng")
+# They are about another article.
+_NOTICES = frozenset({"addendum", "correction", "expression-of-concern", "partial-retraction", "retraction"})
+# Abstracts that repeat the article's own in fewer words, or are pictures.
+_OTHER_ABSTRACTS = frozenset(
+    "ascii graphical highlights precis short stereochemical teaser toc video web-summary".split()
+)
+_ENTITIES = {name[:-1]: text for name, text in html.entities.html5.items() if name.endswith(";")}
+
+# Each begins and ends a paragraph; what is not listed here or below is part of a sentence.
+_BLOCKS = frozenset(
+    "answer attrib boxed-text caption def-item def-list disp-quote explanation list list-item p question sec sig "
+    "sig-block speaker speech statement subtitle verse-group verse-line".split()
+)
+# Left out with all that is in them, and what they are counted as; not counted: "".
+_LEFT_OUT = {
+    name: reason
+    for reason, names in {
+        "tables": "array oasis-table table table-wrap table-wrap-group",
+        "figures": "chem-struct chem-struct-wrap chem-struct-wrapper fig fig-group graphic inline-graphic media",
+        "formulas": "disp-formula disp-formula-group inline-formula math tex-math",
+        "headings": "title",
+        "code": "code preformat",
+        "supplements": "supplementary-material",
+        "footnotes": "fn fn-group",
+        "references": "citation element-citation mixed-citation nlm-citation ref-list",
+        "": "alt-text label long-desc object-id permissions sec-meta",
+    }.items()
+    for name in names.split()
+}
+_WITH_CAPTION = frozenset({"fig", "fig-group", "table-wrap", "table-wrap-group"})
+# References of a paragraph to these are marks, such as [12]; those to figures and sections are words of a sentence.
+_MARKS_OF = frozenset({"author-notes", "bibr", "fn", "table-fn"})
+# "Smith et al., 2010", and the 2010 of "Smith et al. (2010)".
+_READABLE_CITATION = re.compile(r"[^\W\d_]{2}|\b(?:18|19|20)\d\d")
+# Stand in a paragraph, until it is complete, for citations and formulas, and after a term for a colon. XML holds none.
+_CITED, _FORMULA, _TERM = "\x01", "\x02", "\x03"
+_CITATIONS = re.compile(rf"[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*")
+_ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{_FORMULA}[\s,;{_FORMULA}]*[\])]")
+
+
+def parse_license_groups(text: str) -> tuple[str, ...]:
+    """The groups named in `text`, separated by commas, in the order of `LICENSE_GROUPS`."""
+    named = {name.strip() for name in text.split(",")}
+    if unknown := named.difference(LICENSE_GROUPS):
+        raise UserError(f"license_groups={text}: {min(unknown)!r} must be one of {', '.join(LICENSE_GROUPS)}")
+    return tuple(name for name in LICENSE_GROUPS if name in named)
+
+
+def license_group(text: str) -> str:
+    """The group of what is published under the licences named in `text`, by code or address."""
+    licenses = list(_CREATIVE_COMMONS.finditer(text))
+    if not licenses:
+        return "oa_other"
+    return "oa_noncomm" if any("nc" in (match[1] or match[2] or "").lower() for match in licenses) else "oa_comm"
+
+
+def _name(element: ElementTree.Element) -> str:
+    tag = element.tag
+    return tag.rpartition("}")[2] if tag[0] == "{" else tag
+
+
+def _all(element: ElementTree.Element | None, *path: str) -> Iterator[ElementTree.Element]:
+    """The elements reached from `element` by the names in `path`."""
+    if element is None or not path:
+        yield from () if element is None else (element,)
+        return
+    for part in element:
+        if _name(part) == path[0]:
+            yield from _all(part, *path[1:])
+
+
+def _group_of(meta: ElementTree.Element | None) -> str:
+    """By the licence that is stated, and the code for it that PubMed Central has added."""
+    said = (part for name in ("permissions", "custom-meta-group") for each in _all(meta, name) for part in each.iter())
+    return license_group(" ".join(text for part in said for text in (*part.attrib.values(), part.text or "")))
+
+
+class _Prose:
+    """The paragraphs of elements, and the number of pieces left out by reason."""
+
+    def __init__(self, *, captions: bool, headings: bool = False):
+        self.paragraphs: list[str] = []
+        self.num_removed: Counter[str] = Counter()
+        self._captions, self._headings = captions, headings
+        # Of the paragraph being read; and what follows it.
+        self._pieces: list[str] = []
+        self._floats: list[str] = []
+
+    def read(self, element: ElementTree.Element) -> None:
+        """Adds the text of an element, which ends a paragraph."""
+        self._read(element)
+        self._end(is_last=True)
+
+    def _read(self, element: ElementTree.Element) -> None:
+        pieces = self._pieces
+        if element.text:
+            pieces.append(element.text)
+        for part in element:
+            name = _name(part)
+            if name in _BLOCKS or (name == "title" and self._headings):
+                self._end()
+                self._read(part)
+                self._end()
+            elif name in _LEFT_OUT:
+                self._leave_out(part, name, _LEFT_OUT[name])
+            elif name == "xref" and part.get("ref-type") in _MARKS_OF:
+                self._read_mark(part)
+            else:
+                self._read(part)
+                if name in ("break", "term"):
+                    pieces.append(" " if name == "break" else _TERM)
+            if part.tail:
+                pieces.append(part.tail)
+
+    def _leave_out(self, element: ElementTree.Element, name: str, reason: str) -> None:
+        if reason:
+            self.num_removed[reason] += 1
+        if reason == "formulas":
+            self._pieces.append(_FORMULA)
+        elif self._captions and name in _WITH_CAPTION:
+            self._floats += _captions_in(element)
+
+    def _read_mark(self, element: ElementTree.Element) -> None:
+        text = "".join(element.itertext())
+        if _READABLE_CITATION.search(text):
+            self._pieces.append(text)
+        else:
+            self.num_removed["citations"] += 1
+            self._pieces.append(_CITED)
+
+    def _end(self, *, is_last: bool = False) -> None:
+        text = "".join(self._pieces).strip()
+        if text.endswith(_TERM) and not is_last:  # what it means follows, as a paragraph
+            return
+        self._pieces.clear()
+        if _FORMULA in text:
+            text = _ONLY_FORMULAS.sub(_CITED, text).replace(_FORMULA, " ")
+        if _CITED in text:
+            # With the space before them: "found [1, 2]."
+            *before, rest = _CITATIONS.sub(_CITED, text).split(_CITED)
+            text = "".join(map(str.rstrip, before)) + rest
+        if text:
+            self.paragraphs.append(text.replace(_TERM, ": "))
+        self.paragraphs += self._floats
+        self._floats.clear()
+
+
+def _captions_in(element: ElementTree.Element) -> list[str]:
+    captions = _Prose(captions=False, headings=True)
+    for part in element.iter():
+        if _name(part) == "caption":
+            captions.read(part)
+    return captions.paragraphs
+
+
+def _clean_article(
+    article: ElementTree.Element, *, group: str, groups: Collection[str], captions: bool
+) -> Document | Dropped:
+    if article.get(_LANGUAGE, "en").lower().partition("-")[0] not in _ENGLISH:
+        return Dropped("other_languages")
+    if article.get("article-type") in _NOTICES:
+        return Dropped("notices")
+    meta = next(_all(article, "front", "article-meta"), None)
+    if (group or _group_of(meta)) not in groups:
+        return Dropped("other_licenses")
+    prose = _Prose(captions=captions)
+    for name in ("article-title", "subtitle"):
+        for each in _all(meta, "title-group", name):
+            prose.read(each)
+    title = ": ".join(prose.paragraphs)
+    prose.paragraphs.clear()
+    for abstract in _all(meta, "abstract"):
+        if abstract.get("abstract-type") not in _OTHER_ABSTRACTS:
+            prose.read(abstract)
+    for body in _all(article, "body"):
+        prose.read(body)
+    if not prose.paragraphs:
+        return Dropped("without_text")
+    floats = [text for group in _all(article, "floats-group") if captions for text in _captions_in(group)]
+    return Document(as_line([title, *prose.paragraphs, *floats]), prose.num_removed)
+
+
+def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) -> list[Cleaned]:
+    """The articles in `xml`, each as a line; several where a server has answered with a list.
+
+    Args:
+      group: the licence group of these articles; if empty, the one that follows from their licences.
+      groups: articles of other groups are dropped.
+      captions: whether to keep those of figures and tables.
+    """
+    parser = ElementTree.XMLParser()
+    parser.entity.update(_ENTITIES)
+    try:
+        parser.feed(xml)
+        root = parser.close()
+        is_article = _name(root) == "article"
+        articles = [root] if is_article else [each for each in root.iter() if _name(each) == "article"]
+        if not articles:
+            return [BadRecord("no <article> in it: not the full text of an article in JATS; take it out")]
+        return [_clean_article(each, group=group, groups=groups, captions=captions) for each in articles]
+    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
+        return [BadRecord(f"XML: {error}: the file was changed or damaged; fetch it again")]

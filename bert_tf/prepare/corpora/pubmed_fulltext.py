@@ -1,0 +1,159 @@
+"""Full text from PubMed Central: packages (.tar.gz) of articles in JATS, and single files.
+
+A package is read as a stream, an article at a time. Files are read from the newest to the oldest (those without a date
+in their names first, then by date, then by name), and of an article with a number (PMC1234567) only the first
+occurrence counts, so that the newest version does.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+import tarfile
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import jats
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Dropped, Position, files_from, in_batches
+from bert_tf.prepare.corpora.text_files import LARGEST_DOCUMENT_BYTES, find_text_files, open_bytes
+from bert_tf.prepare.corpora.xml_files import XmlFile
+
+_PACKAGES, _ARTICLES = (".tar.gz", ".tgz"), (".xml", ".nxml")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+# Not PMC012xxxxxx, the name of a package.
+_NUMBER = re.compile(r"\bPMC(\d{1,8})(?![a-zA-Z\d])")
+_MOST_ARTICLES = 10**8
+# oa_comm_xml.PMC012xxxxxx.baseline.2025-06-26.tar.gz; until 2021: non_comm_use.A-B.xml.tar.gz.
+_GROUP = re.compile(r"\boa_(comm|noncomm|other)(?![a-zA-Z])|\b(non_)?comm_use\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Article:
+    """A file with an article, or a list of them: its name in a package (else empty), and its licence group, if the name
+    of the package or the file tells it.
+    """
+
+    member: str
+    group: str
+    xml: bytes
+
+    def __len__(self) -> int:
+        return len(self.xml)
+
+
+def find_files(folder: Path, *, needed: bool = True) -> list[Path]:
+    """The packages and single files at any depth below `folder`, newest first.
+
+    Raises: UserError if there is none, unless they are not `needed`; or as `find_text_files`.
+    """
+    paths = find_text_files(folder, (*_PACKAGES, *_ARTICLES)) if folder.is_dir() else []
+    if not paths and needed:
+        raise UserError(
+            f"{folder} holds no .tar.gz, .xml or .nxml file: python3 data/bertPrep.py --action download --dataset "
+            "pubmed_fulltext fetches articles of PubMed Central, or put them there, packed or single"
+        )
+    return sorted(paths, key=lambda path: (_DATE.findall(path.name)[-1:] or ["9"], str(path)), reverse=True)
+
+
+def group_named(name: str) -> str:
+    """The licence group that is a part of a path; empty if there is none."""
+    found = _GROUP.search(name)
+    return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
+
+
+class _Blocks:
+    """Blocks as a file, and how many bytes there are up to the last that is not 0: a tar ends with blocks of zeros."""
+
+    def __init__(self, blocks: Iterator[bytes]):
+        self._blocks = blocks
+        self.num_read = self.num_filled = 0
+
+    def read(self, _: int) -> bytes:
+        block = next(self._blocks, b"")
+        if filled := len(block.rstrip(b"\0")):
+            self.num_filled = self.num_read + filled
+        self.num_read += len(block)
+        return block
+
+
+class _Reader:
+    """Reads one file after the other; knows which articles there have been.
+
+    Attributes:
+      num_file_bytes: how much of the present file has been read.
+    """
+
+    def __init__(self, folder: Path, damages: list[str]):
+        self._folder, self._damages = folder, damages
+        # Memory is used only for numbers that occur.
+        self._is_seen = np.zeros(_MOST_ARTICLES, bool)
+        self.num_file_bytes = 0
+
+    def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped]:
+        """What is in a file; notes where it is damaged. Raises: UserError where a package holds no article."""
+        inside = path.relative_to(self._folder).as_posix()
+        if path.name.endswith(_ARTICLES):
+            with open_bytes(path) as single:
+                yield self._article(inside, "", path.stat().st_size, single)
+            return
+        num_articles = num_members = 0
+        with XmlFile(path) as file:
+            blocks = _Blocks(file.blocks())
+            try:
+                with tarfile.open(fileobj=blocks, mode="r|") as tar:  # type: ignore[call-overload]
+                    for member in tar:
+                        tar.members.clear()  # of which it keeps the list
+                        num_members += 1
+                        if member.isfile() and member.name.endswith(_ARTICLES):
+                            yield self._article(inside, member.name, member.size, tar.extractfile(member))
+                            num_articles, self.num_file_bytes = num_articles + 1, file.num_file_bytes
+                    while blocks.read(0):  # to its end, where gzip verifies its checksum
+                        pass
+                    # A header that is no header ends the list of members, too.
+                    if not blocks.num_filled <= tar.offset < blocks.num_read:
+                        file.note_damage("no end-of-archive mark after the last member")
+            except tarfile.TarError as error:
+                file.note_damage(str(error))
+            # An empty package is whole: none of its articles was of the groups to be fetched.
+            if num_members or file.damage:
+                file.check_read(num_articles, "article", self._damages)
+
+    def _article(self, inside: str, member: str, num_bytes: int, file: BinaryIO) -> Article | BadRecord | Dropped:
+        numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
+        if self._is_seen[numbers].any():
+            return Dropped("superseded")
+        if num_bytes > LARGEST_DOCUMENT_BYTES:
+            too_large = f"{num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that are held in memory"
+            return BadRecord(f"{member or 'the article'}: {too_large}")
+        xml = file.read()
+        self._is_seen[numbers] = True  # not if it is cut short
+        return Article(member, group_named(f"{inside}/{member}"), xml)
+
+
+def read_batches(paths: Sequence[Path], folder: Path, damages: list[str], position: Position) -> Iterator[Batch]:
+    """`Article`s in batches of about equal size.
+
+    If a package ends early, the articles before that are kept, and a sentence about it is appended to `damages`. Where
+    reading resumes, earlier packages are read again, because their articles are not to be taken a second time.
+
+    Raises: UserError where a package holds no article.
+    """
+    reader = _Reader(folder, damages)
+    starts = dict(files_from(paths, position))
+    for path in paths:
+        if start := starts.get(path):
+            yield from in_batches(reader.articles(path), path, start, lambda: reader.num_file_bytes)
+        else:
+            collections.deque(reader.articles(path), maxlen=0)
+
+
+def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[Cleaned]:
+    """The article as a line, or all articles in its file."""
+    cleaned = jats.clean(article.xml, group=article.group, groups=groups, captions=captions)
+    named = article.member or "the article"
+    return [BadRecord(f"{named}: {each.fault}") if isinstance(each, BadRecord) else each for each in cleaned]

@@ -1,0 +1,128 @@
+"""PubMed Central's open-access articles from its Cloud Service, into packages of up to a thousand.
+
+The service has had no packages of its own since August 2026: each version of an article is a JATS file in a bucket that
+all may read, with a JSON file beside it that names its licence and its checksum. A list of all versions appears daily.
+Described in the bucket's README.txt and at https://pmc.ncbi.nlm.nih.gov/tools/pmcaws.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gzip
+import io
+import json
+import re
+import shutil
+import tarfile
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.prepare.corpora.jats import license_group
+from bert_tf.prepare.fetching.fetch import NUM_CONNECTIONS, Client, NotThereError
+
+_INVENTORIES = "inventory-reports/pmc-oa-opendata/metadata/"
+_DATED = re.compile(rf"<Prefix>({re.escape(_INVENTORIES)}\d{{4}}-\d\d-\d\d[^<]*/)</Prefix>")
+_LISTED = re.compile(rb'"metadata/PMC(\d{1,8})\.(\d{1,2})\.json"')
+_MOST_ARTICLES = 10**8
+_PER_PACKAGE = 1000
+_MD5 = re.compile(r"[?&]md5=([0-9a-f]{32})")
+
+
+class CloudService:
+    """The bucket at `url`.
+
+    Args:
+      remedy: what to do where it cannot be reached; ends error messages.
+    """
+
+    def __init__(self, client: Client, url: str, remedy: str):
+        self._client, self._url, self._remedy = client, url, remedy
+        self._pool = concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS)
+        # The newest version of each article, by its number. Memory is used only for numbers that occur.
+        self._newest = np.zeros(_MOST_ARTICLES, np.uint8)
+
+    def __enter__(self) -> CloudService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def packages(self, folder: Path) -> dict[str, np.ndarray]:
+        """The numbers of the articles in each package, by the newest list of all articles.
+
+        Args:
+          folder: where the list is kept while it is read.
+        """
+        listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
+        found = max(_DATED.findall(listing), default=_INVENTORIES)
+        print(f"the newest list of articles: {found}", flush=True)
+        files = self._json(f"{found}manifest.json").get("files", []) if found != _INVENTORIES else []
+        for number, each in enumerate(files, 1):
+            url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
+            label = f"list of articles ({number} of {len(files)})"
+            self._client.fetch(url, path, checksum=checksum, remedy=self._remedy, label=label)
+            with gzip.open(path) as lines:
+                for line in lines:
+                    if listed := _LISTED.search(line):
+                        article, version = int(listed[1]), int(listed[2])
+                        self._newest[article] = max(int(self._newest[article]), version)
+        shutil.rmtree(folder, ignore_errors=True)
+        articles = np.flatnonzero(self._newest)
+        if not articles.size:
+            raise UserError(f"{self._url}{found} lists no articles; {self._remedy}")
+        packages = np.split(articles, np.flatnonzero(np.diff(articles // _PER_PACKAGE)) + 1)
+        return {f"PMC{numbers[0] // _PER_PACKAGE}xxx.tar.gz": numbers for numbers in packages}
+
+    def write_package(self, path: Path, articles: Iterable[int], groups: Collection[str]) -> dict[str, int]:
+        """Fetches those of the articles that are of these groups into a .tar.gz; its bytes follow from theirs.
+
+        Returns: counts of articles, and of those left out by reason.
+        """
+        counts: Counter[str] = Counter()
+        with (
+            atomic_file(path) as file,
+            gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w|") as tar,
+        ):
+            for name, found in self._pool.map(lambda number: self._fetch(number, groups), articles):
+                counts[name if found is None else "num_articles"] += 1
+                if found is not None:
+                    member = tarfile.TarInfo(name)
+                    member.size = len(found)
+                    tar.addfile(member, io.BytesIO(found))
+        return dict(sorted(counts.items()))
+
+    def _fetch(self, number: int, groups: Collection[str]) -> tuple[str, bytes | None]:
+        """An article's name in the package and its content; or the reason why it is left out, and None."""
+        article = f"PMC{number}.{self._newest[number]}"
+        try:
+            about = self._json(f"metadata/{article}.json")
+            group = license_group(about.get("license_code") or "")
+            for reason, holds in (
+                ("num_not_open_access", not about.get("is_pmc_openaccess")),
+                ("num_retracted", about.get("is_retracted")),
+                ("num_scanned", about.get("is_historical_ocr")),
+                ("num_other_licenses", group not in groups),
+            ):
+                if holds:
+                    return reason, None
+            published = _MD5.search(about.get("xml_url") or "")
+            checksum = f"md5:{published[1]}" if published else None
+            xml = self._client.content(f"{self._url}{article}/{article}.xml", self._remedy, checksum)
+        except NotThereError:  # removed since the list was made
+            return "num_removed", None
+        return f"{group}/{article}.xml", xml
+
+    def _json(self, key: str) -> dict[str, Any]:
+        try:
+            return json.loads(self._client.content(self._url + key, self._remedy))
+        except ValueError as error:
+            raise UserError(
+                f"{self._url}{key}: no JSON ({error}): start the same command again; or {self._remedy}"
+            ) from None

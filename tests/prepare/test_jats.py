@@ -1,0 +1,240 @@
+"""Articles in JATS: which of their elements are prose, which citations are words, and under which licence they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import jats
+from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
+
+# Every element that such articles have in their text.
+ARTICLE = Path(__file__).with_name("article.nxml").read_text()
+
+PARAGRAPHS = """On E. coli & H2O: a trial
+Why α2?
+Because.
+In plain words.
+Text before sections Lab of X.
+Found in mice. It grew 106-fold (Smith et al., 2010), as Smith (2010) said; see Figure 1.
+We list:
+first of all;
+second.
+Nested item.
+and we go on.
+The mass is where all is named, styled, abbr., bold broken, mono, linked, http://y.org. More after the figure.
+It is boxed.
+It is quoted.
+Said by her.
+It is stated.
+ALT: alanine aminotransferase.
+A line of verse,
+and another.
+He
+I speak.
+a < b & c.
+Signed.""".split("\n")
+
+CAPTIONS = {
+    "More after the figure.": [
+        "A caption's title.",
+        "A caption.",
+        "A table's caption.",
+        "Group caption.",
+        "Part caption.",
+    ],
+    "Signed.": ["A floating caption."],
+}
+
+
+def cleaned(xml, *, groups=jats.LICENSE_GROUPS, captions=False, group=""):
+    return jats.clean(xml if isinstance(xml, bytes) else xml.encode(), group=group, groups=groups, captions=captions)
+
+
+def made(body="<p>It is so.</p>", meta="", attributes="", title="A title"):
+    return (
+        f'<article xmlns:xlink="x" {attributes}><front><article-meta><title-group><article-title>{title}'
+        f"</article-title></title-group>{meta}</article-meta></front><body>{body}</body></article>"
+    )
+
+
+def text_of(body):
+    (document,) = cleaned(made(body))
+    return document.line.removeprefix("A title").removeprefix("  ")
+
+
+def test_title_abstracts_and_prose_in_order():
+    (document,) = cleaned(ARTICLE)
+    assert document.line.split("  ") == PARAGRAPHS
+    assert document.num_removed == {
+        "headings": 8,
+        "citations": 6,
+        "formulas": 2,
+        "figures": 3,
+        "tables": 1,
+        "footnotes": 1,
+        "code": 2,
+        "supplements": 1,
+    }
+
+
+def test_captions_follow_the_paragraph_that_they_stand_in():
+    (document,) = cleaned(ARTICLE, captions=True)
+    wanted = [
+        text
+        for paragraph in PARAGRAPHS
+        for text in (paragraph, *next((each for end, each in CAPTIONS.items() if paragraph.endswith(end)), ()))
+    ]
+    assert document.line.split("  ") == wanted
+
+
+@pytest.mark.parametrize(
+    "written,read",
+    [
+        ("as seen [{1}].", "as seen."),
+        ("as seen [{1}, {2}; {3}] and", "as seen and"),
+        ("as seen ({1}-{3}, 7 and {2}).", "as seen."),
+        ("as seen {[1]}, {[2]}.", "as seen."),
+        ("as seen.<sup>{1}&#8211;{2}</sup> Then", "as seen. Then"),
+        ("as seen <sup>[{1},{2}]</sup>.", "as seen."),
+        ("as Doe {(1999)} saw, {Doe 1999}.", "as Doe (1999) saw, Doe 1999."),
+        ("as seen [see {12} for more].", "as seen [see for more]."),
+        ("as [PI: Doe] saw in [{1}] and [2].", "as [PI: Doe] saw in and [2]."),
+    ],
+)
+def test_marks_of_citations_are_left_out_and_names_and_years_kept(written, read):
+    xml = written.replace("{", '<xref ref-type="bibr" rid="x">').replace("}", "</xref>")
+    assert text_of(f"<p>It is {xml}</p>") == f"It is {read}"
+
+
+def test_brackets_around_formulas_go_with_them():
+    assert (
+        text_of("<p>It (<tex-math>x</tex-math>, <inline-formula/>) is (x <tex-math>y</tex-math>).</p>") == "It is (x )."
+    )
+
+
+@pytest.mark.parametrize(
+    "attributes,meta,reason",
+    [
+        ('xml:lang="fr"', "", "other_languages"),
+        ('xml:lang="EN-us"', "", None),
+        ('article-type="retraction"', "", "notices"),
+        ('article-type="correction"', "", "notices"),
+        ('article-type="case-report"', "", None),
+    ],
+)
+def test_other_languages_and_notices_are_dropped_and_counted(attributes, meta, reason):
+    (found,) = cleaned(made(attributes=attributes, meta=meta))
+    assert found == (Dropped(reason) if reason else Document("A title  It is so.", {}))
+
+
+def test_article_without_text_is_dropped():
+    assert cleaned(made("<sec><title>Results</title><fig/></sec>")) == [Dropped("without_text")]
+
+
+@pytest.mark.parametrize(
+    "text,group",
+    [
+        ("CC0", "oa_comm"),
+        ("CC BY", "oa_comm"),
+        ("CC BY-ND", "oa_comm"),
+        ("CC BY-NC-SA", "oa_noncomm"),
+        ("TDM", "oa_other"),
+        ("", "oa_other"),
+        ("https://creativecommons.org/publicdomain/zero/1.0/", "oa_comm"),
+        ("http://creativecommons.org/licenses/by/2.0", "oa_comm"),
+        ("http://creativecommons.org/licenses/by-nd-nc/1.0/", "oa_noncomm"),
+        ("http://creativecommons.org/licenses/by/4.0/ http://creativecommons.org/licenses/by-nc/4.0/", "oa_noncomm"),
+        ("All rights reserved. ACC BYPASS", "oa_other"),
+    ],
+)
+def test_licence_group_by_code_or_address(text, group):
+    assert jats.license_group(text) == group
+
+
+@pytest.mark.parametrize(
+    "meta,group",
+    [
+        (
+            '<permissions><license xlink:href="http://creativecommons.org/licenses/by-nc/3.0"/></permissions>',
+            "oa_noncomm",
+        ),
+        (
+            "<permissions><license><license_ref>https://creativecommons.org/licenses/by/4.0/</license_ref></license>"
+            "</permissions>",
+            "oa_comm",
+        ),
+        ("<permissions><license><p>A Creative Commons Licence.</p></license></permissions>", "oa_other"),
+        (
+            "<permissions><license xlink:href='http://creativecommons.org/licenses/by/3.0'/></permissions>"
+            "<custom-meta-group><custom-meta><meta-name>pmc-license-ref</meta-name><meta-value>CC BY-NC</meta-value>"
+            "</custom-meta></custom-meta-group>",
+            "oa_noncomm",
+        ),
+    ],
+)
+def test_articles_of_other_groups_are_dropped(meta, group):
+    assert isinstance(cleaned(made(meta=meta), groups=(group,))[0], Document)
+    others = [other for other in jats.LICENSE_GROUPS if other != group]
+    assert cleaned(made(meta=meta), groups=others) == [Dropped("other_licenses")]
+
+
+def test_named_group_comes_before_the_licence():
+    assert isinstance(cleaned(made(), groups=("oa_comm",), group="oa_comm")[0], Document)
+
+
+def test_groups_are_named_in_any_order_and_others_refused():
+    assert jats.parse_license_groups("oa_other, oa_comm") == ("oa_comm", "oa_other")
+    with pytest.raises(
+        UserError, match="license_groups=oa_comm,all: 'all' must be one of oa_comm, oa_noncomm, oa_other"
+    ):
+        jats.parse_license_groups("oa_comm,all")
+
+
+def test_lists_of_servers_and_their_namespaces():
+    oai = (
+        '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><GetRecord><record><metadata>{}</metadata></record>'
+        "</GetRecord></OAI-PMH>"
+    )
+    article = made(attributes='xmlns="https://jats.nlm.nih.gov/ns/archiving/1.4/"')
+    assert cleaned(oai.format(article)) == [Document("A title  It is so.", {})]
+    both = f"<pmc-articleset>{made(title='One')}{made(title='Two')}</pmc-articleset>"
+    assert [document.line[:3] for document in cleaned(both)] == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    "xml,fault",
+    [
+        (made("<p>It is so.</i>"), "XML: mismatched tag"),
+        (made("<p>It is &nothing;.</p>"), "XML: undefined entity"),
+        (made("<p>It is so.</p>")[:-30], "XML: unclosed token|XML: no element found"),
+        ("", "XML: no element found"),
+        ("<html/>", "no <article> in it"),
+        (made("<italic>" * 5000 + "</italic>" * 5000), "XML: maximum recursion"),
+        ('<?xml version="1.0" encoding="klingon"?><article/>', "XML: unknown encoding"),
+    ],
+)
+def test_broken_articles_are_bad_records(xml, fault):
+    (found,) = cleaned(xml)
+    assert isinstance(found, BadRecord)
+    assert any(found.fault.startswith(each) for each in fault.split("|"))
+
+
+def test_other_encodings_are_read():
+    xml = '<?xml version="1.0" encoding="ISO-8859-1"?>' + made("<p>Größe ist so.</p>")
+    assert cleaned(xml.encode("latin-1"))[0].line == "A title  Größe ist so."
+
+
+# None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>" + "[" + '<xref ref-type="bibr"/> , ' * 50_000 + "</p>",
+        "<p>" + "(" + "<tex-math/> " * 100_000 + "x</p>",
+        "<p>" + "[ " * 500_000 + '<xref ref-type="bibr"/>' + " " * 500_000 + "x</p>",
+    ],
+)
+def test_long_rows_of_marks_take_linear_time(body):
+    assert text_of(body)[:1] in "[(x"

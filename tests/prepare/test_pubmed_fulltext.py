@@ -1,0 +1,230 @@
+"""PubMed's full text: packages and single files, the newest version of each article, licence groups, damage."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections import Counter
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import documents, formatting, pubmed_fulltext
+from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
+from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
+from tests import preparation
+from tests.prepare.test_jats import made
+
+CC_BY = '<permissions><license xlink:href="http://creativecommons.org/licenses/by/4.0/"/></permissions>'
+
+
+def article(title, **options):
+    return made(f"<p>The text of {title} is here.</p>", title=title, **options).encode()
+
+
+def package(path, members, *, end=True):
+    """A .tar.gz of `members`, contents by name; without the blocks of zeros at its end unless `end`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        folder = tarfile.TarInfo("PMC000xxxxxx")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        size = tar.offset
+    path.write_bytes(gzip.compress(raw.getvalue() if end else raw.getvalue()[:size], mtime=0))
+    return path
+
+
+def cleaned(folder, damages=None, groups=LICENSE_GROUPS):
+    """(titles, counts of what was dropped, bad records)"""
+    paths = pubmed_fulltext.find_files(folder)
+    batches = list(pubmed_fulltext.read_batches(paths, folder, [] if damages is None else damages, {}))
+    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
+
+    def clean(one):
+        return pubmed_fulltext.clean(one, groups=groups, captions=False)
+
+    found = [one for batch in batches for one in formatting._clean_all(batch, clean=clean)]
+    dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
+    titles = [one.line.split("  ")[0] for one in found if isinstance(one, Document)]
+    return titles, dropped, [one.fault for one in found if isinstance(one, BadRecord)]
+
+
+def test_packages_and_single_files_at_any_depth(tmp_path):
+    package(
+        tmp_path / "a/b.tar.gz", {"PMC1/one.nxml": article("One"), "PMC1/film.avi": b"x", "x/two.xml": article("Two")}
+    )
+    package(tmp_path / "c.tgz", {"PMC3.xml": article("Three")})
+    (tmp_path / "four.nxml").write_bytes(article("Four"))
+    (tmp_path / "d/.hidden").mkdir(parents=True)
+    (tmp_path / "d/.hidden/six.xml").write_bytes(b"")
+    (tmp_path / "d/five.xml").write_bytes(article("Five"))
+    assert cleaned(tmp_path) == (["Four", "Five", "Three", "One", "Two"], {}, [])
+
+
+def test_newest_of_an_articles_versions_counts(tmp_path):
+    package(
+        tmp_path / "oa_comm_xml.PMC000xxxxxx.baseline.2024-12-18.tar.gz",
+        {f"PMC000xxxxxx/PMC{number}.xml": article(f"Old {number}") for number in (1, 2, 3)},
+    )
+    package(tmp_path / "oa_comm_xml.incr.2025-01-02.tar.gz", {"PMC000xxxxxx/PMC2.xml": article("Newest 2")})
+    package(
+        tmp_path / "oa_comm_xml.incr.2025-01-01.tar.gz",
+        {"PMC000xxxxxx/PMC2.xml": article("New 2"), "PMC000xxxxxx/PMC3.xml": article("New 3")},
+    )
+    (tmp_path / "PMC4.1.xml").write_bytes(article("First 4"))
+    (tmp_path / "PMC4.2.xml").write_bytes(article("Second 4"))
+    titles, dropped, _ = cleaned(tmp_path)
+    assert titles == ["Second 4", "Newest 2", "New 3", "Old 1"]
+    assert dropped == {"superseded": 4}
+
+
+@pytest.mark.parametrize(
+    "name,group",
+    [
+        ("oa_comm_xml.PMC001xxxxxx.baseline.2025-06-26.tar.gz", "oa_comm"),
+        ("oa_noncomm/PMC1.xml", "oa_noncomm"),
+        ("PMC1xxx.tar.gz/oa_other/PMC1.1.xml", "oa_other"),
+        ("comm_use.A-B.xml.tar.gz", "oa_comm"),
+        ("non_comm_use.A-B.xml.tar.gz", "oa_noncomm"),
+        ("commuters/oa_commerce.tar.gz", ""),
+    ],
+)
+def test_group_that_a_name_tells(name, group):
+    assert pubmed_fulltext.group_named(name) == group
+
+
+def test_group_is_the_names_or_else_the_articles_own(tmp_path):
+    package(tmp_path / "oa_noncomm_xml.tar.gz", {"PMC1.xml": article("By its package", meta=CC_BY)})
+    package(
+        tmp_path / "mixed.tar.gz",
+        {
+            "oa_comm/PMC2.xml": article("By its folder"),
+            "PMC3.xml": article("By licence", meta=CC_BY),
+            "4.xml": article("4"),
+        },
+    )
+    titles, dropped, _ = cleaned(tmp_path, groups=("oa_comm",))
+    assert (titles, dropped) == (["By its folder", "By licence"], {"other_licenses": 2})
+
+
+def test_small_batches_give_the_same_and_reading_resumes_after_each(tmp_path, monkeypatch):
+    for part in range(2):
+        members = {f"PMC{part}{number}.xml": article(f"T {part} {number}") for number in range(10, 30)}
+        package(tmp_path / f"incr.2025-01-0{part + 1}.tar.gz", {**members, "PMC99.xml": article(f"Part {part}")})
+    whole = cleaned(tmp_path)
+    assert whole[1] == {"superseded": 1} and "Part 1" in whole[0]
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 1000)
+    assert cleaned(tmp_path) == whole
+    paths = pubmed_fulltext.find_files(tmp_path)
+    batches = list(pubmed_fulltext.read_batches(paths, tmp_path, [], {}))
+    assert len(batches) > 5
+    for number, batch in enumerate(batches, 1):
+        assert list(pubmed_fulltext.read_batches(paths, tmp_path, [], batch.next_position)) == batches[number:]
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-900])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1  # the checksum
+    path.write_bytes(content)
+
+
+def spoil_header(path):
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    start = content.rindex(b"PMC299.xml")
+    content[start + 200] ^= 1
+    path.write_bytes(gzip.compress(content))
+
+
+@pytest.mark.parametrize(
+    "damage,num_kept,said",
+    [
+        (cut, (100, 298), "cut off or damaged at byte"),
+        (flip, (300, 300), "CRC check failed"),
+        (spoil_header, (299, 299), "no end-of-archive mark after the last member"),
+    ],
+)
+def test_damaged_package_keeps_the_articles_before_and_is_named(tmp_path, damage, num_kept, said):
+    path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": article(f"{n} {n**40}") for n in range(300)})
+    damage(path)
+    damages = []
+    titles, _, bad = cleaned(tmp_path, damages)
+    assert num_kept[0] <= len(titles) <= num_kept[1] and not bad
+    (sentence,) = damages
+    assert sentence.startswith("a.tar.gz: ") and said in sentence
+    assert "the <article> elements up to there were kept; fetch the file again" in sentence
+
+
+def test_older_package_stands_in_for_what_was_cut_off(tmp_path):
+    new = package(tmp_path / "incr.2025-01-02.tar.gz", {f"PMC{n}.xml": article(f"New {n} {n**40}") for n in range(300)})
+    package(tmp_path / "incr.2025-01-01.tar.gz", {f"PMC{n}.xml": article(f"Old {n}") for n in range(300)})
+    cut(new)
+    titles, dropped, _ = cleaned(tmp_path)
+    assert len(titles) == 300 and dropped["superseded"] == sum(title.startswith("New") for title in titles) < 300
+
+
+def test_package_without_its_end_is_damaged(tmp_path):
+    package(tmp_path / "a.tar.gz", {"PMC1.xml": article("One")}, end=False)
+    damages = []
+    assert cleaned(tmp_path, damages)[0] == ["One"]
+    assert "no end-of-archive mark" in damages[0]
+
+
+def test_package_without_an_article_is_refused_and_an_empty_one_is_none(tmp_path):
+    path = package(tmp_path / "a.tar.gz", {"a.pdf": b"x"})
+    with pytest.raises(UserError, match="a.tar.gz: no <article> in it: another kind of file"):
+        cleaned(tmp_path)
+    path.write_bytes(b"<html>")
+    with pytest.raises(UserError, match="a.tar.gz: no <article> in it, cut off or damaged at byte .* fetch it again"):
+        cleaned(tmp_path)
+    with tarfile.open(path, "w:gz"):
+        pass
+    assert cleaned(tmp_path) == ([], {}, [])
+    path.unlink()
+    with pytest.raises(UserError, match="holds no .tar.gz, .xml or .nxml file: .*--dataset pubmed_fulltext fetches"):
+        cleaned(tmp_path)
+
+
+def test_article_too_large_for_memory_is_a_bad_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(pubmed_fulltext, "LARGEST_DOCUMENT_BYTES", 1000)
+    package(tmp_path / "a.tar.gz", {"PMC1.xml": article("x" * 1000), "PMC2.xml": article("Two")})
+    titles, _, bad = cleaned(tmp_path)
+    assert titles == ["Two"] and bad[0].startswith("PMC1.xml: 2,")
+
+
+def test_text_by_the_command_line_with_bad_articles_up_to_a_limit(tmp_path):
+    folder = tmp_path / "download/pubmed/fulltext"
+    members = {"x/PMC1.xml": article("One", meta=CC_BY), "x/PMC2.xml": b"<article>", "x/PMC3.xml": article("Three")}
+    package(folder / "a.tar.gz", members)
+    (folder / "PMC4.xml").write_bytes(article("Four", meta=CC_BY)[:-9])
+    format_it = (tmp_path, "text_formatting", "--captions", "--license_groups", "oa_comm,oa_other")
+    with pytest.raises(UserError, match=r"a.tar.gz, x/PMC2.xml: XML: no element found.* larger --max_bad_records"):
+        preparation.run(*format_it, dataset="pubmed_fulltext")
+    with pytest.raises(UserError, match=r"more than 1 bad records, now .*PMC4.xml, the article: XML: unclosed token"):
+        preparation.run(*format_it, "--max_bad_records", 1, dataset="pubmed_fulltext")
+    preparation.run(*format_it, "--max_bad_records", 2, dataset="pubmed_fulltext")
+    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
+    assert text.read_text() == "One  The text of One is here.\nThree  The text of Three is here.\n"
+    manifest = json.loads(text.with_name("pubmed_fulltext_one_article_per_line.manifest.json").read_text())
+    assert manifest["arguments"]["license_groups"] == ["oa_comm", "oa_other"] and manifest["arguments"]["captions"]
+    assert manifest["counts"]["num_dropped_bad_records"] == 2
+    preparation.run(tmp_path, "verify", dataset="pubmed_fulltext")
+    content = text.read_bytes()
+    text.write_bytes(content[:-1] + b"!")
+    preparation.run(tmp_path, "verify", "--repair", dataset="pubmed_fulltext")
+    assert text.read_bytes() == content
+
+
+def test_options_of_this_dataset_are_refused_for_others(tmp_path):
+    with pytest.raises(UserError, match="--license_groups has no effect on --dataset=squad, only on pubmed_fulltext"):
+        preparation.run(tmp_path, "download", "--license_groups", "oa_comm", dataset="squad")
