@@ -17,14 +17,14 @@ from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
-from bert_tf.records.pair_file import PAIRS_SUFFIX
+from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import check_vocabulary_size, load_pieces
 
-_NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
+_NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of 1024 open files.
 OPEN_FILES = 256
 
