@@ -70,12 +70,12 @@ class InstanceSet:
       patterns: the globs, folders and files that named them, with absolute paths.
       manifest: the one that bertPrep.py wrote; None for shards without one.
       folder: that of the manifest and its vocab.txt, or None.
-      stage: the action of bertPrep.py that makes such shards (set by the subclasses).
+      stage: the action of bertPrep.py that makes such shards (set by the subclasses; --plan reads shards of any).
       schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
     """
 
-    stage: str
+    stage = ""  # any
     schema: RecordSchema
     copies: list[list[int]]
 

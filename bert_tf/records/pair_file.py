@@ -1,10 +1,10 @@
 """The pairs of a token file for one sequence length, or its single segments, stored beside it.
 
 ``<shard>.tokens.<length>.pairs``, or ``.segments`` for training without next sentence (with an empty second segment),
-contains, little-endian: a header with the settings and the token file's checksum;
-the number of instances of each copy (uint64); 12 bytes per instance, copy by copy; and a CRC32C of all that. Copy 0
-has the instances of records made with the same seed and a dupe_factor of 1, in the same order; the others are
-further passes over the text. Segments are stored truncated, so that their sizes fit 16 bits.
+contains, little-endian: a header with the settings and the token file's checksum; the number of instances of each copy
+(uint64); 12 bytes per instance, copy by copy; and a CRC32C of all that. Copy 0 of pairs has the instances of records
+made with the same seed and a dupe_factor of 1, in the same order; the others are further passes over the text. Segments
+are stored truncated, so that their sizes fit 16 bits.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ def decode_pairs(rows: bytes) -> Pairs:
 def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
     """The pairs beside a token file, of the settings' length and kind, whatever their other settings.
 
-    None if there are none, or if they are incomplete or for another token file.
+    None if there are none, or if they are incomplete, of another kind or for another token file.
     """
     with contextlib.suppress(FileNotFoundError, ValueError):
         pairs = PairFile(pairs_path(tokens.path, settings))
-        if pairs.token_checksum == tokens.checksum:
+        if pairs.token_checksum == tokens.checksum and pairs.settings.suffix == settings.suffix:
             return pairs
     return None
 

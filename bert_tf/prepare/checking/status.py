@@ -74,9 +74,12 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
             )
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            for kind, suffix in zip(("pairs", "single segments"), SUFFIXES):
-                lengths = ", ".join(map(str, pair_lengths(prepared.folder, suffix)))
-                yield f"{kind} of length {lengths}" if lengths else f"no {kind} yet; training draws those that it needs"
+            drawn = [
+                f"{kind} of length {', '.join(map(str, lengths))}"
+                for kind, suffix in zip(("pairs", "single segments"), SUFFIXES)
+                if (lengths := pair_lengths(prepared.folder, suffix))
+            ]
+            yield "; ".join(drawn) or "no pairs yet; training draws those that it needs"
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"
