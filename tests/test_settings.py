@@ -228,8 +228,8 @@ def test_the_page_of_all_settings_is_as_declared():
 def test_containers_get_all_variables():
     """launch.sh finds them in the declarations, as there may be no Python beside docker."""
     text = (ROOT / "scripts/docker/launch.sh").read_text()
-    code = text[text.index("names=()") : text.index('for name in "${names[@]}"')]
-    script = f"root={ROOT}\n{code}\nprintf '%s\\n' \"${{names[@]}}\""
+    code = text[text.index("names=$(") : text.index("for name in $names")]
+    script = f"root={ROOT}\n{code}\nprintf '%s\\n' $names"
     shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
     classes = {cls for table in TABLES.values() for cls in table}
     assert set(shown) == {each.variable for each in with_variable(*classes)}

@@ -68,9 +68,9 @@ FLAGS = {
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
         gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate masked_lm_prob
-        max_eval_steps max_hours max_predictions_per_seq max_seq_length model_dir num_accumulation_steps
-        num_train_steps optimizer_type packing plan precision recompute replay_update save_checkpoint_steps seed
-        train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
+        max_eval_steps max_hours max_predictions_per_seq max_seq_length model_dir no_next_sentence
+        num_accumulation_steps num_train_steps optimizer_type packing plan precision recompute replay_update
+        save_checkpoint_steps seed train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "squad": """
         adam_bias_correction allow_missing_weights
         bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path

@@ -18,14 +18,14 @@ from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
-from bert_tf.records.pair_file import PAIRS_SUFFIX
+from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import check_vocabulary_size, load_pieces
 
-_NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
+_NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of open files.
 OPEN_FILES, _USUAL_LIMIT = 256, 1024
 
@@ -71,12 +71,12 @@ class InstanceSet:
       patterns: the globs, folders and files that named them, with absolute paths.
       manifest: the one that bertPrep.py wrote; None for shards without one.
       folder: that of the manifest and its vocab.txt, or None.
-      stage: the action of bertPrep.py that makes such shards (set by the subclasses).
+      stage: the action of bertPrep.py that makes such shards (set by the subclasses; --plan reads shards of any).
       schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
     """
 
-    stage: str
+    stage = ""  # any
     schema: RecordSchema
     copies: list[list[int]]
 

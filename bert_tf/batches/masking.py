@@ -122,7 +122,7 @@ class _Choice(NamedTuple):
 
 
 class Masker:
-    """Masks instances ``[CLS] A [SEP] B [SEP]`` by `rules`, with the ids of a vocabulary."""
+    """Masks instances ``[CLS] A [SEP] B [SEP]`` or ``[CLS] A [SEP]`` by `rules`, with the ids of a vocabulary."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
         """Raises: UserError if whole words are to be masked, but the tokens do not show which of them continue one."""
@@ -166,8 +166,8 @@ class Masker:
         bits = _random_bits(seed, ranges, num_orders + 2 * num_predictions)
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
-        num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
+        num_candidates = lengths - NUM_MARKERS + (lengths == a_size + 2)
         num_masked = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
         num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:

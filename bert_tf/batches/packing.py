@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.schema import NUM_MARKERS
 
 MAX_INSTANCES_PER_ROW = 3
 EMPTY = -1
@@ -78,7 +77,7 @@ def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
 def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm_prob: float | None) -> int:
     """The most masked positions that a packed row can have.
 
-    An instance of length l has min(P, max(1, round(prob * l)), l - 3) of them (`masking`), so three
+    An instance of length l has at most min(P, max(1, round(prob * l)), l - 2) of them (`masking`), so three
     in a row have hardly more than one of full length: P is enough for the recipe's 128/20 and 512/80.
     If P is well below prob * row_length, several short instances have more. If `masked_lm_prob` is
     None (unknown), each instance may have P.
@@ -87,7 +86,7 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
     in_one = np.minimum(lengths, max_predictions_per_seq)
     if masked_lm_prob is not None:
         num_masked = np.maximum(np.rint(lengths * masked_lm_prob).astype(np.int64), 1)
-        in_one = np.minimum(np.minimum(in_one, num_masked), np.maximum(lengths - NUM_MARKERS, 0))
+        in_one = np.minimum(np.minimum(in_one, num_masked), np.maximum(lengths - 2, 0))
     total = in_one
     for _ in range(MAX_INSTANCES_PER_ROW - 1):
         total = np.array([(total[: length + 1] + in_one[length::-1]).max() for length in lengths])

@@ -1,6 +1,6 @@
 """A set of token files: instances of any length, assembled and masked while they are read.
 
-An instance is a pair of ranges of its shard's tokens (`records.pairs`); its masks are a function of (seed, epoch,
+An instance is one or two ranges of its shard's tokens (`records.pairs`); its masks are a function of (seed, epoch,
 instance number). So any process can make any instance at any time, and every epoch has new masks.
 
 Before a shard is first used, the checksums of its token file and pairs are verified. This also brings them into the
@@ -26,7 +26,7 @@ from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.manifest import MANIFEST_NAME
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import Pairs, PairSettings
-from bert_tf.records.schema import NUM_MARKERS, RecordSchema
+from bert_tf.records.schema import RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import ids_of, load_pieces
@@ -43,7 +43,7 @@ class _Shard(NamedTuple):
 
 
 class TokenSet(InstanceSet):
-    """Token files with the pairs of one sequence length; missing pairs are made.
+    """Token files with the pairs of one sequence length, or with its single segments; missing ones are made.
 
     Attributes:
       masker: draws the masks.
@@ -52,15 +52,18 @@ class TokenSet(InstanceSet):
 
     stage = "create_token_files"
 
-    def __init__(self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules):
+    def __init__(
+        self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules, no_next_sentence: bool = False
+    ):
         super().__init__(patterns, argument)
-        most = sequence_length - NUM_MARKERS
+        settings = PairSettings.of(sequence_length, no_next_sentence)
+        most = settings.token_budget
         if rules.max_predictions_per_seq > most:
             given = f"--max_predictions_per_seq={rules.max_predictions_per_seq}"
             raise UserError(f"{given} with --max_seq_length={sequence_length}: at most {most} tokens can be masked")
         self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
-        self.pair_settings = ensure_pairs(self.files, PairSettings(sequence_length))[0]
+        self.pair_settings = ensure_pairs(self.files, settings)[0]
         self._verified: set[int] = set()
         sizes, self._checksums = [], []
         for number in range(len(self.files)):  # one shard at a time: all together may be too many open files
@@ -160,9 +163,9 @@ class TokenSet(InstanceSet):
                 f"token file {tokens.path} was made with a vocabulary of {tokens.vocab_size:,} pieces, but "
                 f"{self.vocab_file} has {self._num_pieces:,}; keep them in the folder where bertPrep.py made them"
             )
-        pairs = open_pairs(tokens, self.schema.sequence_length)
+        pairs = open_pairs(tokens, self.pair_settings)
         if pairs is None:
-            path = pairs_path(tokens.path, self.schema.sequence_length)
+            path = pairs_path(tokens.path, self.pair_settings)
             raise UserError(f"{path} is gone or was changed while it was in use; start again")
         return _Shard(tokens, pairs)
 

@@ -146,7 +146,7 @@ class Recipe(Call):
             environment.data_dir,
             environment.values.dataset,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
-            environment.values.data_format,
+            environment.values.data_format or ("tokens" if environment.given("no_next_sentence") else None),
         )
         data_format = data[0].data_format
         show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
@@ -156,7 +156,7 @@ class Recipe(Call):
             **{name: as_typed(value) for name, value in self.typed.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
-            "packing": environment.given("packing") or None,
+            **{name: environment.given(name) or None for name in ("packing", "no_next_sentence")},
             # None for records, because the plans of earlier versions do not contain this.
             "data_format": data_format if data_format != "records" else None,
         }

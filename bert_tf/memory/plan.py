@@ -67,13 +67,14 @@ class Workload:
 
     bert_config: BertConfig
     sequence_length: int
-    num_predictions: int  # 0: the head for spans instead of the two heads of pre-training
+    num_predictions: int  # 0: the head for spans instead of those of pre-training
     scope: str
     micro_batch_size: int = 1
     precision: str = "fp32"
     recompute: bool = False
     num_ranks: int = 1
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
+    no_next_sentence: bool = False  # with predictions: neither a pooler nor the head for the next sentence
     num_at_once: int = 1  # micro-batches in memory at the same time, from `split.micro_batches_at_once`
     num_moments: int = 2  # values that the optimizer keeps for each weight
 
@@ -89,9 +90,14 @@ class Workload:
             recompute=flags["recompute"],
             num_ranks=num_ranks,
             classifies=flags.get("uses_pooler", False),
+            no_next_sentence=flags.get("no_next_sentence", False),
             num_at_once=flags["num_at_once"],
             num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
         )
+
+    @property
+    def uses_pooler(self) -> bool:
+        return self.classifies or (self.num_predictions > 0 and not self.no_next_sentence)
 
     @property
     def num_layer_parameters(self) -> int:
@@ -105,19 +111,19 @@ class Workload:
         config, hidden = self.bert_config, self.bert_config.hidden_size
         embeddings = (config.padded_vocab_size + config.type_vocab_size + config.max_position_embeddings + 2) * hidden
         square = hidden * hidden + hidden
-        heads = 2 * hidden + 2  # next sentence, spans (without a pooler), or a classifier of two classes
-        if self.classifies:
+        # Next sentence, spans (without a pooler), or a classifier of two classes.
+        heads = 0 if self.no_next_sentence else 2 * hidden + 2
+        if self.uses_pooler:
             heads += square
         if self.num_predictions:
-            heads += 2 * square + 2 * hidden + config.padded_vocab_size
+            heads += square + 2 * hidden + config.padded_vocab_size
         return embeddings + self.num_layer_parameters + heads
 
     @property
     def last_layer_share(self) -> float:
         """The share of a row's positions for which the last layer computes results."""
-        if self.classifies or self.num_predictions:
-            return min(1.0, (self.num_predictions + 1) / self.sequence_length)
-        return 1.0
+        num_read = self.num_predictions + self.uses_pooler
+        return min(1.0, num_read / self.sequence_length) if num_read else 1.0
 
     @property
     def compute_bytes(self) -> int:
@@ -200,6 +206,7 @@ def plan(work: Workload, device: Device) -> list[str]:
     task = "classifying" if work.classifies else "finding spans"
     if work.num_predictions:
         task = f"{work.num_predictions} predictions, pre-training"
+        task += " without next sentence" if work.no_next_sentence else ""
     lines = [
         f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
         f"{work.num_parameters / 1e6:.1f} million parameters",

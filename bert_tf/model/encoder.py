@@ -221,9 +221,10 @@ class BertEncoder(keras.Model):
       config: the encoder's shape.
       backend: how it computes, from `backends.make_backend`; by default as a plain graph, in float32.
       seed: the initial weights are a function of the seed and of each variable's name.
+      has_pooler: without one, only the states can be asked for.
     """
 
-    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0, *, has_pooler: bool = True):
         super().__init__(name="bert", autocast=False)
         backend = backend or Plain()
         self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
@@ -232,7 +233,8 @@ class BertEncoder(keras.Model):
             EncoderLayer(config, backend, seed, index=index, weight_copies=self.weight_copies)
             for index in range(config.num_hidden_layers)
         ]
-        self.pooler = Pooler(config, backend, seed)
+        if has_pooler:
+            self.pooler = Pooler(config, backend, seed)
 
     def copy_weights(self) -> Copies:
         """Copies of the weights, for `weight_copies.in_use` within an update."""

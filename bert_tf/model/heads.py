@@ -55,31 +55,54 @@ class _ClassifierHead(BertLayer):
 class _TrainedModel(keras.Model):
     """Base class: the encoder, called `bert`. Arguments as of `BertEncoder`."""
 
+    has_pooler = True
+
     def __init__(self, name: str, config: BertConfig, backend: Plain | None, seed: int):
         super().__init__(name=name, autocast=False)
         self.config, self.backend = config, backend or Plain()
-        self.bert = BertEncoder(config, self.backend, seed)
+        self.bert = BertEncoder(config, self.backend, seed, has_pooler=self.has_pooler)
 
 
-class PretrainingModel(_TrainedModel):
-    """Encoder with the masked-language-model and the next-sentence head.
+class MaskedWordModel(_TrainedModel):
+    """Encoder without a pooler, with the masked-language-model head.
 
-    call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
-    for `BertEncoder`, plus "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
+    call(features, dropout=None) -> mlm_logits [B, P, V], float32; features as for `BertEncoder`, plus
+    "masked_lm_positions" int32 [B, P].
     """
+
+    has_pooler = False
 
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__("pretraining", config, backend, seed)
         self.masked_language_model = MaskedLanguageModelHead(config, self.backend, seed)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        (masked_BxPxH,) = self.bert.states_at(features, features["masked_lm_positions"], dropout=dropout)
+        return self._mlm_logits(masked_BxPxH)
+
+    def _mlm_logits(self, masked_BxPxH):
+        word_table = self.bert.weight_copies.read(self.bert.embeddings.word_embeddings)
+        return self.masked_language_model(masked_BxPxH, word_table)
+
+
+class PretrainingModel(MaskedWordModel):
+    """Encoder with the masked-language-model and the next-sentence head.
+
+    call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
+    for `MaskedWordModel`. Packed: nsp_logits [B*K, 2].
+    """
+
+    has_pooler = True
+
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+        super().__init__(config, backend, seed)
         self.next_sentence = _ClassifierHead(config, self.backend, seed, scope="cls/seq_relationship/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         masked_BxPxH, first_BxKxH = self.bert.states_at(
             features, features["masked_lm_positions"], first_positions(features), dropout=dropout
         )
-        word_table = self.bert.weight_copies.read(self.bert.embeddings.word_embeddings)
-        mlm_logits_BxPxV = self.masked_language_model(masked_BxPxH, word_table)
-        return mlm_logits_BxPxV, self.next_sentence(self.bert.pooler(first_BxKxH))
+        return self._mlm_logits(masked_BxPxH), self.next_sentence(self.bert.pooler(first_BxKxH))
 
 
 class SpanModel(_TrainedModel):

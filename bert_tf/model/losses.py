@@ -9,6 +9,7 @@ K losses, M metrics.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable
 
 import numpy as np
@@ -53,7 +54,28 @@ class Objective:
         raise NotImplementedError
 
 
-class PretrainingObjective(Objective):
+class MaskedWordObjective(Objective):
+    """Masked-LM cross-entropy."""
+
+    denominator_names: tuple[str, ...] = ("masked_lm_weights",)
+    metric_names: tuple[str, ...] = ("mlm_loss", "mlm_accuracy")
+    metric_denominators: tuple[int, ...] = (0, 0)
+
+    @staticmethod
+    def untrained_loss(vocab_size: int) -> float:
+        """The total loss of a model that has learned nothing."""
+        return math.log(vocab_size)
+
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        loss, correct = cross_entropy(
+            tf.reshape(outputs, [-1, outputs.shape[2]]),
+            tf.reshape(features["masked_lm_ids"], [-1]),
+            tf.reshape(features["masked_lm_weights"], [-1]),
+        )
+        return [loss], [correct]
+
+
+class PretrainingObjective(MaskedWordObjective):
     """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
 
     Two losses with two denominators: masked tokens and instances. A packed row has several labels and weights
@@ -64,13 +86,13 @@ class PretrainingObjective(Objective):
     metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
     metric_denominators = (0, 1, 0, 1)
 
+    @staticmethod
+    def untrained_loss(vocab_size: int) -> float:
+        return math.log(vocab_size) + math.log(2)
+
     def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
         mlm_logits_BxPxV, nsp_logits_Rx2 = outputs
-        mlm_loss, mlm_correct = cross_entropy(
-            tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
-            tf.reshape(features["masked_lm_ids"], [-1]),
-            tf.reshape(features["masked_lm_weights"], [-1]),
-        )
+        (mlm_loss,), (mlm_correct,) = super()._sums(mlm_logits_BxPxV, features, cross_entropy)
         nsp_loss, nsp_correct = cross_entropy(
             nsp_logits_Rx2,
             tf.reshape(features["next_sentence_labels"], [-1]),

@@ -55,7 +55,8 @@ def _inputs():
     from bert_tf.training.pretraining import PretrainingInputs
 
     rules = MaskingRules(FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking)
-    training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
+    kind = (FLAGS.max_seq_length, rules, FLAGS.no_next_sentence)
+    training = open_instances(FLAGS.input_files, "input_files", *kind)
     bert_config = _bert_config(training)
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
     has_reserved_rows = bool(FLAGS.init_checkpoint)  # the checkpoint's vocabulary is compared with the data's
@@ -67,7 +68,7 @@ def _inputs():
         )
     evaluation = None
     if FLAGS.eval_files:
-        evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
+        evaluation = open_instances(FLAGS.eval_files, "eval_files", *kind)
         evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
     files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
     of_evaluation = evaluation.tokenizer_files() if evaluation else {}

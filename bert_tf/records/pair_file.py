@@ -1,9 +1,10 @@
-"""The pairs of a token file for one sequence length, stored beside it.
+"""The pairs of a token file for one sequence length, or its single segments, stored beside it.
 
-``<shard>.tokens.<length>.pairs`` contains, little-endian: a header with the settings and the token file's checksum;
-the number of instances of each copy (uint64); 12 bytes per instance, copy by copy; and a CRC32C of all that. Copy 0
-has the instances of records made with the same seed and a dupe_factor of 1, in the same order; the others are
-further passes over the text. Segments are stored truncated, so that their sizes fit 16 bits.
+``<shard>.tokens.<length>.pairs``, or ``.segments`` for training without next sentence (with an empty second segment),
+contains, little-endian: a header with the settings and the token file's checksum; the number of instances of each copy
+(uint64); 12 bytes per instance, copy by copy; and a CRC32C of all that. Copy 0 of pairs has the instances of records
+made with the same seed and a dupe_factor of 1, in the same order; the others are further passes over the text. Segments
+are stored truncated, so that their sizes fit 16 bits.
 """
 
 from __future__ import annotations
@@ -22,12 +23,19 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
-from bert_tf.records.pairs import Draws, Pairs, PairSettings, shuffled_pairs, with_two_documents
+from bert_tf.records.pairs import (
+    PAIRS_SUFFIX,
+    SEGMENTS_SUFFIX,
+    Draws,
+    Pairs,
+    PairSettings,
+    shuffled_pairs,
+    with_two_documents,
+)
 from bert_tf.records.raw_file import RawFile
 from bert_tf.records.token_file import SPLITS, TokenFile
 
-PAIRS_SUFFIX = ".pairs"
-_MAGIC = b"BERTprs1"
+_MAGICS = (b"BERTprs1", b"BERTsgm1")  # of pairs, of single segments
 # Magic, max_seq_length, number of copies, random_seed, short_seq_prob, checksum of the token file.
 _HEADER = struct.Struct("<8s2IQdI4x")
 _COUNT_BYTES, _CHECKSUM_BYTES = 8, 4
@@ -35,13 +43,22 @@ _ROW = np.dtype([("a_start", "<u4"), ("b_start_and_label", "<u4"), ("a_size", "<
 _LABEL_BIT = np.uint32(1 << 31)
 
 
-def pairs_path(tokens: Path, max_seq_length: int) -> Path:
-    return tokens.with_name(f"{tokens.name}.{max_seq_length}{PAIRS_SUFFIX}")
+def pairs_path(tokens: Path, settings: PairSettings) -> Path:
+    return tokens.with_name(tokens.name + settings.suffix)
 
 
-def pair_lengths(folder: Path) -> dict[int, int]:
-    """The sequence lengths that the splits below `folder` have pairs of, and the number of files for each."""
-    names = [path.name.removesuffix(PAIRS_SUFFIX) for path in folder.glob(f"*/*.tokens.*{PAIRS_SUFFIX}")]
+def usual_settings(path: Path) -> PairSettings:
+    """The usual settings of the file beside a token file with this name."""
+    length = path.with_suffix("").suffix.removeprefix(".")
+    return PairSettings.of(int(length), path.suffix == SEGMENTS_SUFFIX)
+
+
+def pair_lengths(folder: Path, suffix: str = PAIRS_SUFFIX) -> dict[int, int]:
+    """The sequence lengths that the splits below `folder` have pairs of, and the number of files for each.
+
+    `suffix`: that of pairs, or of single segments.
+    """
+    names = [path.name.removesuffix(suffix) for path in folder.glob(f"*/*.tokens.*{suffix}")]
     lengths = (name.rsplit(".", 1)[1] for name in names)
     # Files with other names are someone's copies, which are never read.
     return dict(sorted(Counter(int(length) for length in lengths if length.isdecimal()).items()))
@@ -64,10 +81,10 @@ class PairFile:
         self._file = RawFile(path)
         header = _HEADER.unpack(self._file.read(0, _HEADER.size))
         magic, length, num_copies, seed, short_seq_prob, self.token_checksum = header
-        if magic != _MAGIC or not num_copies or _HEADER.size + _COUNT_BYTES * num_copies > self._file.size:
+        if magic not in _MAGICS or not num_copies or _HEADER.size + _COUNT_BYTES * num_copies > self._file.size:
             raise ValueError("not a complete pair file")
         counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies)
-        self.settings = PairSettings(length, num_copies, seed, short_seq_prob)
+        self.settings = PairSettings(length, num_copies, seed, short_seq_prob, bool(_MAGICS.index(magic)))
         self.num_instances: list[int] = np.frombuffer(counts, "<u8").tolist()
         begin = _HEADER.size + len(counts)
         self._copies_at = [begin + _ROW.itemsize * sum(self.num_instances[:copy]) for copy in range(num_copies)]
@@ -95,11 +112,14 @@ def decode_pairs(rows: bytes) -> Pairs:
     return Pairs(a_start, a_start + a_size, b_start, b_start + b_size, is_random)
 
 
-def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
-    """The pairs beside a token file; None if there are none, or if they are incomplete or for another token file."""
+def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
+    """The pairs beside a token file, of the settings' length and kind, whatever their other settings.
+
+    None if there are none, or if they are incomplete, of another kind or for another token file.
+    """
     with contextlib.suppress(FileNotFoundError, ValueError):
-        pairs = PairFile(pairs_path(tokens.path, max_seq_length))
-        if pairs.token_checksum == tokens.checksum:
+        pairs = PairFile(pairs_path(tokens.path, settings))
+        if pairs.token_checksum == tokens.checksum and pairs.settings.suffix == settings.suffix:
             return pairs
     return None
 
@@ -120,14 +140,14 @@ def encode_pairs(pairs: Pairs) -> np.ndarray:
 
 def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.ndarray]) -> None:
     """Writes the copies, from `encode_pairs`, beside their token file. Raises: OSError."""
-    length, _, seed, short_seq_prob = settings
+    length, _, seed, short_seq_prob, no_next_sentence = settings
     parts = (
-        _HEADER.pack(_MAGIC, length, len(copies), seed, short_seq_prob, tokens.checksum),
+        _HEADER.pack(_MAGICS[no_next_sentence], length, len(copies), seed, short_seq_prob, tokens.checksum),
         np.array(list(map(len, copies)), "<u8").tobytes(),
         *(rows.tobytes() for rows in copies),
     )
     checksum = functools.reduce(google_crc32c.extend, parts, 0)
-    with atomic_file(pairs_path(tokens.path, length)) as file:
+    with atomic_file(pairs_path(tokens.path, settings)) as file:
         file.writelines((*parts, struct.pack("<I", checksum)))
 
 
@@ -140,7 +160,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     settings = settings_of(settings, tokens)
     boundaries = tokens.boundaries()
     try:
-        text = with_two_documents(boundaries)
+        text = boundaries if settings.no_next_sentence else with_two_documents(boundaries)
     except UserError as error:
         raise UserError(f"token file {path} {error}") from None
     copies, counts = [], Counter(num_instances=0)
@@ -158,16 +178,18 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     try:
         write_pairs(tokens, settings, copies)
     except OSError as error:
-        length = settings.max_seq_length
+        options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.no_next_sentence else ''}"
         raise UserError(
-            f"the pairs of length {length} cannot be written in {Path(path).parent} ({error.strerror}); make them "
-            f"where it can be written to, by data/bertPrep.py --action create_pairs --max_seq_length {length}"
+            f"the {settings.kind} cannot be written in {Path(path).parent} ({error.strerror}); make them where it can "
+            f"be written to, by data/bertPrep.py --action create_pairs --max_seq_length {options}"
         ) from error
     return dict(counts)
 
 
-def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[PairSettings | None, list[Path]]:
+def find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[PairSettings | None, list[Path]]:
     """The settings of the pairs beside these token files, and the files that have no pairs yet.
+
+    Only those of the `wanted` length and kind count.
 
     Raises: UserError if the pairs of two files were drawn differently, or the files are of both splits.
     """
@@ -178,7 +200,7 @@ def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[Pair
         splits.add(tokens.shard.split)
         if len(splits) > 1:
             raise UserError(f"{paths[0]} is of another split than {path}; name the token files of one split")
-        if pairs := open_pairs(tokens, max_seq_length):
+        if pairs := open_pairs(tokens, wanted):
             found.setdefault(pairs.settings, pairs.path)
         else:
             missing.append(path)
@@ -196,17 +218,16 @@ def ensure_pairs(
     Processes that do so at the same time write the same bytes, each file as a whole.
 
     Args:
-      default: the length, and the other settings if no file has pairs yet.
+      default: the length and kind, and the other settings if no file has pairs yet.
       map_in_order: makes the calls; the default, `map`, makes them in this process.
     Returns: the settings of all pairs, and the counts of those drawn by this call.
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
-    length = default.max_seq_length
-    settings, missing = find_pair_settings(files, length)
+    settings, missing = find_pair_settings(files, default)
     counts: Counter[str] = Counter()
     make = functools.partial(make_pairs, settings=settings or default)
-    shown = Progress(missing, unit="shards", description=f"drawing pairs of length {length}", disable=not missing)
+    shown = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
     for _, of_file in zip(shown, map_in_order(make, missing)):
         counts.update(of_file)
     return settings or default, counts

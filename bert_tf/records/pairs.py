@@ -5,6 +5,9 @@ B at a random sentence end. Half of the time, and always if the chunk is a singl
 passage from another document of the shard, and the next chunk begins with the sentences that it
 replaced (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
 
+Without next sentence an instance is a single segment: A is as many consecutive sentences of one document as fit, and B
+is empty (DOC-SENTENCES of RoBERTa, Liu et al. 2019, section 4.2).
+
 A and B are ranges of the shard's tokens: chunks are found by bisection, and truncation works on hundreds of pairs at
 once. This also spares the garbage collector millions of small lists, which would take longer than the pairing itself.
 
@@ -27,6 +30,7 @@ from bert_tf.records.schema import LONGEST_SEQUENCE, NUM_MARKERS
 from bert_tf.records.token_file import TokenizedText
 from bert_tf.settings.training import SEED
 
+PAIRS_SUFFIX, SEGMENTS_SUFFIX = SUFFIXES = (".pairs", ".segments")  # of the files with pairs, with single segments
 SHORTEST_TARGET = 2
 SHORTEST_SEQUENCE = NUM_MARKERS + SHORTEST_TARGET
 # Tokens truncated and assembled at once, to fit the CPU cache. Changing this changes truncation's random choices.
@@ -34,12 +38,29 @@ BLOCK_TOKENS = 1 << 17
 
 
 class PairSettings(NamedTuple):
-    """What pairs depend on, besides the text."""
+    """What pairs depend on, besides the text; `of` gives the usual ones."""
 
     max_seq_length: int
     dupe_factor: int = 5  # passes over the text, each with its own pairs
     random_seed: int = SEED
     short_seq_prob: float = 0.1
+    no_next_sentence: bool = False  # single segments instead
+
+    @classmethod
+    def of(cls, max_seq_length: int, no_next_sentence: bool, **others: int) -> PairSettings:
+        """Single segments are never short on purpose."""
+        settings = cls(max_seq_length, **others, no_next_sentence=no_next_sentence)
+        return settings._replace(short_seq_prob=0.0) if no_next_sentence else settings
+
+    @property
+    def suffix(self) -> str:
+        """The end of the file's name: a token file has one file for each length, with pairs or single segments."""
+        return f".{self.max_seq_length}{SUFFIXES[self.no_next_sentence]}"
+
+    @property
+    def kind(self) -> str:
+        """What is drawn, in words."""
+        return f"{'single segments' if self.no_next_sentence else 'pairs'} of length {self.max_seq_length}"
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self._asdict().items())
@@ -47,7 +68,7 @@ class PairSettings(NamedTuple):
     @property
     def token_budget(self) -> int:
         """The maximum number of tokens of A and B together."""
-        return self.max_seq_length - NUM_MARKERS
+        return self.max_seq_length - NUM_MARKERS + self.no_next_sentence
 
     def check(self) -> None:
         """Raises: UserError for a length out of range; the other settings are checked as options of bertPrep."""
@@ -58,7 +79,7 @@ class PairSettings(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Segments A and B of N instances as ranges of the shard's tokens, integers [N]."""
+    """Segments A and B of N instances as ranges of the shard's tokens, integers [N]; B may be empty."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -72,7 +93,8 @@ class Pairs(NamedTuple):
     @property
     def lengths(self) -> np.ndarray:
         """Number of tokens of each instance, including [CLS] and [SEP]."""
-        return self.a_end - self.a_start + self.b_end - self.b_start + NUM_MARKERS
+        b_size = self.b_end - self.b_start
+        return self.a_end - self.a_start + b_size + NUM_MARKERS - (b_size == 0)
 
 
 class Draws(NamedTuple):
@@ -150,6 +172,32 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
     return Pairs(*columns)
 
 
+def draw_segments(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
+    """All text as single segments, `dupe_factor` times, not shuffled.
+
+    A segment is as many whole sentences as fit; only a sentence that is longer than a segment is cut. So that the cuts
+    fall elsewhere in each pass, a document's first segment is shorter by a random part of what the last one lacks.
+    """
+    draw = random.Random(seed).random
+    starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
+    budget = settings.token_budget
+    drawn = array.array("q")  # tokens at which segments begin and end
+    passes = itertools.repeat(range(text.num_documents), settings.dupe_factor)
+    for document in itertools.chain.from_iterable(passes):
+        sentence, last = documents[document], documents[document + 1]
+        token, document_end = starts[sentence], starts[last]
+        target = budget - int(draw() * (-(document_end - token) % budget + 1))
+        while token < document_end:
+            sentence = bisect.bisect_right(starts, token + target, sentence, last + 1) - 1
+            end = starts[sentence]
+            if end <= token:  # not even one sentence fits
+                end = min(starts[sentence + 1], token + budget)
+            drawn.extend((token, end))
+            token, target = end, budget
+    begins, ends = np.asarray(drawn).reshape(-1, 2).T
+    return Pairs(begins, ends, ends, ends, np.zeros_like(ends))
+
+
 def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
     """Shortens A and B to `budget` tokens in total.
 
@@ -171,10 +219,11 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
 
 
 def shuffled_pairs(text: TokenizedText, settings: PairSettings, draws: Draws) -> Iterator[Pairs]:
-    """All pairs of a shard, shuffled and truncated, in blocks; `text` must have at least two documents."""
-    pairs = draw_pairs(text, settings, draws.pair_seed)
+    """All instances of a shard, shuffled and truncated, in blocks; `text` must have two documents, for pairs."""
+    draw = draw_segments if settings.no_next_sentence else draw_pairs
+    pairs = draw(text, settings, draws.pair_seed)
     order = draws.generator.permutation(len(pairs.a_start))
     block_size = max(1, BLOCK_TOKENS // settings.max_seq_length)
-    for first in range(0, len(order), block_size):
+    for first in range(0, len(order) or 1, block_size):
         block = pairs.rows(order[first : first + block_size])
         yield truncate(block, settings.token_budget, draws.generator)

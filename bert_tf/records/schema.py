@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
-NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
+NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]; of a single segment, [CLS] A [SEP], one fewer
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 

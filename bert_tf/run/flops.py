@@ -5,8 +5,10 @@ from __future__ import annotations
 from bert_tf.bert_config import BertConfig
 
 
-def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_predictions: int) -> float:
-    """Floating-point operations of one training sequence, MLM and NSP heads included.
+def pretraining_flops_per_sequence(
+    config: BertConfig, seq_length: int, num_predictions: int, *, uses_pooler: bool = True
+) -> float:
+    """Floating-point operations of one training sequence, MLM and (with the pooler) NSP heads included.
 
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
     forward pass). The figure says what the model needs, not what an implementation spends: recomputation
@@ -23,7 +25,8 @@ def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_pred
     BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
     """
     width = config.hidden_size
-    head = num_predictions * (2 * width**2 + 2 * width * config.vocab_size) + 2 * width**2
+    head = num_predictions * (2 * width**2 + 2 * width * config.vocab_size)
+    head += 2 * width**2 if uses_pooler else 0
     return 3.0 * (_encoder_flops(config, seq_length) + head)
 
 

@@ -2,7 +2,7 @@
 
 There are two rules, each of which warns at most once per start of the program. Neither warns about the curves
 of real runs in tests/golden/loss_curves.json: long plateaus are common, but at the loss of a model that
-knows only the pieces' frequencies, well below ln V + ln 2.
+knows only the pieces' frequencies, well below that of one that has learned nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class LossWatch:
     """Judges the pre-training loss of one run.
 
     Args:
-      vocab_size: V; a model that has learned nothing has a loss of ln V + ln 2.
+      untrained_loss: that of a model that has learned nothing.
       warmup_steps: number of warm-up updates, in which little is learned at first.
     """
 
-    def __init__(self, vocab_size: int, warmup_steps: int):
-        self._start_loss = math.log(vocab_size) + math.log(2)
+    def __init__(self, untrained_loss: float, warmup_steps: int):
+        self._start_loss = untrained_loss
         self._due = _NO_PROGRESS_UPDATES + int(_WARMUP_SHARE * warmup_steps)
         self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT_REPORTS)
         self._may_be_stuck = self._may_jump = True

@@ -92,15 +92,18 @@ def num_layers(names: Iterable[str]) -> int:
 
 
 def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) -> None:
-    """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
+    """Checks that the stored encoder is that of the model with the variables `names`, either with or without a pooler.
 
     Raises:
       UserError: it lacks a variable or has one that the model does not have; the message ends with `remedy`.
     """
     theirs, ours = num_layers(stored.shapes), num_layers(names)
-    needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
+    needed, found = (
+        [name for name in those if name.startswith("bert/") and not name.startswith("bert/pooler/")]
+        for those in (names, stored.shapes)
+    )
     lacking = [name for name in needed if name not in stored.shapes]
-    extra = [name for name in stored.shapes if name.startswith("bert/") and name not in names]
+    extra = [name for name in found if name not in names]
     if not (lacking or extra):
         return
     if not theirs:

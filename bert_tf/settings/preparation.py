@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf.settings.declaration import setting
+from bert_tf.settings.declaration import same, setting
 from bert_tf.settings.programs import MaskingOptions
-from bert_tf.settings.training import MAX_SEED, SEED
+from bert_tf.settings.training import MAX_SEED, SEED, PretrainingConfig
 
 _RECORDS = "create_tfrecord_files export_tfrecord"
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
@@ -131,4 +131,5 @@ class PreparationOptions(MaskingOptions):
         actions=f"create_pairs {_RECORDS}",
         variable="DUPE_FACTOR",
     )
+    no_next_sentence: bool = same(PretrainingConfig, "no_next_sentence")
     repair: bool = setting(False, "Make damaged files again.", actions="verify")

@@ -179,6 +179,13 @@ class PretrainingConfig(TrainingConfig):
         variable="PACKING",
         is_fixed=True,
     )
+    no_next_sentence: bool = setting(
+        False,
+        "Single segments and masked words only, without next sentence; needs token files.",
+        variable="NO_NEXT_SENTENCE",
+        is_fixed=True,
+        actions="create_pairs",
+    )
     allreduce_compression: str = setting(
         "none",
         "fp16: the ranks exchange gradients in half precision; none: in float32.",
@@ -224,6 +231,8 @@ class PretrainingConfig(TrainingConfig):
         return {
             **super().identity(),
             "continuous_join": OPTIMIZERS[self.optimizer_type].continuous_join if joins is None else joins,
+            # None, because that is what runs have that began before there was a choice.
+            "no_next_sentence": self.no_next_sentence or None,
         }
 
 

@@ -27,8 +27,8 @@ from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
-from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import Features, PretrainingObjective
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel
+from bert_tf.model.losses import Features, MaskedWordObjective, Objective, PretrainingObjective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
@@ -39,6 +39,17 @@ from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
 from bert_tf.training.trainer import Schedule, Trainer, Training, name_metrics
+
+# The model and the objective, with next sentence and with no_next_sentence.
+_LEARNED = ((PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective()))
+# Names of metrics in an evaluation: ours -> NVIDIA's.
+_EVALUATED = {
+    "mlm_accuracy": "masked_lm_accuracy",
+    "mlm_loss": "masked_lm_loss",
+    "nsp_accuracy": "next_sentence_accuracy",
+    "nsp_loss": "next_sentence_loss",
+    "total_loss": "loss",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +140,8 @@ def make_training(
     bert_config = inputs.bert_config
     prepare_device(config.precision)
     backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
-    model = PretrainingModel(bert_config, backend, config.seed)
+    model_class, objective = _LEARNED[config.no_next_sentence]
+    model = model_class(bert_config, backend, config.seed)
     warnings = []
     if config.packing and config.num_accumulation_steps == 1:
         warnings.append(
@@ -145,7 +157,7 @@ def make_training(
     return Training(
         name,
         model,
-        PretrainingObjective(),
+        objective,
         data=PretrainingData(config, inputs, workers),
         schedule=Schedule(
             config.num_train_steps,
@@ -156,14 +168,14 @@ def make_training(
         ),
         identity=identity,
         flops_per_sequence=pretraining_flops_per_sequence(
-            bert_config, config.max_seq_length, config.max_predictions_per_seq
+            bert_config, config.max_seq_length, config.max_predictions_per_seq, uses_pooler=model.has_pooler
         ),
         initialise=initialise,
         sources=inputs.sources,
         companions=inputs.companions,
         facts=inputs.facts(),
         warnings=warnings,
-        watch=LossWatch(bert_config.vocab_size, config.warmup_steps),
+        watch=LossWatch(objective.untrained_loss(bert_config.vocab_size), config.warmup_steps),
     )
 
 
@@ -186,7 +198,7 @@ def training_of_run(model_dir: Path, input_files: str | None) -> tuple[Pretraini
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
-    training = open_instances(patterns, "input_files", config.max_seq_length, rules)
+    training = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
     # What may be missing in the initial weights was decided when the run began.
     inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
     now = run_identity(config, inputs)
@@ -222,7 +234,7 @@ def pretrain(
         if workers.is_chief:
             save_encoder(model_dir, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
         if inputs.evaluation:
-            results = _evaluate(config, inputs, training.model, workers, telemetry)
+            results = _evaluate(config, inputs, training, workers, telemetry)
             results["global_step"] = update
             telemetry.evaluation(update, **results)
             if workers.is_chief:
@@ -232,9 +244,10 @@ def pretrain(
     return Trainer(config, training, workers, folder).fit(finish)
 
 
-def evaluate(model: keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
+def evaluate(
+    model: keras.Model, objective: Objective, batches: Iterable[Features], workers: Workers
+) -> dict[str, float]:
     """Mean metrics over the batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
-    objective = PretrainingObjective()
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
     )
@@ -251,7 +264,7 @@ def evaluate(model: keras.Model, batches: Iterable[Features], workers: Workers) 
 
 
 def _evaluate(
-    config: PretrainingConfig, inputs: PretrainingInputs, model: keras.Model, workers: Workers, telemetry: Telemetry
+    config: PretrainingConfig, inputs: PretrainingInputs, training: Training, workers: Workers, telemetry: Telemetry
 ) -> dict[str, Any]:
     assert inputs.evaluation
     batches = evaluation_batches(
@@ -270,11 +283,5 @@ def _evaluate(
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
     bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    means = evaluate(model, bar, workers)
-    return {
-        "masked_lm_accuracy": means["mlm_accuracy"],
-        "masked_lm_loss": means["mlm_loss"],
-        "next_sentence_accuracy": means["nsp_accuracy"],
-        "next_sentence_loss": means["nsp_loss"],
-        "loss": means["total_loss"],
-    }
+    means = evaluate(training.model, training.objective, bar, workers)
+    return {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}

@@ -23,7 +23,7 @@ def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict
         **provenance(),
     }
     settings, (micro_batch_size, num_micro_batches, num_ranks, _) = record["settings"], config.split()
-    uses_pooler = model.bert.pooler.trainable and "max_predictions_per_seq" not in settings
+    uses_pooler = "max_predictions_per_seq" not in settings and model.bert.pooler.trainable
     num_at_once = micro_batches_at_once(model.backend.scope)
     work = Workload.from_flags(
         {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}, model.config, num_ranks

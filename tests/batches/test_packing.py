@@ -61,7 +61,7 @@ def test_masked_positions_that_a_row_needs():
     assert predictions_per_row(20, 128, 0.15) == 20 and predictions_per_row(80, 512, 0.15) == 80
     assert predictions_per_row(20, 512, 0.15) == 60, "three instances of 134 tokens each have 20"
     assert predictions_per_row(80, 512, None) == 240, "each may have 80 as far as anybody knows"
-    of_one = [min(10, max(1, round(0.15 * length)), max(length - 3, 0)) for length in range(91)]
+    of_one = [min(10, max(1, round(0.15 * length)), max(length - 2, 0)) for length in range(91)]  # of a single segment
     by_hand = max(of_one[a] + of_one[b] + of_one[90 - a - b] for a in range(91) for b in range(91 - a))
     assert predictions_per_row(10, 90, 0.15) == by_hand > 10
 

@@ -17,7 +17,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
-from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import MANIFEST
 from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
 from tests.refusals import refused
@@ -65,6 +65,7 @@ def test_a_pretrained_run(tmp_path):
     ("kind", "architecture"),
     [
         (PretrainingModel, "BertForPreTraining"),
+        (MaskedWordModel, "BertForMaskedLM"),
         (SpanModel, "BertForQuestionAnswering"),
         (CLASSIFIER, "BertForSequenceClassification"),
         (ENCODER_ONLY, "BertModel"),

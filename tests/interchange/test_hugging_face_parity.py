@@ -12,8 +12,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.interchange.export import export
+from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
-from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
+from bert_tf.model.losses import MaskedWordObjective
 from tests.exported import CLASSIFIER, CONFIG, ENCODER_ONLY, make_variables, write_run
 
 torch = pytest.importorskip("torch")
@@ -24,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.computes]
 TEXTS = ["The river flows into the sea.", "Café, an unaffable 中 river?", "the"]
 LENGTH = 24
 ACTIVATIONS = ("gelu", "gelu_exact")
+THEIR_FEATURES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 def make_folder(tmp_path, kind, hidden_act="gelu"):
@@ -72,6 +75,40 @@ def test_pretraining_and_masked_words(tmp_path, hidden_act):
     assert_close(mlm_logits, outputs.logits)
 
 
+def test_masked_words_alone_with_loss_and_gradients(tmp_path):
+    """As BertForMaskedLM, which has neither pooler nor next sentence; masked are two words of each text."""
+    checkpoint, folder = make_folder(tmp_path, MaskedWordModel)
+    features, theirs = our_features(checkpoint), transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    outputs, complaints = their_outputs(transformers.AutoModelForMaskedLM, folder)
+    assert complaints == set() and type(theirs).__name__ == "BertForMaskedLM"
+    masked = {
+        "masked_lm_positions": np.array([[1, 3], [2, 4], [1, 0]], np.int32),
+        "masked_lm_ids": np.array([[7, 9], [8, 6], [5, 0]], np.int32),
+        "masked_lm_weights": np.array([[1, 1], [1, 1], [1, 0]], np.float32),
+    }
+    labels = torch.full([len(TEXTS), LENGTH], -100)
+    for row, column in np.argwhere(masked["masked_lm_weights"]):
+        labels[row, masked["masked_lm_positions"][row, column]] = int(masked["masked_lm_ids"][row, column])
+    inputs = {name: torch.tensor(features[ours].numpy()).long() for name, ours in THEIR_FEATURES.items()}
+    loss = theirs.eval()(**inputs, labels=labels).loss
+    loss.backward()
+
+    model = filled(MaskedWordModel(CONFIG), MaskedWordModel)
+    positions = tf.tile(tf.range(LENGTH)[tf.newaxis], [len(TEXTS), 1])
+    assert_close(model({**features, "masked_lm_positions": positions}), outputs.logits)
+    objective, features = MaskedWordObjective(), {**features, **{name: tf.constant(masked[name]) for name in masked}}
+    with tf.GradientTape() as tape:
+        sums, _ = objective(model, features, None)
+        mean = sums[0] / objective.local_denominators(features)[0]
+    assert float(mean) == pytest.approx(float(loss.detach()), rel=1e-6)
+    gradients, parameters = tape.gradient(mean, model.trainable_variables), dict(theirs.named_parameters())
+    for variable, gradient in zip(model.trainable_variables, map(tf.convert_to_tensor, gradients)):
+        name = variable.name.split(":")[0]
+        expected = parameters[to_their_name(name)].grad.numpy()
+        mine = gradient.numpy()[: len(expected)] if name.endswith(("word_embeddings", "output_bias")) else gradient
+        np.testing.assert_allclose(mine, expected.T if is_transposed(name) else expected, atol=2e-6, err_msg=name)
+
+
 def test_spans(tmp_path):
     checkpoint, folder = make_folder(tmp_path, SpanModel)
     start_logits, end_logits = filled(SpanModel(CONFIG), SpanModel)(our_features(checkpoint))
@@ -99,13 +136,15 @@ def test_encoder(tmp_path):
     assert complaints == set()
 
 
-def test_the_pipeline_fills_a_mask(tmp_path):
-    checkpoint, folder = make_folder(tmp_path, PretrainingModel)
+@pytest.mark.parametrize("kind", [PretrainingModel, MaskedWordModel])
+def test_the_pipeline_fills_a_mask(tmp_path, kind):
+    checkpoint, folder = make_folder(tmp_path, kind)
     best = transformers.pipeline("fill-mask", model=str(folder))("The river [MASK] into the sea.", top_k=1)[0]
-    model, pretrained = filled(PretrainingModel(CONFIG), PretrainingModel), from_pretrained(checkpoint)
+    model, pretrained = filled(kind(CONFIG), kind), from_pretrained(checkpoint)
     features = pretrained.features(["the river x into the sea."], LENGTH)
     features["input_ids"][0, 3] = pretrained.tokenizer.vocab["[MASK]"]
     features["masked_lm_positions"] = np.array([[3]], np.int32)
-    logits, _ = model({name: tf.constant(value) for name, value in features.items()})
+    outputs = model({name: tf.constant(value) for name, value in features.items()})
+    logits = outputs if kind is MaskedWordModel else outputs[0]
     assert best["token"] == np.argmax(logits[0, 0])
     assert best["score"] == pytest.approx(float(tf.nn.softmax(logits[0, 0])[best["token"]]), abs=1e-5)

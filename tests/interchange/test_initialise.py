@@ -18,7 +18,7 @@ from bert_tf.interchange.initialise import (
     find_weights,
     initialise_from,
 )
-from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import wordpiece_pipeline
@@ -91,6 +91,24 @@ def test_what_is_missing_and_unused_is_said_with_its_shape(google):
     assert "cls/predictions/output_bias [19]" in unused
     initialise_from(None, SpanModel(CONFIG), telemetry)
     assert telemetry.notes[-1] == "starting from random weights"
+
+
+def test_a_start_from_pretraining_without_next_sentence_and_to_it(tmp_path):
+    """A classifier gets a pooler of its own, and it is said; weights with a pooler serve a model that has none."""
+    model, telemetry = MaskedWordModel(CONFIG, seed=3), Notes()
+    save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
+    initialise_from(find_weights(tmp_path / "pretrained"), ClassifierModel(CONFIG, 3), telemetry)
+    (missing,) = telemetry.notes[1:]
+    assert "not in the checkpoint, left as initialised: bert/pooler/dense/kernel [8, 8], bert/pooler" in missing
+    assert "output_weights" in missing
+
+    whole, telemetry = PretrainingModel(CONFIG, seed=4), Notes()
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
+    initialise_from(find_weights(run.save(1, whole.variables, {})), model, telemetry)
+    (unused,) = telemetry.notes[1:]
+    assert "in the checkpoint, not used: bert/pooler/dense/bias [8], bert/pooler/dense/kernel" in unused
+    assert "cls/seq_relationship/output_weights [2, 8]" in unused and "embeddings" not in unused
+    np.testing.assert_array_equal(model.variables[0], whole.variables[0])
 
 
 def changed(**changes):

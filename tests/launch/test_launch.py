@@ -323,6 +323,23 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
     refused("packing: True there, None now", launch)
 
 
+def test_no_next_sentence_is_passed_on_reads_token_files_and_belongs_to_the_plan(checkout, monkeypatch):
+    """Although there are records, too."""
+    folder = checkout / "data/tokens/lower_case_1_shard_1_test_split_10/sample"
+    for split in ("training", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / f"sample_{split}_0.tokens").touch()
+    write_manifest(folder, "tokens", {"do_lower_case": 1}, "a")
+    monkeypatch.setenv("NO_NEXT_SENTENCE", "1")
+    assert launch() == 0
+    assert all("--no_next_sentence=true" in call for call in calls(checkout))
+    assert all(f"--input_files={folder}/training" in call for call in calls(checkout))
+    monkeypatch.delenv("NO_NEXT_SENTENCE")
+    monkeypatch.setenv("DATA_FORMAT", "tokens")
+    with pytest.raises(UserError, match="no_next_sentence: True there, None now"):
+        launch()
+
+
 def test_variables_of_the_programs_are_passed_on(checkout, monkeypatch):
     """The CPU can be asked for where there are GPUs."""
     monkeypatch.setenv("PATH", with_gpus(checkout, 2)["PATH"])

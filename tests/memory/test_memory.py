@@ -16,7 +16,7 @@ from bert_tf.memory import plan as memory
 from bert_tf.memory.device import GIB, find_device
 from bert_tf.memory.plan import Workload, largest_micro_batch, plan, predict
 from bert_tf.memory.split import choose_split
-from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
+from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
@@ -38,12 +38,17 @@ def change(work=LARGE, **changes):
 
 
 @pytest.mark.parametrize(
-    "model, num_predictions, classifies",
-    [(PretrainingModel(SMALL), 4, False), (SpanModel(SMALL), 0, False), (ClassifierModel(SMALL, 2), 0, True)],
+    "model, num_predictions, options",
+    [
+        (PretrainingModel(SMALL), 4, {}),
+        (MaskedWordModel(SMALL), 4, {"no_next_sentence": True}),
+        (SpanModel(SMALL), 0, {}),
+        (ClassifierModel(SMALL, 2), 0, {"classifies": True}),
+    ],
 )
-def test_parameters_are_those_that_the_model_trains(model, num_predictions, classifies):
+def test_parameters_are_those_that_the_model_trains(model, num_predictions, options):
     counted = sum(variable.shape.num_elements() for variable in model.trainable_variables)
-    assert Workload(SMALL, 16, num_predictions, "off", classifies=classifies).num_parameters == counted
+    assert Workload(SMALL, 16, num_predictions, "off", **options).num_parameters == counted
 
 
 def test_weights_moments_and_sums_are_float32_in_every_precision():

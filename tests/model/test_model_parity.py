@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
-from bert_tf.model.heads import PretrainingModel, SpanModel
-from bert_tf.model.losses import PretrainingObjective, SpanObjective
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
+from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective, SpanObjective
 
 pytestmark = pytest.mark.computes
 
@@ -26,6 +26,7 @@ ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 NUM_HEADS = 4
 # The model, its objective, and the names of its logits and losses.
 KINDS = {
+    "masked words": (MaskedWordModel, MaskedWordObjective(), ("mlm_logits",), ("mlm_loss",)),
     "pretraining": (PretrainingModel, PretrainingObjective(), ("mlm_logits", "nsp_logits"), ("mlm_loss", "nsp_loss")),
     "span": (SpanModel, SpanObjective(), ("start_logits", "end_logits"), ("span_loss",)),
 }
@@ -114,6 +115,23 @@ def test_values_and_gradients(kind, activation, scope):
     for name, value in found.items():
         np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
     assert_same_gradients(gradients, f"{theirs}/{kind}_gradients/")
+
+
+@pytest.mark.parametrize("scope", ["off", "blocks", slow("step")])
+def test_masked_words_alone(scope):
+    """The same logits and loss as in pre-training; gradients beside transformers': test_hugging_face_parity."""
+    model_class, objective, *_ = KINDS["masked words"]
+    model, features = make_model(model_class, "gelu", scope), make_features()
+    denominators = objective.local_denominators(features)
+
+    def run(features):
+        return model(features), losses_and_gradients(model, objective, features, denominators)
+
+    logits, (losses, gradients) = as_function(run, scope)(features)
+    np.testing.assert_allclose(logits, GOLDEN["gelu_new/mlm_logits"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(losses, [GOLDEN["gelu_new/mlm_loss"]], rtol=1e-5)
+    assert not [name for name in gradients if "pooler" in name or "seq_relationship" in name]
+    assert all(gradient.numpy().any() for gradient in gradients.values())
 
 
 def test_the_two_activations_differ_by_more_than_the_tolerance():

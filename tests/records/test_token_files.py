@@ -150,7 +150,7 @@ def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, 
         damage()
         settings, counts = ensure_pairs(sorted(folder.glob("*.tokens")), PairSettings(64, 9, 8, 0.5))
         assert settings == PairSettings(64, 2) and counts["num_instances"] == sum(
-            open_pairs(TokenFile(folder / "custom_training_1.tokens"), 64).num_instances
+            open_pairs(TokenFile(folder / "custom_training_1.tokens"), PairSettings(64)).num_instances
         )
         assert contents(folder) == before
     preparation.run(work, "create_pairs", *SETTINGS)
@@ -174,9 +174,9 @@ def test_pairs_of_other_tokens_are_drawn_again(work):
     path = folder / "custom_training_0.tokens"
     whole = TokenFile(path).text()
     write_tokens(path, whole._replace(token_ids=whole.token_ids[::-1]), Shard(0, 0), TokenFile(path).vocab_size)
-    assert open_pairs(TokenFile(path), 64) is None
+    assert open_pairs(TokenFile(path), PairSettings(64)) is None
     ensure_pairs([path], PairSettings(64, 2))
-    assert open_pairs(TokenFile(path), 64)
+    assert open_pairs(TokenFile(path), PairSettings(64))
 
 
 def test_lengths_and_predictions_out_of_range_are_refused(work):
@@ -260,6 +260,6 @@ def test_what_pairs_cannot_be_drawn_from(tmp_path):
     write_tokens(path, TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1])), Shard(0, 0), 10)
     with pytest.raises(UserError, match="token file .*x.tokens has 1 sentence.*fewer shards"):
         ensure_pairs([path], PairSettings(32))
-    assert not pairs_path(path, 32).exists()
+    assert not pairs_path(path, PairSettings(32)).exists()
     with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):
         ensure_pairs([tmp_path / "none.tokens"], PairSettings(32))

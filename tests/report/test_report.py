@@ -156,6 +156,16 @@ def whole_phase(folder, **config_changes):
     return make_run(folder, events, **config_changes)
 
 
+def test_without_next_sentence_nothing_is_said_of_it(tmp_path, page):
+    without = {"settings": {**config()["settings"], "no_next_sentence": True}}
+    left_out = [name for name in train(10) if name.startswith("nsp")]
+    events = [{name: value for name, value in train(update).items() if name not in left_out} for update in (10, 20)]
+    shown = page(make_run(tmp_path / "phase_1", [start(), *events, end(20)], **without))
+    assert left_out and "MLM loss" in shown.figures and "Masked-word accuracy" in shown.figures
+    assert not [name for name in shown.figures if "NSP" in name or "Next-sentence" in name]
+    assert "An instance is a piece of text with" in shown.text and "sentence pairs" not in shown.text
+
+
 def answering(folder, init_checkpoint, f1):
     events = [start(phase=folder.name), {"event": "train", "update": 5, "total_loss": 2.5}]
     events += [{"event": "evaluation", "update": 5, "f1": f1, "exact_match": f1 - 10}, end(5)]

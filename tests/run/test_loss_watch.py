@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
 from bert_tf.run.loss_watch import LossWatch
 
 # Logged by real runs of this code, every 10 updates: plateaus, noise of small batches, phases 2.
@@ -15,7 +16,7 @@ START = math.log(30522) + math.log(2)
 
 
 def warnings_of(losses, updates=None, vocab_size=30522, warmup_steps=100):
-    watch = LossWatch(vocab_size, warmup_steps)
+    watch = LossWatch(PretrainingObjective.untrained_loss(vocab_size), warmup_steps)
     updates = updates or range(10, 10 * len(losses) + 10, 10)
     return [(update, warning) for update, loss in zip(updates, losses) for warning in watch.add(update, loss)]
 
@@ -40,6 +41,12 @@ def test_no_progress_is_said_once():
     ((update, warning),) = warnings_of([START + noise.gauss(0.0, 0.05) for _ in range(200)], warmup_steps=400)
     assert update == 400, "300 updates and a quarter of the warm-up"
     assert "still near 11.02" in warning and "another vocabulary" in warning
+
+
+def test_without_next_sentence_nothing_learned_is_less():
+    watch = LossWatch(MaskedWordObjective.untrained_loss(30522), 0)
+    assert [watch.add(update, math.log(30522)) for update in (200, 250)] == [[], []]
+    assert "still near 10.33" in watch.add(300, math.log(30522))[0]
 
 
 def test_a_jump_is_said_once_and_rounding_up_a_plateau_is_none():

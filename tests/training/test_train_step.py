@@ -19,8 +19,8 @@ from tensorflow.python.eager import context
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
-from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import PretrainingObjective
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel
+from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
@@ -79,13 +79,24 @@ class Rank(Workers):
         return [tf.constant(sum(each) / self.size) for each in zip(*everyone)]
 
 
+# A model and its objective.
+PAIRS, WORDS = (PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective())
+
+
 def make_step(
-    workers, scope="off", dtype="float32", config=CONFIG, precision="fp32", optimizer="lamb", recompute=False
+    workers,
+    scope="off",
+    dtype="float32",
+    config=CONFIG,
+    precision="fp32",
+    kind=PAIRS,
+    optimizer="lamb",
+    recompute=False,
 ):
-    model = PretrainingModel(config, make_backend(scope, dtype, recompute=recompute), seed=1)
+    model = kind[0](config, make_backend(scope, dtype, recompute=recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
-    step = TrainStep(TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, 5)
+    step = TrainStep(TrainState(model, optimizer, loss_scale), kind[1], workers, 5)
     return step, model, optimizer, loss_scale
 
 
@@ -98,9 +109,9 @@ def _made_once(*options):
 atexit.register(_made_once.cache_clear)  # later TensorFlow's functions would complain that modules are gone
 
 
-def begin(scope="off", dtype="float32", config=CONFIG, precision="fp32"):
+def begin(scope="off", dtype="float32", config=CONFIG, precision="fp32", kind=PAIRS):
     """What `make_step` gives one rank, with its first values; made, traced and compiled once for all tests."""
-    made, values = _made_once(scope, dtype, config, precision)
+    made, values = _made_once(scope, dtype, config, precision, kind)
     for variable, value in zip(_everything(*made[1:]), values):
         variable.assign(value)
     return made
@@ -149,7 +160,7 @@ def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
     return results, [variable.numpy() for variable in model.variables]
 
 
-def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None):
+def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None, kind=PAIRS):
     """One update, eagerly, so that ranks can take turns: all send in the first passes, all update in the last one.
 
     Returns the weights, moments and number of updates of each rank.
@@ -157,7 +168,7 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
+        ranks = [make_step(Rank(rank, num_ranks, mail), kind=kind) for rank in range(num_ranks)]
         begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
         for _ in range(3):  # denominators, then gradients, then the real thing
             for rank, (step, model, optimizer, _) in enumerate(ranks):

@@ -18,6 +18,7 @@ from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, command
 from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.pair_file import pair_lengths
+from bert_tf.records.pairs import SEGMENTS_SUFFIX, SUFFIXES
 from bert_tf.records.schema import InstanceArrays
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
@@ -78,12 +79,13 @@ def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
         instances = instance_sample.read_sample(made.folder, made.manifest.shards["training"])
         yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
         return
-    lengths = pair_lengths(made.folder)
-    if not lengths:
+    drawn = [(length, suffix == SEGMENTS_SUFFIX) for suffix in SUFFIXES for length in pair_lengths(made.folder, suffix)]
+    if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
-    for length in lengths:
-        print(f"\n  Length {length}, masked as training does by default:")
-        instances = instance_sample.read_token_sample(made.folder / "training", length)
+    for length, no_next_sentence in drawn:
+        kind = ", single segments" if no_next_sentence else ""
+        print(f"\n  Length {length}{kind}, masked as training does by default:")
+        instances = instance_sample.read_token_sample(made.folder / "training", length, no_next_sentence)
         yield from _inspect_instances(instances, length, tokenizer)
 
 

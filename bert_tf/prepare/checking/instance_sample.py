@@ -34,7 +34,7 @@ class Shares(NamedTuple):
     lengths: np.ndarray  # [N] real tokens
     num_predictions: int
     fates: dict[str, float]  # shares among the predictions
-    random_next: float
+    random_next: float | None  # None if no instance has a second passage
     padding: float
     unknown: float  # share of the real tokens before masking
 
@@ -65,13 +65,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> InstanceArrays:
     return _instances({name: np.stack(column) for name, column in columns.items()})
 
 
-def read_token_sample(folder: Path, sequence_length: int) -> InstanceArrays:
+def read_token_sample(folder: Path, sequence_length: int, no_next_sentence: bool) -> InstanceArrays:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
     most = max(1, round(MaskingRules().masked_lm_prob * sequence_length))
-    files = TokenSet(str(folder), "input_files", sequence_length, MaskingRules(max_predictions_per_seq=most))
+    rules = MaskingRules(max_predictions_per_seq=most)
+    files = TokenSet(str(folder), "input_files", sequence_length, rules, no_next_sentence)
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
     return _instances(files.features(ranges, files.random_seed))
@@ -91,7 +92,7 @@ def measure(instances: InstanceArrays, ids: VocabularyIds) -> Shares:
         lengths=is_real.sum(axis=1),
         num_predictions=len(rows),
         fates={fate: is_so.sum() / max(len(rows), 1) for fate, is_so in fates.items()},
-        random_next=float(instances.next_sentence_labels.mean()),
+        random_next=float(instances.next_sentence_labels.mean()) if instances.segment_ids.any() else None,
         padding=float(1 - is_real.mean()),
         unknown=float((unmasked[is_real] == ids.unknown).mean()),
     )
@@ -109,7 +110,7 @@ def judge(shares: Shares) -> Iterator[str]:
             )
     low, high = _RANDOM_NEXT_RANGE
     chance = 2 / len(shares.lengths) ** 0.5
-    if not low - chance <= shares.random_next <= high + chance:
+    if shares.random_next is not None and not low - chance <= shares.random_next <= high + chance:
         yield (
             f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: if less, is the "
             "label inverted (1 is random, 0 is next)? If more, many documents have a single sentence: is each line "
@@ -125,7 +126,8 @@ def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
     fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
     yield f"{shares.num_predictions / shares.lengths.sum():.1%} of the tokens are to be predicted; of these {fates}"
-    yield f"{shares.random_next:.1%} random next passages, {shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
+    random_next = "" if shares.random_next is None else f"{shares.random_next:.1%} random next passages, "
+    yield f"{random_next}{shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
     yield "tokens, share of the instances"
     edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(shares.lengths, edges + 0.5)
@@ -140,8 +142,9 @@ def describe_instance(instances: InstanceArrays, number: int, tokens: Sequence[s
     length = int(one.input_mask.sum())
     shown = [tokens[i] for i in one.input_ids[0, :length].tolist()]
     b_start = int(np.count_nonzero(one.segment_ids[0, :length] == 0))
+    is_pair = b_start < length
     origin = "from elsewhere (label 1)" if one.next_sentence_labels[0] else "what follows A (label 0)"
-    yield f"{length} of {one.input_ids.shape[1]} tokens; B is {origin}"
+    yield f"{length} of {one.input_ids.shape[1]} tokens; {f'B is {origin}' if is_pair else 'a single segment'}"
     columns = np.flatnonzero(one.masked_lm_weights[0])
     predictions = []
     for position, answer_id in zip(one.masked_lm_positions[0, columns], one.masked_lm_ids[0, columns]):
@@ -150,7 +153,7 @@ def describe_instance(instances: InstanceArrays, number: int, tokens: Sequence[s
         predictions.append(f"{position} {answer} ({how})")
     for line in (
         f"A  {' '.join(shown[1 : b_start - 1])}".replace(" ##", ""),
-        f"B  {' '.join(shown[b_start : length - 1])}".replace(" ##", ""),
+        *([f"B  {' '.join(shown[b_start : length - 1])}".replace(" ##", "")] if is_pair else []),
         f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}",
     ):
         yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)

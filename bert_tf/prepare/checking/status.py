@@ -16,6 +16,7 @@ from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
 from bert_tf.prepare.running.journal import Journal
 from bert_tf.records.pair_file import pair_lengths
+from bert_tf.records.pairs import SUFFIXES
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
@@ -73,8 +74,12 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
             )
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            lengths = ", ".join(map(str, sorted(pair_lengths(prepared.folder))))
-            yield f"pairs of length {lengths}" if lengths else "no pairs yet; training draws those that it needs"
+            drawn = [
+                f"{kind} of length {', '.join(map(str, lengths))}"
+                for kind, suffix in zip(("pairs", "single segments"), SUFFIXES)
+                if (lengths := pair_lengths(prepared.folder, suffix))
+            ]
+            yield "; ".join(drawn) or "no pairs yet; training draws those that it needs"
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"

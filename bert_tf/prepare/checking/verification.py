@@ -22,8 +22,8 @@ from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.manifest import FileEntry
-from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
-from bert_tf.records.pairs import PairSettings
+from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
+from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.token_file import TokenFile
 from bert_tf.text.tokenizer import original_vocabulary
 
@@ -76,7 +76,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     except UserError as error:
         # Its message tells the user to run this very action.
         yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
-    for pairs in sorted(path.parent.glob(f"{path.name}.*{PAIRS_SUFFIX}")):
+    for pairs in sorted(each for each in path.parent.glob(f"{path.name}.*") if each.suffix in SUFFIXES):
         try:
             pair_file = PairFile(pairs)
             pair_file.verify()
@@ -128,7 +128,7 @@ def folder_faults(prepared: Prepared) -> Iterator[Fault]:
         for split in sorted({name.split("/")[0] for name in known}):
             for path in sorted((prepared.folder / split).glob("[!.]*")):
                 name = f"{split}/{path.name}"
-                if name not in known and path.suffix not in (TEMPORARY_SUFFIX, PAIRS_SUFFIX):
+                if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
                     fault = "is not in the manifest: a training would read it too; move it away"
                     yield Fault(name, fault, Repair.BY_HAND)
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
@@ -198,10 +198,9 @@ def _derive(prepared: Prepared, path: Path) -> None:
     if path.name.endswith(INDEX_SUFFIX):
         load_index(path.with_name(path.name.removesuffix(INDEX_SUFFIX)))
     else:
-        length = int(path.name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1])
         files = [prepared.folder / entry.file for entry in prepared.entries]
         # Drawn with the settings of the other files' pairs.
-        ensure_pairs([file for file in files if file.parent == path.parent], PairSettings(length))
+        ensure_pairs([file for file in files if file.parent == path.parent], usual_settings(path))
     print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
 
 

@@ -20,7 +20,7 @@ from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_o
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.records.pair_file import PAIRS_SUFFIX, ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.pair_file import ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
@@ -255,28 +255,27 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
 def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    settings = PairSettings(length, random_seed=options.random_seed, **given)
+    settings = PairSettings.of(length, options.no_next_sentence, random_seed=options.random_seed, **given)
     settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            existing, _ = find_pair_settings(files, length)
+            existing, _ = find_pair_settings(files, settings)
             of_split = settings_of(settings, TokenFile(files[0]))
             if existing not in (None, of_split):
-                pairs = files[0].with_name(f"*.{length}{PAIRS_SUFFIX}")
+                pairs = files[0].with_name(f"*{settings.suffix}")
                 raise UserError(f"{pairs} were drawn with {existing}, not {of_split}: use those, or delete them")
             counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
     if not counts:
-        print(f"nothing to do: all token files below {source.folder} have such pairs of length {length}", flush=True)
+        print(f"nothing to do: all token files below {source.folder} have such {settings.kind}", flush=True)
         return
     num = counts["num_instances"]
-    shares = {
-        "random_next_share": counts["num_random_next"] / num,
-        "padding_share": 1 - counts["num_instance_tokens"] / (num * length),
-    }
-    print_done("pairs", {"num_instances": num, **shares}, source.folder)
+    shares = {"padding_share": 1 - counts["num_instance_tokens"] / (num * length)}
+    if not settings.no_next_sentence:
+        shares["random_next_share"] = counts["num_random_next"] / num
+    print_done(settings.kind, {"num_instances": num, **shares}, source.folder)
     if shares["padding_share"] > _MUCH_PADDING:
         print(f"note: more than half of length {length} is padding; the documents are short for it", flush=True)
 
