@@ -116,7 +116,10 @@ pythons() { echo "Python 3.9 to 3.$(last_python)"; }
 
 choose_tensorflow() {
   if in_container; then
-    tensorflow=$(python3 -c 'import importlib.metadata as m; print(".".join(m.version("tensorflow").split(".")[:2]))')
+    tensorflow=$(python3 -c 'import importlib.metadata as m; print(".".join(m.version("tensorflow").split(".")[:2]))' 2>/dev/null) || true
+    [[ -e "requirements/$tensorflow/cpu.txt" ]] ||
+      refuse "this container has TensorFlow ${tensorflow:-without a version}, and none of $(cd requirements && echo 2.*):" \
+        "nvcr.io/nvidia/tensorflow:25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15 (docs/containers.md)"
     return
   fi
   tensorflow=${TENSORFLOW:-$(cat "$state/tensorflow" 2>/dev/null || true)}
@@ -198,7 +201,7 @@ install_packages() {
   of_version="requirements/$(tensorflow_of_venv)"
   [[ $flavour != gpu ]] || needed=9000
   if in_container; then
-    "$want_tests" && wanted+=(-r requirements/dask.txt pytest pytest-timeout ruff mypy)
+    "$want_tests" && wanted+=(-r requirements/test.txt)
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
     ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
@@ -369,6 +372,7 @@ main() {
   flavour=cpu
   if in_container; then
     flavour=container
+    unset PIP_CONSTRAINT # to the versions in NVIDIA's image; what .venv gets beside them changes nothing there
   elif "$for_gpu" || have_driver || [[ -e "$state/for-gpu" ]]; then
     flavour=gpu
   fi
