@@ -395,7 +395,7 @@ main() {
   if [[ "$log" == /dev/null ]]; then
     local options=""
     [[ "$flavour" == container ]] || options=" -f Dockerfile.cpu"
-    if "$want_tests"; then options=" -f Dockerfile.cpu --build-arg SETUP=--test"; fi # the image that can hold them
+    if "$want_tests"; then options+=" --build-arg SETUP=--test"; fi
     fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
       "in a container: build its image again (outside of it: bash scripts/docker/build.sh$options)"
   fi

@@ -222,6 +222,7 @@ def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
 
 def test_horovod_that_was_built_for_another_tensorflow(monkeypatch):
     monkeypatch.setattr(shared, "horovod_library", lambda: Path("mpi_lib.so"))
+    monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
     monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.99.0")
     monkeypatch.setattr(installed, "horovod_built_for", lambda: "2.15.1")
     monkeypatch.setattr(software, "is_installed", lambda _: True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.base import installed
 from bert_tf.prepare.layout import Layout
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import with_variable
@@ -208,7 +209,7 @@ def instructions(name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "name,base",
-    [("Dockerfile", "nvcr.io/nvidia/tensorflow:24.03-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
+    [("Dockerfile", installed.NEW_IMAGE), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
 )
 def test_dockerfile(name, base):
     steps = instructions(name)
