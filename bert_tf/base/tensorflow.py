@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ def _find_keras() -> Any:
     """
     check_version(tf.__version__)
     if contains_keras_2(tf.__version__):
+        # It is for later versions; these, too, would look for the package tf_keras.
+        os.environ.pop("TF_USE_LEGACY_KERAS", None)
         return tf.keras
     import tf_keras
 

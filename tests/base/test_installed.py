@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -120,6 +121,15 @@ def test_the_library_says_it_too(packages, tmp_path):
     assert done.stderr.splitlines()[-1].startswith("bert_tf.base.errors.UserError: TensorFlow 2.18.0 is installed")
 
 
+def test_a_choice_of_keras_for_other_programs_changes_nothing(monkeypatch):
+    """As in NVIDIA's image 25.02, and in the profile of who uses later versions."""
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    code = "from bert_tf.base.tensorflow import keras; print(keras.layers.Dense.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert re.match(r"(tf_)?keras\.src\.layers", done.stdout), done.stderr
+
+
 def test_the_preparation_needs_no_tensorflow(packages, tmp_path):
     packages("tensorflow", "2.18.0")
     done = subprocess.run([sys.executable, str(ROOT / "data/bertPrep.py"), "--help"], capture_output=True, text=True)
@@ -147,6 +157,23 @@ def test_which_gpus_a_build_has_code_for(gpus, build, oldest, newest, without):
         gpus(capability)
         with pytest.raises(UserError, match=f"for CUDA {build['cuda_version']}, has no code for .* {capability}: "):
             installed.check_gpu_code(build, 1)
+
+
+def test_the_table_of_gpus_agrees_with_the_check():
+    rows = re.findall(
+        r"^\| ([^|]+) \| (\d[\d., ]+) \| (\w+) \| (\w+) \|", (ROOT / "docs/machines.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == 7
+    for gpus_named, capabilities, *said in rows:
+        for word, builds in zip(said, ([WHEEL_2_15], [WHEEL_2_17, WHEEL_2_20])):
+            for build, capability in itertools.product(builds, capabilities.split(", ")):
+                major, minor = map(int, capability.split("."))
+                codes = [code for code in build["cuda_compute_capabilities"] if code.startswith("sm_")]
+                has_machine_code = installed._has_code({**build, "cuda_compute_capabilities": codes}, (major, minor))
+                computed = (
+                    "yes" if has_machine_code else "compiled" if installed._has_code(build, (major, minor)) else "no"
+                )
+                assert word == computed, gpus_named
 
 
 def test_the_image_that_has_the_code_is_named(gpus):
