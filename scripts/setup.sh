@@ -201,6 +201,7 @@ install_packages() {
   of_version="requirements/$(tensorflow_of_venv)"
   [[ $flavour != gpu ]] || needed=9000
   if in_container; then
+    wanted+=("protobuf<5") # as TensorFlow 2.15 and 2.17 need it; image 24.03 has one that is too old for our records
     "$want_tests" && wanted+=(-r requirements/test.txt)
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
