@@ -1,6 +1,8 @@
 # For NVIDIA GPUs: NVIDIA's container with its own TensorFlow, CUDA, NCCL and MPI.
-#   bash scripts/docker/build.sh [--build-arg FROM_IMAGE_NAME=...]
-ARG FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:24.03-tf2-py3
+#   bash scripts/docker/build.sh [--build-arg FROM_IMAGE_NAME=...] [--build-arg SETUP=--test]
+# 25.02 (TensorFlow 2.17, Python 3.12) is for GPUs from T4 and RTX 20 to Blackwell. V100 and older GPUs, and drivers that
+# are too old for it, need nvcr.io/nvidia/tensorflow:24.03-tf2-py3 (TensorFlow 2.15, Python 3.10); see docs/machines.md.
+ARG FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:25.02-tf2-py3
 # hadolint ignore=DL3006
 FROM ${FROM_IMAGE_NAME}
 
@@ -19,5 +21,8 @@ RUN install -d -m 1777 "$HOME" /results \
  && python -c 'import horovod.tensorflow' \
  && rm -rf "$HOME/.cache"
 
+# --test adds the packages for the tests; Horovod is not built again for them.
+ARG SETUP=
+RUN [ -z "$SETUP" ] || PIP_NO_CACHE_DIR=1 bash scripts/setup.sh "$SETUP"
 COPY . .
 RUN python -m bert_tf.base.compiled

@@ -117,7 +117,10 @@ pythons() { echo "Python 3.9 to 3.$(last_python)$(! on_mac || echo " for Apple's
 
 choose_tensorflow() {
   if in_container; then
-    tensorflow=$(python3 -c 'import importlib.metadata as m; print(".".join(m.version("tensorflow").split(".")[:2]))')
+    tensorflow=$(python3 -c 'import importlib.metadata as m; print(".".join(m.version("tensorflow").split(".")[:2]))' 2>/dev/null) || true
+    [[ -e "requirements/$tensorflow/cpu.txt" ]] ||
+      refuse "this container has TensorFlow ${tensorflow:-without a version}, and none of $(cd requirements && echo 2.*):" \
+        "nvcr.io/nvidia/tensorflow:25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15 (docs/containers.md)"
     return
   fi
   tensorflow=${TENSORFLOW:-$(cat "$state/tensorflow" 2>/dev/null || true)}
@@ -200,7 +203,8 @@ install_packages() {
   of_version="requirements/$(tensorflow_of_venv)"
   [[ $flavour != gpu ]] || needed=9000
   if in_container; then
-    "$want_tests" && wanted+=(-r requirements/dask.txt pytest pytest-timeout ruff mypy)
+    wanted+=("protobuf<5") # as TensorFlow 2.15 and 2.17 need it; image 24.03 has one that is too old for our records
+    "$want_tests" && wanted+=(-r requirements/test.txt)
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
     ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
@@ -380,6 +384,7 @@ main() {
   flavour=cpu
   if in_container; then
     flavour=container
+    unset PIP_CONSTRAINT # to the versions in NVIDIA's image; what .venv gets beside them changes nothing there
   elif "$for_gpu" || have_driver || [[ -e "$state/for-gpu" ]]; then
     flavour=gpu
   fi
@@ -402,7 +407,7 @@ main() {
   if [[ "$log" == /dev/null ]]; then
     local options=""
     [[ "$flavour" == container ]] || options=" -f Dockerfile.cpu"
-    if "$want_tests"; then options=" -f Dockerfile.cpu --build-arg SETUP=--test"; fi # the image that can hold them
+    if "$want_tests"; then options+=" --build-arg SETUP=--test"; fi
     fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
       "in a container: build its image again (outside of it: bash scripts/docker/build.sh$options)"
   fi

@@ -57,6 +57,12 @@ def ask_nvidia_smi(*arguments: str) -> list[str]:
     return answer.stdout.splitlines()
 
 
+def compute_capabilities() -> list[tuple[int, int]]:
+    """The compute capability of each GPU that nvidia-smi lists; empty if an old driver's cannot tell."""
+    lines = ask_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader")
+    return [(int(major), int(minor)) for major, minor in re.findall(r"^(\d+)\.(\d+)$", "\n".join(lines), re.MULTILINE)]
+
+
 def gpu_complaints(log: str) -> list[str]:
     """Why TensorFlow found no GPU, from what it logged with TF_CPP_MIN_LOG_LEVEL=0."""
     lines = (line.rpartition("] ")[2].strip() for line in log.splitlines() if _GPU_COMPLAINT.search(line))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.installed import check_version, contains_keras_2
 
-_LAST_WITH_KERAS_2 = (2, 15)
 # A class's instances share the names of up to 30 attributes (SHARED_KEYS_MAX_SIZE of CPython 3.11's dictobject.c).
 _MOST_SHARED_NAMES = 30
 
@@ -18,16 +18,13 @@ def _find_keras() -> Any:
 
     Imported by its name, tf_keras does not depend on whether something has chosen a Keras before (TF_USE_LEGACY_KERAS).
     """
-    version = tf.__version__.split(".")[:2]
-    if tuple(map(int, version)) <= _LAST_WITH_KERAS_2:
+    check_version(tf.__version__)
+    if contains_keras_2(tf.__version__):
+        # It is for later versions; these, too, would look for the package tf_keras.
+        os.environ.pop("TF_USE_LEGACY_KERAS", None)
         return tf.keras
-    try:
-        import tf_keras
-    except ImportError:
-        raise UserError(
-            f"TensorFlow {tf.__version__} contains Keras 3, and the model needs Keras 2: 'bash scripts/setup.sh' "
-            f"installs it, and so does 'pip install --no-deps tf_keras=={'.'.join(version)}.*'"
-        ) from None
+    import tf_keras
+
     return tf_keras
 
 

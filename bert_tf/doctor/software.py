@@ -6,22 +6,18 @@ import os
 import shutil
 import sys
 
-from bert_tf.base.machine import ask_nvidia_smi, count_gpus, gpu_complaints
+from bert_tf.base.installed import SETUP, check_gpu_code, check_version, is_installed
+from bert_tf.base.machine import count_gpus, gpu_complaints
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
 from bert_tf.doctor.programs import ask, ask_python
 from bert_tf.launch import checks
-from bert_tf.launch.checks import SETUP, is_installed
 from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
-_TRIED = ("2.15", "2.17", "2.20")
-_FIRST_CAPABILITY_WITHOUT_CODE = 10.0  # Blackwell
-_LAST_IMAGE = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
 _TENSORFLOW = """
 import json, tensorflow as tf
-cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
-print(json.dumps([tf.__version__, str(cuda), len(tf.config.list_physical_devices("GPU"))]))
+print(json.dumps([tf.__version__, tf.sysconfig.get_build_info(), len(tf.config.list_physical_devices("GPU"))]))
 """
 _HOROVOD = """
 import json, horovod, horovod.tensorflow as hvd
@@ -51,38 +47,23 @@ def examine_packages() -> Findings:
 def examine_tensorflow() -> Findings:
     """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        yield from problems(checks.check_tensorflow_installed, {})
+        yield from problems(checks.check_tensorflow, {}, 0)
         return
     answer = ask_python(_TENSORFLOW)
     try:
-        version, cuda, num_seen = answer.json()
+        version, build_info, num_seen = answer.json()
     except ValueError:
         yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} repairs that")
         return
+    cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
-    fault = f"{version} was never tried; {' and '.join(_TRIED)} work: {SETUP} installs one"
-    yield judge(".".join(version.split(".")[:2]) in _TRIED, fine, fault, WARNING)
-    if tuple(map(int, version.split(".")[:2])) > (2, 15) and not is_installed("tf_keras"):
-        yield Finding(PROBLEM, f"Keras 2, the package tf_keras, is missing: {SETUP} installs it")
-    yield from _examine_capability()
-    if num_gpus := count_gpus(os.environ):
+    yield from problems(check_version, version) or [Finding(OK, fine)]
+    yield from problems(check_gpu_code, build_info, num_gpus)
+    if num_gpus:
         said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
         fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
-
-
-def _examine_capability() -> Findings:
-    """TensorFlow's wheels have no code for GPUs after Hopper; NVIDIA's last image with TensorFlow has."""
-    if "NVIDIA_TENSORFLOW_VERSION" in os.environ:
-        return
-    for capability in sorted(set(ask_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader"))):
-        if capability.partition(".")[0].isdigit() and float(capability) >= _FIRST_CAPABILITY_WITHOUT_CODE:
-            yield Finding(
-                PROBLEM,
-                f"it has no code for a GPU of compute capability {capability}; NVIDIA's image {_LAST_IMAGE} has "
-                "(docs/machines.md); DEVICE=cpu (--device=cpu) trains on the CPU",
-            )
 
 
 def _num_ranks() -> int:
@@ -93,8 +74,9 @@ def _num_ranks() -> int:
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
-    yield from problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
-    if not is_installed("horovod"):
+    refused = problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
+    yield from refused
+    if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
     answer = ask_python(_HOROVOD)
     try:

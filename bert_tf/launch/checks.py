@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
+from bert_tf.base import installed
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_folder
+from bert_tf.base.installed import SETUP, is_installed
 from bert_tf.base.machine import count_cores
 from bert_tf.base.values import parse_count
 from bert_tf.launch.container import uses_container
 from bert_tf.launch.hosts import hosts_of
 
-SETUP = "'bash scripts/setup.sh'"
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
@@ -38,7 +39,7 @@ def start_checks(
     yield partial(check_num_ranks, num_ranks, environ)
     yield partial(check_gpus, num_ranks, num_gpus * count_nodes(environ))
     yield partial(check_folder, results, f"RESULTS_DIR={results}")
-    yield partial(check_tensorflow_installed, environ)
+    yield partial(check_tensorflow, environ, num_gpus)
     yield partial(check_launcher, num_ranks, environ)
     yield partial(check_horovod_installed, num_ranks, environ)
 
@@ -72,27 +73,24 @@ def check_gpus(num_ranks: int, num_gpus: int) -> None:
         )
 
 
-def is_installed(name: str) -> bool:
-    """Whether a module can be found; it is not imported."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent package
-        return False
-
-
 def check_installed(modules: Sequence[str], remedy: str) -> None:
     """Checks that this Python has the modules."""
     if missing := [name for name in modules if not is_installed(name)]:
         raise MissingError(f"{sys.executable} has no {', '.join(missing)}: {remedy}")
 
 
-def check_tensorflow_installed(environ: Mapping[str, str]) -> None:
-    """Checks that there is TensorFlow; in a container is another Python, and this one only writes the reports."""
+def check_tensorflow(environ: Mapping[str, str], num_gpus: int) -> None:
+    """Checks TensorFlow; in a container is another Python, which checks its own, and this one only writes the reports.
+
+    Args:
+      num_gpus: those of this machine that the run may use.
+    """
     if uses_container(environ):
         remedy = f"'{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}', with which the reports are written"
         check_installed(_FOR_REPORTS, remedy)
     else:
         check_installed(["tensorflow"], f"{SETUP} sets everything up")
+        installed.check_tensorflow(num_gpus)
 
 
 def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
@@ -129,6 +127,7 @@ def check_horovod_installed(num_ranks: int, environ: Mapping[str, str]) -> None:
             f"num_gpus={num_ranks} needs Horovod, which is not installed: {SETUP} builds it on Linux with a C++ "
             "compiler (apt-get install g++ make); num_gpus=1 works without"
         )
+    installed.check_horovod(installed.tensorflow_version())
     if environ.get("LAUNCHER") == "mpirun" and not horovod_has_mpi():
         raise UserError(
             "LAUNCHER=mpirun needs a Horovod with MPI, and this one was built without: LAUNCHER=horovodrun works; or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from absl.flags import FLAGS
 
 from bert_tf.base.determinism import make_deterministic
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.machine import choose_device
+from bert_tf.base.installed import check_tensorflow
+from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags
 from bert_tf.tasks.registry import find_task_class
@@ -38,6 +40,7 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
 
         print(describe_plan(flags, task_class.head))
         return
+    check_tensorflow(count_gpus(os.environ))
     require_flags(flags, "model_dir")
     task, model_dir = task_class.from_flags(flags), Path(flags["model_dir"])
     if flags["deterministic"]:

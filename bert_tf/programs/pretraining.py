@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from absl import flags
 
 from bert_tf.base.determinism import make_deterministic
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.machine import choose_device
+from bert_tf.base.installed import check_tensorflow
+from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
@@ -111,11 +113,12 @@ def _plan() -> None:
 def main(_: Sequence[str]) -> None:
     leave_on_stop_signals()
     choose_device(FLAGS.device)
-    if FLAGS.replay_update is not None:
-        _replay()
-        return
     if FLAGS.plan:
         _plan()
+        return
+    check_tensorflow(count_gpus(os.environ))
+    if FLAGS.replay_update is not None:
+        _replay()
         return
     require_flags(FLAGS.flag_values_dict(), "input_files", "model_dir", "num_train_steps")
     if FLAGS.deterministic:

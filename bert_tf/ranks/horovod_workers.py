@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.errors import LostRankError, UserError
+from bert_tf.base.errors import LostRankError, UserError, first_line
+from bert_tf.base.installed import SETUP, check_horovod
 from bert_tf.base.leaving import leave
 from bert_tf.ranks.workers import Workers, in_buckets
 
@@ -133,13 +134,13 @@ class _Heartbeat:
 
 
 def connect_horovod() -> Workers:
+    check_horovod(tf.__version__)
     try:
         import horovod.tensorflow as horovod
-    except ImportError:
+    except (ImportError, tf.errors.OpError) as error:  # no module; no library, or one that does not load
         raise UserError(
-            "--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
-            "`bash scripts/setup.sh` builds it on Linux with a C++ compiler; "
-            "without the flag one process works"
+            f"--use_horovod was given, but Horovod with TensorFlow support cannot be imported ({first_line(error)}); "
+            f"{SETUP} builds it on Linux with a C++ compiler; without the flag one process works"
         ) from None
     horovod.init()
     num_started = max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)

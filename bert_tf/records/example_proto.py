@@ -128,21 +128,21 @@ message_type {
 }
 message_type {
   name: "Feature"
-  field { name: "float_list" number: 2 type_name: "FloatList" oneof_index: 0 }
-  field { name: "int64_list" number: 3 type_name: "Int64List" oneof_index: 0 }
+  field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: "FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: "Int64List" oneof_index: 0 }
   oneof_decl { name: "kind" }
 }
 message_type {
   name: "Example"
-  field { name: "features" number: 1 type_name: "Features" }
+  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: "Features" }
 }
 message_type {
   name: "Features"
-  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: "FeatureEntry" }
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "FeatureEntry" }
   nested_type {
     name: "FeatureEntry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_STRING }
-    field { name: "value" number: 2 type_name: "Feature" }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: "Feature" }
   }
 }
 """

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the Docker image "bert" of this checkout.
 #
-#   bash scripts/docker/build.sh                        from NVIDIA's container, for machines with GPUs
+#   bash scripts/docker/build.sh                        from NVIDIA's container 25.02, for machines with GPUs
 #   bash scripts/docker/build.sh -f Dockerfile.cpu      for machines without
 #
-# Options go to docker build, e.g. --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:23.12-tf2-py3.
+# Options go to docker build. V100 and older GPUs need NVIDIA's container 24.03:
+#   bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:24.03-tf2-py3
 # DRY_RUN=1 prints docker's command and stops there.
 if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail

@@ -1,5 +1,6 @@
 """The programs in examples/ run with a small model, and docs/python.md shows parts of them."""
 
+import random
 import re
 import runpy
 import sys
@@ -8,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from tests.google_checkpoints import published_names, random_values, write_tf1
 
@@ -34,7 +34,7 @@ def test_the_programs_run(tmp_path, monkeypatch):
     )
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path)])
-    keras.utils.set_random_seed(1)  # of the classifier's new layer: Keras draws it by Python's generator
+    random.seed(1)  # Keras draws the classifier's new layer by it
     encoder, classifier, weights = (
         runpy.run_path(str(ROOT / f"examples/{name}.py")) for name in ("encoder", "classifier", "weights")
     )

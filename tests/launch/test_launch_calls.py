@@ -73,7 +73,7 @@ GOOD = [
     ("pretraining_lamb", SMALL.replace(" 2 1 1 20", " 1 1 1 20"), "", "num_gpus = 1; launcher = none"),
     ("pretraining_lamb", SMALL, "RESTARTS=3 MAX_HOURS=1.5", "restarts = 3; max_hours = 1.5"),
     ("pretraining_lamb", SMALL, "DATASET=SAMPLE PACKING=yes", "dataset = sample; packing = true"),
-    ("pretraining_lamb", SMALL, "RESULTS_DIR=/x/y", "results_dir = /x/y"),
+    ("pretraining_lamb", SMALL, "RESULTS_DIR=/tmp/x/y", "results_dir = /tmp/x/y"),
     ("pretraining_lamb", SMALL.replace("fp32", "bf16").replace("tiny", "mini"), "", "precision = bf16"),
     ("pretraining_lamb_phase1", SMALL.replace(" 20 ", " 9 "), "", "updates_phase1 = 8"),
     ("pretraining_lamb_phase2", LAMB, "", "updates_phase1 = 7038"),

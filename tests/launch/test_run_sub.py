@@ -229,7 +229,7 @@ def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, mo
         monkeypatch.setenv("PATH", changed.get("PATH", job["PATH"]))
         refused(expected, checks.check_launcher, 1, {**job, **changed})
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", checks.check_tensorflow_installed, job)
+    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", checks.check_tensorflow, job, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.base import installed
 from bert_tf.prepare.layout import Layout
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import with_variable
@@ -207,8 +208,7 @@ def instructions(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name,base",
-    [("Dockerfile", "nvcr.io/nvidia/tensorflow:24.03-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
+    "name,base", [("Dockerfile", installed.NEW_IMAGE), ("Dockerfile.cpu", "python:3.11-slim-bookworm")]
 )
 def test_dockerfile(name, base):
     steps = instructions(name)
@@ -257,3 +257,21 @@ def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
         command = ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments]
         done = subprocess.run(command, env=environ, capture_output=True, text=True)
         assert done.returncode == 1 and f"1 MiB are free at {CHECKOUT}; the set-up needs about {needed}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [("echo 2.16", "TensorFlow 2.16"), ("echo no such package >&2; exit 1", "TensorFlow without a version")],
+)
+def test_the_set_up_in_a_container_with_another_tensorflow(tmp_path, answer, said):
+    """NVIDIA's images between and after the two: the images that can be used are named, and nothing is made."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "bin/python3").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BERT_VENV": f"{tmp_path}/venv"}
+    command = ["bash", CHECKOUT / "scripts/setup.sh"]
+    done = subprocess.run(command, env={**environ, "NVIDIA_PRODUCT_NAME": "TensorFlow"}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"error: this container has {said}, and none of 2.15 2.17 2.20" in done.stderr
+    assert "25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]

@@ -1,0 +1,150 @@
+"""Which TensorFlow and Horovod are installed, and whether the project and this machine's GPUs can use them.
+
+Neither is imported, so that the answer is there before anything that takes time. A check raises `UserError`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import compute_capabilities
+
+SETUP = "'bash scripts/setup.sh'"
+# The versions of TensorFlow on which all tests pass; each has a folder in requirements/.
+SUPPORTED = ("2.15", "2.17", "2.20")
+_LAST_WITH_KERAS_2 = (2, 15)
+# NVIDIA's images with a TensorFlow of these: 2.15, and 2.17, the last that there is.
+OLD_IMAGE, NEW_IMAGE = (f"nvcr.io/nvidia/tensorflow:{release}-tf2-py3" for release in ("24.03", "25.02"))
+# Before this version CUDA has no compiler and no libraries for GPUs from this compute capability on.
+_CUDA_FOR_BLACKWELL, _BLACKWELL = (12, 8), (10, 0)
+_CODE = re.compile(r"(sm|compute)_(\d+)(\d)")
+
+
+def is_installed(name: str) -> bool:
+    """Whether a module can be found; it is not imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent package
+        return False
+
+
+def tensorflow_version() -> str | None:
+    """The version of the installed TensorFlow; None if it is not installed as a package."""
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def check_tensorflow(num_gpus: int) -> None:
+    """Checks the version of the installed TensorFlow, its Keras, and its code for the GPUs; see `check_gpu_code`."""
+    if version := tensorflow_version():
+        check_version(version)
+    check_gpu_code(_read_build_info(), num_gpus)
+
+
+def check_version(version: str) -> None:
+    """Checks whether the project runs on this version of TensorFlow, and whether the Keras that it needs is there."""
+    number = ".".join(version.split(".")[:2])
+    if number not in SUPPORTED:
+        raise UserError(
+            f"TensorFlow {version} is installed; {', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]} is needed: {SETUP} "
+            f"installs one, and NVIDIA's images {OLD_IMAGE} and {NEW_IMAGE} have one (docs/machines.md)"
+        )
+    if not contains_keras_2(version) and not is_installed("tf_keras"):
+        raise UserError(
+            f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras: {SETUP} "
+            f"installs it, and so does 'pip install --no-deps tf_keras=={number}.*'"
+        )
+
+
+def contains_keras_2(version: str) -> bool:
+    """Whether Keras 2 is a part of this TensorFlow; all later ones contain Keras 3."""
+    return tuple(map(int, version.split(".")[:2])) <= _LAST_WITH_KERAS_2
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
+    """Checks whether TensorFlow has code for the GPUs.
+
+    Args:
+      build_info: what ``tf.sysconfig.get_build_info()`` returns; without CUDA it uses no GPU.
+      num_gpus: those of this machine that a program may use. Which ones CUDA_VISIBLE_DEVICES chooses cannot be told
+        from its numbers; they are taken for those with code if there are as many.
+    """
+    if not num_gpus or not build_info.get("cuda_compute_capabilities"):
+        return
+    present = compute_capabilities()
+    without = [capability for capability in present if not _has_code(build_info, capability)]
+    if not without or num_gpus <= len(present) - len(without):
+        return
+    cuda, capability = build_info.get("cuda_version"), max(without)
+    if capability >= _BLACKWELL:
+        remedy = f"NVIDIA's image {NEW_IMAGE} has it up to 12.0 ('bash scripts/docker/build.sh')"
+    else:
+        remedy = (
+            "TensorFlow 2.15 has it from 5.0 on ('TENSORFLOW=2.15 bash scripts/setup.sh'), NVIDIA's image with it from "
+            f"6.0 on ('bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME={OLD_IMAGE}')"
+        )
+    raise UserError(
+        f"this TensorFlow, built for CUDA {cuda}, has no code for a GPU of compute capability {capability[0]}."
+        f"{capability[1]}: {remedy}; CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
+    )
+
+
+def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> bool:
+    """Whether there is code that a GPU runs: of its generation (sm_), or for the driver to compile (compute_).
+
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    cuda = tuple(map(int, re.findall(r"\d+", str(build_info.get("cuda_version")))[:2]))
+    if cuda and cuda < _CUDA_FOR_BLACKWELL and capability >= _BLACKWELL:
+        return False
+    for kind, major, minor in _CODE.findall(" ".join(build_info["cuda_compute_capabilities"])):
+        if (int(major), int(minor)) <= capability and (kind == "compute" or int(major) == capability[0]):
+            return True
+    return False
+
+
+def _read_build_info() -> Mapping[str, Any]:
+    """What ``tf.sysconfig.get_build_info()`` returns, from its file; empty if there is none."""
+    file = _find("tensorflow", "python/platform/build_info.py")
+    return runpy.run_path(str(file))["build_info"] if file else {}
+
+
+def _find(package: str, path: str) -> Path | None:
+    """A file of a package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((file for folder in folders if (file := Path(folder, path)).is_file()), None)
+
+
+# --- Horovod -------------------------------------------------------------------------------------
+
+
+def horovod_built_for() -> str | None:
+    """The version of TensorFlow that Horovod recorded when it was built; None if it is not installed."""
+    file = _find("horovod", "metadata.json")
+    return json.loads(file.read_text(encoding="utf-8")).get("tensorflow") if file else None
+
+
+def check_horovod(version: str | None) -> None:
+    """Checks whether Horovod was built for this version of TensorFlow, whose libraries it needs; None: unknown."""
+    built_for = horovod_built_for()
+    if version and built_for and built_for.split(".")[:2] != version.split(".")[:2]:
+        raise UserError(
+            f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed: {SETUP} builds it "
+            "again; one process (num_gpus=1) works without"
+        )

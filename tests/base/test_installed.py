@@ -1,0 +1,246 @@
+"""TensorFlow and Horovod that do not fit: other versions, another Keras, GPUs without code, by stand-ins for them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base import installed
+from bert_tf.base.errors import UserError
+from bert_tf.launch import checks
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the wheels' get_build_info() says, and an image that is built for later GPUs, too.
+WHEEL_2_15 = {"cuda_version": "12.2", "cuda_compute_capabilities": "sm_50 sm_60 sm_70 sm_75 compute_80".split()}
+WHEEL_2_17 = {"cuda_version": "12.3", "cuda_compute_capabilities": "sm_60 sm_70 sm_80 sm_89 compute_90".split()}
+WHEEL_2_20 = {"cuda_version": "12.5.1", "cuda_compute_capabilities": "sm_60 sm_70 sm_80 sm_89 compute_90".split()}
+NEW_IMAGE = {"cuda_version": "12.8", "cuda_compute_capabilities": "sm_75 sm_80 sm_90 sm_100 compute_120".split()}
+
+
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """Puts an nvidia-smi in front of PATH that lists GPUs of these compute capabilities."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def write(*capabilities):
+        listed = "\n".join(f"GPU {number}: A GPU (UUID: {number})" for number, _ in enumerate(capabilities))
+        answers = "\n".join(capabilities)
+        tool.write_text(f'#!/bin/sh\nif [ "$1" = -L ]; then echo "{listed}"; else echo "{answers}"; fi\n')
+        tool.chmod(0o755)
+
+    return write
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Puts a package without modules in front of the installed ones, for programs that a test starts."""
+    folder = tmp_path / "packages"
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{folder}")
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
+
+    def write(name, version, **files):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "__init__.py").write_text(f"__version__ = {version!r}\n")
+        metadata = folder / f"{name}-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        for path, text in files.items():
+            file = folder / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    return write
+
+
+def refusal(command, folder):
+    """The line with which a program ends before it has written anything."""
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: ") and not (folder / "run").exists()
+    return done.stderr
+
+
+STARTS = {
+    "pre-training": ["-m", "bert_tf.programs.pretraining", "--input_files=x", "--model_dir=run", "--num_train_steps=1"],
+    "questions": [str(ROOT / "run_squad.py"), "--model_dir=run", "--mode=train", "--train_file=x"],
+}
+LAUNCHER = "-m bert_tf.launch pretraining_lamb 64 8 8 7.5e-4 5e-4 fp16 true 1".split()
+
+
+# --- Versions ------------------------------------------------------------------------------------
+
+
+def test_what_is_supported_can_be_installed():
+    assert list(installed.SUPPORTED) == sorted(folder.name for folder in (ROOT / "requirements").glob("2.*"))
+
+
+@pytest.mark.parametrize("version", ["1.15.5", "2.14.1", "2.16.2", "2.18.0", "2.21.0", "3.0.0rc1"])
+def test_a_version_that_was_never_tried_is_named_with_those_that_were(version):
+    with pytest.raises(UserError) as refused:
+        installed.check_version(version)
+    assert str(refused.value) == (
+        f"TensorFlow {version} is installed; 2.15, 2.17 or 2.20 is needed: 'bash scripts/setup.sh' installs one, and "
+        f"NVIDIA's images {installed.OLD_IMAGE} and {installed.NEW_IMAGE} have one (docs/machines.md)"
+    )
+
+
+def test_keras_3_without_keras_2(monkeypatch):
+    monkeypatch.setattr(installed, "is_installed", lambda name: name != "tf_keras")
+    installed.check_version("2.15.0+nv24.3")
+    with pytest.raises(UserError, match=r"2\.17\.0\+nv25\.2 contains Keras 3.*install --no-deps tf_keras==2\.17\.\*'"):
+        installed.check_version("2.17.0+nv25.2")
+    monkeypatch.setattr(installed, "is_installed", lambda name: True)
+    installed.check_version("2.17.0+nv25.2")
+
+
+@pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)
+def test_a_program_refuses_another_version_before_it_imports_it(packages, tmp_path, command):
+    packages("tensorflow", "2.18.0")  # it has nothing that could be used
+    assert "TensorFlow 2.18.0 is installed; 2.15, 2.17 or 2.20 is needed" in refusal(command, tmp_path)
+
+
+def test_a_launcher_refuses_another_version_also_in_a_dry_run(packages, tmp_path, monkeypatch):
+    packages("tensorflow", "2.18.0")
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert "TensorFlow 2.18.0 is installed" in refusal(LAUNCHER, tmp_path)
+
+
+def test_the_library_says_it_too(packages, tmp_path):
+    packages("tensorflow", "2.18.0")
+    done = subprocess.run([sys.executable, "-c", "from bert_tf import from_pretrained"], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("bert_tf.base.errors.UserError: TensorFlow 2.18.0 is installed")
+
+
+def test_a_choice_of_keras_for_other_programs_changes_nothing(monkeypatch):
+    """As in NVIDIA's image 25.02, and in the profile of who uses later versions."""
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    code = "from bert_tf.base.tensorflow import keras; print(keras.layers.Dense.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert re.match(r"(tf_)?keras\.src\.layers", done.stdout), done.stderr
+
+
+def test_the_preparation_needs_no_tensorflow(packages, tmp_path):
+    packages("tensorflow", "2.18.0")
+    done = subprocess.run([sys.executable, str(ROOT / "data/bertPrep.py"), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "build, oldest, newest, without",
+    [
+        (WHEEL_2_15, "5.0", "9.0", ["3.5", "10.0", "12.0"]),
+        (WHEEL_2_17, "6.0", "9.0", ["5.2", "10.0", "12.0"]),
+        (WHEEL_2_20, "6.0", "9.0", ["5.2", "10.0", "12.0"]),
+        (NEW_IMAGE, "7.5", "12.1", ["6.1", "7.0"]),
+    ],
+)
+def test_which_gpus_a_build_has_code_for(gpus, build, oldest, newest, without):
+    present = "3.5 5.0 5.2 6.0 6.1 7.0 7.5 8.0 8.6 8.9 9.0 10.0 10.3 12.0 12.1".split()
+    for capability in present[present.index(oldest) : present.index(newest) + 1]:
+        gpus(capability)
+        installed.check_gpu_code(build, 1)
+    for capability in without:
+        gpus(capability)
+        with pytest.raises(UserError, match=f"for CUDA {build['cuda_version']}, has no code for .* {capability}: "):
+            installed.check_gpu_code(build, 1)
+
+
+def test_the_table_of_gpus_agrees_with_the_check():
+    rows = re.findall(
+        r"^\| ([^|]+) \| (\d[\d., ]+) \| (\w+) \| (\w+) \|", (ROOT / "docs/machines.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == 7
+    for gpus_named, capabilities, *said in rows:
+        for word, builds in zip(said, ([WHEEL_2_15], [WHEEL_2_17, WHEEL_2_20])):
+            for build, capability in itertools.product(builds, capabilities.split(", ")):
+                major, minor = map(int, capability.split("."))
+                codes = [code for code in build["cuda_compute_capabilities"] if code.startswith("sm_")]
+                has_machine_code = installed._has_code({**build, "cuda_compute_capabilities": codes}, (major, minor))
+                computed = (
+                    "yes" if has_machine_code else "compiled" if installed._has_code(build, (major, minor)) else "no"
+                )
+                assert word == computed, gpus_named
+
+
+def test_the_image_that_has_the_code_is_named(gpus):
+    gpus("12.0")
+    with pytest.raises(UserError, match="NVIDIA's image .*:25.02-tf2-py3 .*'bash scripts/docker/build.sh'.*DEVICE=cpu"):
+        installed.check_gpu_code(WHEEL_2_20, 1)
+    gpus("7.0")
+    with pytest.raises(UserError, match="TENSORFLOW=2.15 bash .* --build-arg FROM_IMAGE_NAME=.*:24.03-tf2-py3"):
+        installed.check_gpu_code(NEW_IMAGE, 1)
+
+
+def test_a_gpu_beside_it_that_has_code_can_be_chosen(gpus):
+    gpus("12.0", "8.9")
+    installed.check_gpu_code(WHEEL_2_20, 1)
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES chooses another"):
+        installed.check_gpu_code(WHEEL_2_20, 2)
+
+
+def test_no_gpu_is_refused_where_none_is_used_or_nothing_is_known(gpus):
+    gpus("12.0")
+    installed.check_gpu_code(WHEEL_2_20, 0)  # DEVICE=cpu
+    installed.check_gpu_code({"is_cuda_build": False}, 1)  # tensorflow-cpu
+    gpus('Field \\"compute_cap\\" is not a valid field to query.')  # an old driver
+    installed.check_gpu_code(WHEEL_2_20, 1)
+
+
+BUILD_INFO = {"python/platform/build_info.py": f"build_info = {WHEEL_2_15}"}
+
+
+@pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)
+def test_a_program_refuses_a_gpu_without_code(gpus, packages, tmp_path, command):
+    gpus("12.0")
+    packages("tensorflow", "2.15.1", **BUILD_INFO)
+    said = refusal(command, tmp_path)
+    assert "has no code for a GPU of compute capability 12.0" in said and "25.02-tf2-py3" in said
+    done = subprocess.run([sys.executable, *command, "--device=cpu"], cwd=tmp_path, capture_output=True, text=True)
+    assert "no code" not in done.stderr
+
+
+def test_a_launcher_and_the_doctor_refuse_it_in_the_same_words(gpus, packages, tmp_path, monkeypatch):
+    gpus("12.0")
+    packages("tensorflow", "2.15.1", **BUILD_INFO)
+    said = refusal(LAUNCHER, tmp_path)
+    (tmp_path / "packages/tensorflow/__init__.py").write_text(
+        "from types import SimpleNamespace as Names\n__version__ = '2.15.1'\n"
+        f"sysconfig = Names(get_build_info=lambda: {WHEEL_2_15})\n"
+        "config = Names(list_physical_devices=lambda _: [0])\n"
+    )
+    doctor = subprocess.run([sys.executable, "-m", "bert_tf.doctor"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"problem  TensorFlow: {said[len('error: ') :]}" in doctor.stdout
+    monkeypatch.setenv("DEVICE", "cpu")
+    assert "no code" not in refusal(LAUNCHER, tmp_path)
+
+
+# --- Horovod -------------------------------------------------------------------------------------
+
+
+def test_horovod_that_was_built_for_another_tensorflow(packages, tmp_path, monkeypatch):
+    metadata = json.dumps({"tensorflow": "2.15.1", "dummy": "none"})
+    packages("horovod", "0.28.1", **{"metadata.json": metadata, "tensorflow/mpi_lib.so": ""})
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    for fitting in ("2.15.0+nv24.3", "2.15.1", None):
+        installed.check_horovod(fitting)
+    said = "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.17.1 is installed: 'bash scripts/setup.sh' builds"
+    with pytest.raises(UserError, match=re.escape(said)):
+        installed.check_horovod("2.17.1")
+    monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.17.1")
+    with pytest.raises(UserError, match=re.escape(said)):
+        checks.check_horovod_installed(2, {})
+    checks.check_horovod_installed(1, {})  # one process works without
