@@ -87,9 +87,13 @@ def read_sentences(
             has_labels = sound.label is not None
         line, fault = raw.line, raw.fault
         for token in () if fault else raw.tokens:
+            if token.label in first_lines and token.text:
+                continue
             if found := token.fault or _fault_of(token, known, bool(has_labels)):
                 line, fault = token.line, found
                 break
+            if token.label is not None:
+                first_lines[token.label] = token.line
         if fault:
             bad.append(f"line {line}: {fault}")
             if len(bad) > max_bad_records:
@@ -100,8 +104,6 @@ def read_sentences(
         tokens.append([token.text for token in raw.tokens])
         if has_labels:
             labels.append([str(token.label) for token in raw.tokens])
-            for token in raw.tokens:
-                first_lines.setdefault(str(token.label), token.line)
     if not tokens:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if needs_labels and not has_labels:
@@ -157,7 +159,8 @@ def _read_columns(path: Path) -> Iterator[_Raw]:
             continue
         columns = split(text)
         if len(columns) == num_columns:
-            tokens.append(_Token(number, columns[0], columns[-1] if num_columns > 1 else None))
+            text = columns[0].strip(" ") or columns[0]
+            tokens.append(_Token(number, text, columns[-1] if num_columns > 1 else None))
         elif not text.startswith(_COMMENT):
             fault = f"{len(columns)} column(s), unlike line {first} with {num_columns}"
             tokens.append(_Token(number, columns[0], None, fault))
@@ -165,14 +168,14 @@ def _read_columns(path: Path) -> Iterator[_Raw]:
 
 def _layout(lines: Sequence[tuple[int, str]]) -> tuple[Callable[[str], list[str]], int, int]:
     """How lines are split, into how many columns, and the first line that shows it."""
-    content = [line for line in lines if not _is_break(line[1])]
-    number, text = next((line for line in content if not line[1].startswith(_COMMENT)), (content or [(0, "")])[0])
+    first = next((line for line in lines if not _is_break(line[1])), (0, ""))
+    number, text = next((line for line in lines if not _is_break(line[1]) and not line[1].startswith(_COMMENT)), first)
     split = _at_tabs if "\t" in text else _at_blanks
     return split, len(split(text)), number
 
 
 def _at_tabs(text: str) -> list[str]:
-    return [column.strip(" ") or column for column in text.split("\t")]
+    return text.rstrip(" ").split("\t")
 
 
 def _at_blanks(text: str) -> list[str]:

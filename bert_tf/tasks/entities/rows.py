@@ -67,13 +67,14 @@ def make_rows(
     """Tokenises sentences and cuts them to rows; `classes_W`: int [W], the class of each token; None: not known."""
     room = max_seq_length - 2
     tokens = list(itertools.chain.from_iterable(sentences))
-    ids, sizes_W = tokenize_texts(tokens, tokenizer, show_progress=show_progress, unit="tokens")
-    ends_W = np.cumsum(sizes_W)
-    kept_W = np.minimum(sizes_W, room)  # of a token that alone is longer than a row, the beginning
-    if (kept_W < sizes_W).any():
-        ids = ids[np.arange(len(ids)) - np.repeat(ends_W - sizes_W, sizes_W) < np.repeat(kept_W, sizes_W)]
-    # Pieces before each token, and before each sentence's first token.
-    before = np.concatenate([[0], np.cumsum(kept_W)])
+    # Each different token is cut to pieces once: a text has far fewer of them than tokens.
+    numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    ids, sizes = tokenize_texts(list(numbers), tokenizer, show_progress=show_progress, unit="different tokens")
+    number_W = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
+    kept_W = np.minimum(sizes[number_W], room)  # of a token that alone is longer than a row, the beginning
+    before = np.concatenate([[0], np.cumsum(kept_W)])  # pieces before each token
+    shift_W = (np.cumsum(sizes) - sizes)[number_W] - before[:-1]  # from the place among all pieces to that in `ids`
+    ids = ids[np.arange(before[-1]) + np.repeat(shift_W, kept_W)]
     firsts = np.cumsum([0, *map(len, sentences)])
     windows = np.array(list(_windows(before, firsts, room)), np.int64).reshape(-1, 4)
     begins_F, ends_F, first_F, last_F = windows.T
