@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bert_tf.tasks.entities.schemes import Entity, read_entities, read_strictly
@@ -40,7 +40,8 @@ def count_entities(true: Labels, predicted: Labels, read: Callable[[Sequence[str
 def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
     """ "accuracy" over the tokens, and "precision", "recall", "f1" of entities as seqeval counts them by default; with
     "strict_" in front, in its mode "strict"; with a type and "_" in front of the measure, of that type."""
-    scores = {"accuracy": _accuracy(true, predicted)}
+    num_right = sum(sum(map(str.__eq__, *pair)) for pair in zip(true, predicted))
+    scores = {"accuracy": num_right / max(sum(map(len, true)), 1)}
     for mode, read in (("", read_entities), ("strict_", functools.partial(read_strictly, scheme=scheme))):
         for kind, counts in count_entities(true, predicted, read).items():
             prefix = f"{mode}{kind}_" if kind else mode
@@ -48,23 +49,10 @@ def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
     return scores
 
 
-def conlleval_lines(true: Labels, predicted: Labels) -> Iterator[str]:
-    """The report of the program conlleval, in its wording, which scripts parse."""
-    total, *_ = counts = count_entities(true, predicted, read_entities)
-    for kind, numbers in counts.items():
-        percent = {name: f"{name}: {100 * value:6.2f}%" for name, value in numbers.scores().items()}
-        line = f"{percent['precision']}; {percent['recall']}; {percent['f1'].replace('f1', 'FB1').rstrip('%')}"
-        if kind == total:
-            num_tokens = sum(map(len, true))
-            yield (
-                f"processed {num_tokens} tokens with {numbers.num_true} phrases; found: {numbers.num_predicted} "
-                f"phrases; correct: {numbers.num_correct}."
-            )
-            yield f"accuracy: {100 * _accuracy(true, predicted):6.2f}%; {line}"
-        else:
-            yield f"{kind:>17}: {line}  {numbers.num_predicted}"
-
-
-def _accuracy(true: Labels, predicted: Labels) -> float:
-    num_right = sum(sum(map(str.__eq__, *pair)) for pair in zip(true, predicted))
-    return num_right / max(sum(map(len, true)), 1)
+def describe_counts(true: Labels, predicted: Labels) -> str:
+    """The counts in the wording of the program conlleval, which scripts parse."""
+    num_true, num_predicted, num_correct = count_entities(true, predicted, read_entities)[""]
+    return (
+        f"processed {sum(map(len, true))} tokens with {num_true} phrases; found: {num_predicted} phrases; correct: "
+        f"{num_correct}."
+    )

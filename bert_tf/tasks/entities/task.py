@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
-from bert_tf.tasks.entities.metrics import conlleval_lines, score
+from bert_tf.tasks.entities.metrics import describe_counts, score
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
 from bert_tf.tasks.entities.schemes import OUTSIDE, all_labels, fault_of, find_scheme
@@ -73,28 +73,50 @@ class EntityTask(Task):
 
     def prepare(self, run: TaskRun) -> None:
         """Reads all files and makes all rows; all labels are checked before the first token is cut to pieces."""
-        from bert_tf.tasks.entities import classes
-
         with run.workers.keep_alive():
             training = [self._read(path, self.label_names or None, True) for path in self.train_files]
-            if training:
-                found = all_labels(itertools.chain.from_iterable(read.labels or () for read in training))
-                fitted = classes.as_started(self.label_names or sorted(found), run.weights)
-            else:
-                assert run.weights
-                fitted = classes.as_trained(run.weights)
-            self.labels, self.keeps_head = fitted.labels, fitted.keeps_head
+            found = all_labels(itertools.chain.from_iterable(read.labels or () for read in training))
+            note = self._choose_labels(self.label_names or sorted(found) if training else (), run)
             predicted = self._read(self.predict_file, self.labels, self.needs_scores) if self.predict_file else None
             _check_training(training, predicted)
         for read in [*training, *([predicted] if predicted else [])]:
             run.say(read.describe())
-        if fitted.note:
-            run.say(fitted.note)
+        if note:
+            run.say(note)
         with run.workers.keep_alive():
             if training:
                 self._training = self._make_rows(run, training)
             if predicted:
                 self._prediction = _Prepared(predicted, self._make_rows(run, [predicted]))
+
+    def _choose_labels(self, labels: Sequence[str], run: TaskRun) -> str:
+        """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
+
+        Args:
+          labels: those to train on; none: the weights say which.
+
+        Returns: a line about a new classifier, or "".
+        Raises: UserError if the weights are to predict, and their labels are not known or no labels of tokens.
+        """
+        from bert_tf.interchange.labels import TASK_FILE, read_task
+
+        self.labels, weights = labels, run.weights
+        if weights is None or TOKEN_HEAD.variable not in weights.shapes:
+            return ""
+        trained = read_task(weights, TOKEN_HEAD.variable)
+        self.keeps_head = trained is not None and (not labels or sorted(labels) == sorted(trained.labels))
+        if labels and not self.keeps_head:
+            other = trained or "labels that are not known"
+            return f"{weights.source} was fine-tuned for {other}: a new classifier is made"
+        if trained is None:
+            raise UserError(
+                f"{weights.folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint "
+                "of this program"
+            )
+        if fault := next(filter(None, map(fault_of, trained.labels)), ""):
+            raise UserError(f"{trained.file}: {fault}; give the model's labels there, or use another checkpoint")
+        self.labels = trained.labels
+        return ""
 
     def _read(self, path: Path, known: Sequence[str] | None, needs_labels: bool) -> Sentences:
         return read_sentences(
@@ -181,8 +203,7 @@ class EntityTask(Task):
         predictor.telemetry.note(f"labels of {len(rows.rows_W):,} tokens: {path}")
         scores: dict[str, float] = {}
         if sentences.labels and sentences.scheme:
-            for line in conlleval_lines(sentences.labels, labels):
-                predictor.telemetry.note(line)
+            predictor.telemetry.note(describe_counts(sentences.labels, labels))
             scores = score(sentences.labels, labels, sentences.scheme.name)
             scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
             scores["global_step"] = predictor.update
