@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 import signal
 import sys
 import time
@@ -305,9 +304,8 @@ def test_the_program_learns_entities_by_heart(tmp_path):
     done = processes.run(command(folder, tmp_path / "run", num_train_epochs=30, learning_rate=3e-3))
     assert done.returncode == 0, done.stderr
     assert scores_in(tmp_path / "run")["f1"] == scores_in(tmp_path / "run")["strict_f1"] == 1
-    shutil.rmtree(tmp_path / "run/features", ignore_errors=True)
     done = processes.run(
         command(folder, tmp_path / "run", mode="interactive", train_file=None, predict_file=None),
         input="Anna sees the red lamp.\n",
     )
-    assert [line[5:] for line in done.stdout.splitlines()[-2:]] == ["  P: Anna", "  T: red lamp"]
+    assert [line.split(maxsplit=1)[1] for line in done.stdout.splitlines()[-2:]] == ["P: Anna", "T: red lamp"]
