@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
@@ -34,11 +35,6 @@ PREDICTIONS = "predictions.tsv"
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 
 
-class _Prepared(NamedTuple):
-    sentences: Sentences
-    rows: EntityRows
-
-
 @dataclasses.dataclass
 class EntityTask(Task):
     """One job of run_ner.py."""
@@ -53,7 +49,7 @@ class EntityTask(Task):
     name, head = "entities", TOKEN_HEAD
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
     _training: EntityRows | None = dataclasses.field(default=None, init=False, repr=False)
-    _prediction: _Prepared | None = dataclasses.field(default=None, init=False, repr=False)
+    _prediction: tuple[Sentences, EntityRows] | None = dataclasses.field(default=None, init=False, repr=False)
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> EntityTask:
@@ -73,21 +69,21 @@ class EntityTask(Task):
 
     def prepare(self, run: TaskRun) -> None:
         """Reads all files and makes all rows; all labels are checked before the first token is cut to pieces."""
+        read = functools.partial(read_sentences, label_names=self.label_names, max_bad_records=self.max_bad_records)
         with run.workers.keep_alive():
-            training = [self._read(path, self.label_names or None, True) for path in self.train_files]
-            found = all_labels(itertools.chain.from_iterable(read.labels or () for read in training))
+            training = [read(path, known=self.label_names or None, needs_labels=True) for path in self.train_files]
+            found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
             note = self._choose_labels(self.label_names or sorted(found) if training else (), run)
-            predicted = self._read(self.predict_file, self.labels, self.needs_scores) if self.predict_file else None
+            to_label = [self.predict_file] if self.predict_file else []
+            predicted = [read(path, known=self.labels, needs_labels=self.needs_scores) for path in to_label]
             _check_training(training, predicted)
-        for read in [*training, *([predicted] if predicted else [])]:
-            run.say(read.describe())
-        if note:
-            run.say(note)
+        for line in [*(file.describe() for file in [*training, *predicted]), *([note] if note else [])]:
+            run.say(line)
         with run.workers.keep_alive():
             if training:
                 self._training = self._make_rows(run, training)
-            if predicted:
-                self._prediction = _Prepared(predicted, self._make_rows(run, [predicted]))
+            for file in predicted:
+                self._prediction = file, self._make_rows(run, [file])
 
     def _choose_labels(self, labels: Sequence[str], run: TaskRun) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
@@ -118,27 +114,18 @@ class EntityTask(Task):
         self.labels = trained.labels
         return ""
 
-    def _read(self, path: Path, known: Sequence[str] | None, needs_labels: bool) -> Sentences:
-        return read_sentences(
-            path,
-            known=known,
-            needs_labels=needs_labels,
-            label_names=self.label_names,
-            max_bad_records=self.max_bad_records,
-        )
-
     def classes_of(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
         """int64 [W]: the class of each token's label."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers[label] for label in itertools.chain(*labels)], np.int64)
 
     def _make_rows(self, run: TaskRun, files: Sequence[Sentences]) -> EntityRows:
-        sentences = list(itertools.chain.from_iterable(read.tokens for read in files))
-        labels = [] if files[0].labels is None else [labels for read in files for labels in read.labels or ()]
+        sentences = [tokens for file in files for tokens in file.tokens]
+        labels = [labels for file in files for labels in file.labels or ()]
         classes_W = self.classes_of(labels) if labels else None
         is_chief = run.workers.is_chief
         rows = make_rows(sentences, classes_W, run.tokenizer, self.max_seq_length, show_progress=is_chief)
-        source = ", ".join(str(read.path) for read in files)
+        source = ", ".join(str(file.path) for file in files)
         run.say(run.tokenizer.count_unknown(rows.ids_P).describe(source))
         if num_without := len(rows.rows_W) - int(rows.has_piece_W.sum()):
             run.say(f"{source}: {num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}")
@@ -210,8 +197,8 @@ class EntityTask(Task):
             predictor.write_scores(scores)
         else:
             predictor.telemetry.note("not scored: the tokens come without labels")
-        if speed := predicted.speed() or scores:
-            predictor.telemetry.evaluation(predictor.update, **{**scores, **speed})
+        if scores or predicted.batch_secs:
+            predictor.telemetry.evaluation(predictor.update, **scores, **predicted.speed())
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
         """The label of each token, from the logits of those that have a piece; the others are outside of entities."""
@@ -239,17 +226,17 @@ def _label_names(text: str | None) -> Sequence[str]:
     return names
 
 
-def _check_training(training: Sequence[Sentences], predicted: Sentences | None) -> None:
+def _check_training(training: Sequence[Sentences], predicted: Sequence[Sentences]) -> None:
     """Raises `UserError` if there is nothing to learn, or if the labels of a file follow another scheme."""
-    schemes = [(read.scheme, read) for read in training if read.scheme and read.scheme.num_entities]
+    schemes = [(file.scheme, file) for file in training if file.scheme and file.scheme.num_entities]
     if training and not schemes:
         raise UserError(
             f"{training[0].path}: all labels are {OUTSIDE}, so there is nothing to learn; is the last column the label?"
         )
     for expected, first in schemes[:1]:
-        for read in [*training, *([predicted] if predicted else [])]:
-            scheme = find_scheme(read.labels or (), expected.name)
+        for file in (*training, *predicted):
+            scheme = find_scheme(file.labels or (), expected.name)
             if scheme and scheme.name != expected.name:
                 raise UserError(
-                    f"{read.path} has labels by {scheme}, {first.path} by {expected}; write both by one scheme"
+                    f"{file.path} has labels by {scheme}, {first.path} by {expected}; write both by one scheme"
                 )
