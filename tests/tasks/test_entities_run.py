@@ -188,11 +188,12 @@ def test_weights_without_named_labels_predict_nothing(finished, data, tmp_path):
 
 def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["B-P", "O", "B-T", "I-T", "O"])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Anna buys lamp-chair\n\nnever read"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\u200d\nAnna buys lamp-chair\n\nnever read"))
     chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
     converse(*chat, Workers(), {})
-    shown = capsys.readouterr().out.splitlines()[-2:]
-    assert re.fullmatch(r"  0\.\d{3}  P: Anna", shown[0]) and re.fullmatch(r"  0\.\d{3}  T: lamp-", shown[1])
+    *_, nothing, first, second = capsys.readouterr().out.splitlines()
+    assert nothing == "(no entity)"
+    assert re.fullmatch(r"  0\.\d{3}  P: Anna", first) and re.fullmatch(r"  0\.\d{3}  T: lamp-", second)
 
 
 REFUSED = [

@@ -25,6 +25,8 @@ def describe_entities(task: EntityTask, predictor: Predictor, text: str) -> list
     The tokens are the text's words and signs, as BERT's tokenizer and those of most corpora part them.
     """
     spans = [(starts[0], ends[-1]) for _, starts, ends in spans_of_words(text, Casing(False, False))]
+    if not spans:  # nothing but control characters
+        return []
     rows = make_rows([[text[start:end] for start, end in spans]], None, predictor.tokenizer, task.max_seq_length)
     outputs = [
         compute_rows(predictor.compute, rows.batch, np.array([row]), task.max_seq_length)[0]
