@@ -101,12 +101,14 @@ def find_scheme(sentences: Collection[Sequence[str]], expected: str | None = Non
     letters = {label[0] for label in all_labels(sentences)}
     known = [name for name in _LETTERS if letters <= set(_LETTERS[name])]
     read = [(labels, read_entities(labels)) for labels in sentences if any(label != OUTSIDE for label in labels)]
-    schemes = []
+    num_entities, best = sum(len(entities) for _, entities in read), None
     for name in sorted(known, key=lambda name: name != expected):
-        strict = sum(len(set(entities) & set(read_strictly(labels, name))) for labels, entities in read)
-        total = sum(len(entities) for _, entities in read)
-        schemes.append(Scheme(name, total, total - strict))
-    return min(schemes, key=lambda scheme: scheme.num_broken, default=None)
+        num_whole = sum(len(set(entities) & set(read_strictly(labels, name))) for labels, entities in read)
+        if best is None or num_entities - num_whole < best.num_broken:
+            best = Scheme(name, num_entities, num_entities - num_whole)
+        if not best.num_broken:
+            break
+    return best
 
 
 def all_labels(sentences: Iterable[Sequence[str]]) -> set[str]:
