@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.run.checkpoint import CheckpointFolder
 
 # Pieces of which English words, accents, kana and punctuation can be made, cased and not.
@@ -38,6 +38,8 @@ def make_variables(kind, config=CONFIG, num_classes=3):
     """The variables of a model with the heads of `kind`: a model class, or one of the names above."""
     if kind in (PretrainingModel, MaskedWordModel, SpanModel):
         return kind(config, seed=3).variables
+    if kind is TokenModel:
+        return TokenModel(config, num_classes, seed=3).variables
     variables = BertEncoder(config, seed=3).variables
     if kind == CLASSIFIER:
         weights = tf.random.stateless_normal([num_classes, config.hidden_size], [1, 2])

@@ -53,7 +53,12 @@ MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()
 
-SETTINGS = {"classifier": task_settings()["glue"], "pretraining": PRETRAINING, "squad": task_settings()["squad"]}
+SETTINGS = {
+    "classifier": task_settings()["glue"],
+    "ner": task_settings()["entities"],
+    "pretraining": PRETRAINING,
+    "squad": task_settings()["squad"],
+}
 FLAGS = {
     "classifier": """
         adam_bias_correction allow_missing_weights
@@ -63,6 +68,13 @@ FLAGS = {
         model_export_path num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file
         quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
         train_file use_horovod vocab_file warmup_proportion xla_scope""",
+    "ner": """
+        adam_bias_correction allow_missing_weights
+        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
+        enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints label_names
+        learning_rate max_bad_records max_hours max_seq_length mode model_dir model_export_path num_accumulation_steps
+        num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
+        strip_accents train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "pretraining": """
         adam_bias_correction allow_missing_weights
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join

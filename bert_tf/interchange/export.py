@@ -22,6 +22,7 @@ from bert_tf.interchange.hugging_face import (
     CONFIG,
     SAFETENSORS,
     SPANS,
+    TOKENS,
     is_transposed,
     to_their_name,
 )
@@ -42,14 +43,15 @@ _POOLER = "bert/pooler/"
 # heads are all in a checkpoint is used; the checkpoint's other heads are left out.
 _ARCHITECTURES = (
     (("output_",), CLASSIFIER),
+    (("cls/token/",), TOKENS),
     (("cls/squad/",), SPANS),
     (("cls/predictions/", "cls/seq_relationship/"), "BertForPreTraining"),
     (("cls/predictions/",), "BertForMaskedLM"),
     (("cls/seq_relationship/",), "BertForNextSentencePrediction"),
     ((), "BertModel"),
 )
-# These have no pooler in transformers; SQuAD does not train it.
-_WITHOUT_POOLER = (SPANS, "BertForMaskedLM")
+# These have no pooler in transformers; SQuAD and entities do not train it.
+_WITHOUT_POOLER = (SPANS, TOKENS, "BertForMaskedLM")
 _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
@@ -157,7 +159,7 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
     check_encoder(weights, shapes, "name a whole checkpoint of BERT's, with the configuration it was trained with")
-    for head in ("", "cls/squad/"):
+    for head in ("", "cls/token/", "cls/squad/"):
         classes = (stored.get(f"{head}output_weights") or [2])[0]
         shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})
     heads, architecture = next(
@@ -200,12 +202,12 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
 
 def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     """What ``config.json`` says about a classifier: its labels, or numbered ones if these are not known."""
-    if architecture != CLASSIFIER:
+    if architecture not in (CLASSIFIER, TOKENS):
         return {}
-    num_classes, task = weights.shapes["output_bias"][0], read_task(weights)
+    variable = "output_weights" if architecture == CLASSIFIER else "cls/token/output_weights"
+    num_classes, task = weights.shapes[variable][0], read_task(weights, variable)
     labels = task.labels if task else numbered(num_classes)
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {label: number for number, label in enumerate(labels)},
-        **(task.described if task else {"problem_type": REGRESSION if num_classes == 1 else CLASSES}),
-    }
+    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
+    if architecture == TOKENS:
+        return names
+    return {**names, **(task.described if task else {"problem_type": REGRESSION if num_classes == 1 else CLASSES})}

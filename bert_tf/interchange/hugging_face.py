@@ -35,6 +35,9 @@ _HEADS = {
     "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
+    "cls/token/output_weights": "classifier.weight",
+    "cls/token/output_bias": "classifier.bias",
+    # Of texts; the last ones of a name are those that it has where the class is not known.
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
@@ -44,8 +47,8 @@ _OURS_BY_HEAD = {
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
 }
 # Heads whose parameters have names that other classes use for heads of another kind, and the class that has ours.
-CLASSIFIER, SPANS = "BertForSequenceClassification", "BertForQuestionAnswering"
-_CLASSES_OF_HEADS = {"classifier.": CLASSIFIER, "qa_outputs.": SPANS}
+CLASSIFIER, TOKENS, SPANS = "BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering"
+_CLASSES_OF_HEADS = {"classifier.": (CLASSIFIER, TOKENS), "qa_outputs.": (SPANS,)}
 # Constants, and the masked-word head's copy of the word table (`_check_tied`).
 _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
 
@@ -182,10 +185,11 @@ def read_folder(folder: Path) -> Weights:
 
 def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
     """Our name of a parameter in a model of these classes; that of another class's head begins with the class."""
-    for prefix, architecture in _CLASSES_OF_HEADS.items():
-        if theirs.startswith(prefix) and architectures and architecture not in architectures:
+    for prefix, classes in _CLASSES_OF_HEADS.items():
+        if theirs.startswith(prefix) and architectures and not {*classes} & {*architectures}:
             return f"{architectures[0]}/{theirs}"
-    return to_our_name(theirs)
+    ours = to_our_name(theirs)
+    return f"cls/token/{ours}" if ours.startswith("output_") and TOKENS in architectures else ours
 
 
 def _our_shape(name: str, shape: list[int]) -> list[int]:

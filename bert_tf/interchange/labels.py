@@ -35,14 +35,17 @@ class TrainedTask(NamedTuple):
         return f"{self.name or 'a task'} ({kind}{outputs})"
 
 
-def read_task(weights: Weights) -> TrainedTask | None:
+def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask | None:
     """The task that a classifier was trained on; None if there is no file beside its weights that says it.
+
+    Args:
+      variable: the classifier's matrix.
 
     Raises:
       UserError: the file is damaged or contradicts itself, or it does not name as many labels as the weights have
         classes.
     """
-    num_classes = (weights.shapes.get("output_weights") or [0])[0]
+    num_classes = (weights.shapes.get(variable) or [0])[0]
     if weights.config_file.name == CONFIG:
         task = _read_config(weights.config_file, num_classes)
     elif (weights.folder / TASK_FILE).is_file():

@@ -17,6 +17,7 @@ _PIPELINES = {
     "BertForMaskedLM": "fill-mask",
     "BertForQuestionAnswering": "question-answering",
     "BertForSequenceClassification": "text-classification",
+    "BertForTokenClassification": "token-classification",
 }
 
 

@@ -12,7 +12,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
-from bert_tf.launch import adam, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import adam, biobert, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
 from bert_tf.launch.arguments import Argument  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
@@ -27,6 +27,8 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "squad_inference": (squad.INFERENCE_ARGUMENTS, squad.launch_inference),
     "glue": (glue.ARGUMENTS, glue.launch),
     "glue_inference": (glue.INFERENCE_ARGUMENTS, glue.launch_inference),
+    "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
+    "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
     "finetune_train_benchmark": (finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
     "finetune_inference_benchmark": (finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference),
 }
@@ -40,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"there is no launcher {name!r}; there are {', '.join(LAUNCHERS)}")
     arguments, launch = LAUNCHERS[name]
     if arguments and typed[:1] in (["-h"], ["--help"]):
-        script = name if name.endswith("_benchmark") else f"run_{name}"
+        script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
         show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
         for number, argument in enumerate(arguments, 1):
             show([f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"])

@@ -106,6 +106,10 @@ class Typed:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
+    def name_of(self, setting: str) -> str:
+        """The name of the argument that stands for a setting; "" if none does."""
+        return next((argument.name for argument in self.arguments if argument.setting.name == setting), "")
+
     def title(self, name: str) -> str:
         """What messages call an argument."""
         return f"{name} (position {1 + [argument.name for argument in self.arguments].index(name)})"

@@ -29,7 +29,7 @@ class Call:
 
     @property
     def num_ranks(self) -> int:
-        return self.typed.values.get("num_gpus", 1)  # scripts without this argument start one
+        return self.typed.values.get(self.typed.name_of("num_ranks"), 1)  # scripts without this argument start one
 
     @property
     def size(self) -> str:

@@ -35,7 +35,13 @@ class FinetuningCall(Call):
 
     @property
     def global_batch_size(self) -> int:
-        return self.typed.flags()["predict_batch_size"] * self.num_ranks
+        return self.batch_size * self.num_ranks
+
+    @property
+    def batch_size(self) -> int:
+        """That of one rank in training; scripts with a single batch size predict with it, too."""
+        flags = self.typed.flags()
+        return flags.get("train_batch_size", flags["predict_batch_size"])
 
     @property
     def trains(self) -> bool:
@@ -53,15 +59,16 @@ class FinetuningCall(Call):
 
     def training_flags(self) -> Flags:
         """The flags of fine-tuning only."""
-        return {**self._initial_weights(), "train_batch_size": self.typed.flags()["predict_batch_size"]}
+        return {**self._initial_weights(), "train_batch_size": self.batch_size}
 
     def _initial_weights(self) -> Flags:
         """The flags for the weights of a checkpoint, or for random weights if the argument is ``none``."""
-        if self.typed["checkpoint"] != "none":
+        name = self.typed.name_of("init_checkpoint")
+        if self.typed[name] != "none":
             return {"init_checkpoint": self.checkpoint()}
         environment = self.environment
         if not environment.values.vocab_file:
-            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
+            raise UserError(f"{name} is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = environment.path("vocab_file", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
         config = BertConfig.preset(self.typed["bert_model"], open_tokenizer(vocab_file).vocab_size).to_json()
@@ -74,8 +81,8 @@ class FinetuningCall(Call):
 
     def checkpoint(self) -> Path:
         """The checkpoint that was typed; raises `UserError` if it does not exist or is another model's."""
-        path = self.typed["checkpoint"]
-        checkpoint = find_checkpoint(path, f"{self.typed.title('checkpoint')} is {path!r}")
+        name = self.typed.name_of("init_checkpoint")
+        checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
         check_model(checkpoint, self.typed)
         return checkpoint
 

@@ -1,4 +1,4 @@
-"""The encoder's heads (masked LM, next sentence, spans, classes) and the models that are trained."""
+"""The encoder's heads (masked LM, next sentence, spans, classes of texts or tokens) and the models that are trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
 
-# The rate before the classifier: a constant in Google's run_classifier.py, independent of the encoder's rates.
+# The rate before a classifier: a constant in Google's run_classifier.py, independent of the encoder's rates.
 CLASSIFIER_DROPOUT = 0.1
 
 
@@ -119,6 +119,22 @@ class SpanModel(_TrainedModel):
         logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))
         logits_BxSx2 = tf.reshape(logits_Rx2, [-1, sequence_length, 2])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
+
+
+class TokenModel(_TrainedModel):
+    """Encoder with a classifier of each position: call(features, dropout=None) -> logits float32 [B, S, C]."""
+
+    def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
+        super().__init__("token", config, backend, seed)
+        self.bert.pooler.trainable = False  # not used here
+        self.classifier = _ClassifierHead(config, self.backend, seed, scope="cls/token/", num_classes=num_classes)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
+        _, sequence_length, hidden_size = sequence_BxSxH.shape
+        kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, sequence_BxSxH.shape)
+        x_RxH = tf.reshape(self.backend.apply_dropout(sequence_BxSxH, kept), [-1, hidden_size])
+        return tf.reshape(self.classifier(x_RxH), [-1, sequence_length, self.classifier.num_classes])
 
 
 class ClassifierModel(_TrainedModel):

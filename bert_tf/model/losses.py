@@ -126,6 +126,22 @@ class ClassificationObjective(Objective):
         return [loss], [correct]
 
 
+class TokenObjective(Objective):
+    """Cross-entropy of the class "label_ids" int32 [B, S] of each position that counts, "label_weights" [B, S].
+
+    The mean is over the labelled positions of the whole update, however many a row has.
+    """
+
+    denominator_names = ("label_weights",)
+    metric_names = ("total_loss", "train_accuracy")
+    metric_denominators = (0, 0)
+
+    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+        labels_R, weights_R = (tf.reshape(features[name], [-1]) for name in ("label_ids", "label_weights"))
+        loss, correct = cross_entropy(tf.reshape(outputs, [-1, outputs.shape[2]]), labels_R, weights_R)
+        return [loss], [correct]
+
+
 class RegressionObjective(Objective):
     """Squared error of the predicted number; "labels" float32 [B]."""
 

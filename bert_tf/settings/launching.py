@@ -26,6 +26,9 @@ class LaunchVariables:
     )
     squad_dir: str | None = setting(None, "The folder of SQuAD's files.", variable="SQUAD_DIR")
     glue_dir: str | None = setting(None, "The folder with the tasks' folders.", variable="GLUE_DIR")
+    biobert_dir: str | None = setting(
+        None, "The folder with BioBERT's data, such as BC5CDR; default: biobert in DATA_DIR.", variable="BIOBERT_DIR"
+    )
     vocab_file: str | None = setting(
         None, "Fine-tuning from random weights (checkpoint none): the vocab.txt.", variable="VOCAB_FILE"
     )

@@ -6,7 +6,7 @@ import importlib
 
 from bert_tf.tasks.task import Task
 
-TASKS = {"squad": "task.SquadTask", "glue": "task.GlueTask"}
+TASKS = {"squad": "task.SquadTask", "glue": "task.GlueTask", "entities": "task.EntityTask"}
 
 
 def find_task_class(name: str) -> type[Task]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 
 if TYPE_CHECKING:
@@ -46,21 +47,27 @@ class TaskRows(Protocol):
         ...
 
 
-def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.ndarray) -> dict[str, np.ndarray]:
-    """The model's inputs for rows of one text or two: int32 arrays input_ids, input_mask, segment_ids [..., S].
+# The file flags that a mode needs; others are ignored.
+_NEEDS = {
+    "train_and_predict": ("train_file", "predict_file"),
+    "train": ("train_file",),
+    "predict": ("predict_file",),
+    "eval": ("predict_file",),
+    "sm_predict": ("predict_file",),
+}
 
-    Args:
-      input_ids: [..., S]; what stands behind a row's tokens is padding, whatever it is.
-      num_tokens: [...], of each row; `num_first`: [...], of these the first text's, with its [CLS] and [SEP].
+
+def files_of_mode(flags: Mapping[str, Any]) -> dict[str, str | None]:
+    """``train_file`` and ``predict_file`` as the flags give them, None where --mode does not need one.
+
+    Raises:
+      UserError: one that it needs is not given.
     """
-    columns = np.arange(input_ids.shape[-1])
-    is_token = columns < num_tokens[..., None]
-    is_second = is_token & (columns >= num_first[..., None])
-    return {
-        "input_ids": np.where(is_token, input_ids, 0),
-        "input_mask": is_token.astype(np.int32),
-        "segment_ids": is_second.astype(np.int32),
-    }
+    needed = _NEEDS.get(flags["mode"], ())
+    for name in needed:
+        if not flags[name]:
+            raise UserError(f"--{name} is required with --mode={flags['mode']}")
+    return {name: flags[name] if name in needed else None for name in ("train_file", "predict_file")}
 
 
 class Task(abc.ABC):

@@ -196,12 +196,12 @@ def test_forms_name_what_there_is(page):
     known = {flag for flags in FLAGS.values() for flag in flags.split()}
     known |= {"action", "dataset", *(each.name for each in settings_of(PreparationOptions))}
     for form in (form for block in blocks(page) for form in split_forms(block)[1]):
-        programs = re.findall(r"[\w/.]+\.(?:py|sh|sub)\b", form)
+        programs = re.findall(r"[\w/.-]+\.(?:py|sh|sub)\b", form)
         assert all((ROOT / program).is_file() for program in programs), form
         for flag in re.findall(r"--(\w+)", form.replace("[", " ")):
             assert flag in known, f"{form}: --{flag}"
         names = re.findall(r"<(\w+)>", form)
         if names:
-            launcher = Path(programs[0]).stem
-            arguments, _ = LAUNCHERS[launcher[4:] if launcher.startswith("run_") else launcher]
+            launcher = programs[0].removeprefix("scripts/").removesuffix(".sh").removeprefix("run_")
+            arguments, _ = LAUNCHERS[launcher]
             assert names == [argument.name for argument in arguments], form

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
-from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
+from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.model.losses import MaskedWordObjective
 from tests.exported import CLASSIFIER, CONFIG, ENCODER_ONLY, make_variables, write_run
 
@@ -124,6 +124,14 @@ def test_classes(tmp_path):
     *_, weights, bias = make_variables(CLASSIFIER)
     outputs, complaints = their_outputs(transformers.AutoModelForSequenceClassification, folder)
     assert_close(tf.matmul(pooled, weights, transpose_b=True) + bias, outputs.logits)
+    assert complaints == set()
+
+
+def test_classes_of_tokens(tmp_path):
+    checkpoint, folder = make_folder(tmp_path, TokenModel)
+    logits = filled(TokenModel(CONFIG, 3), TokenModel)(our_features(checkpoint))
+    outputs, complaints = their_outputs(transformers.AutoModelForTokenClassification, folder)
+    assert_close(logits, outputs.logits)
     assert complaints == set()
 
 

@@ -32,7 +32,10 @@ SQUAD = f"10 5e-6 fp16 true 10 384 128 large 1.1 {WEIGHTS} 1.1"
 GLUE = f"MRPC 16 3e-6 fp16 true 8 128 64 large 3.0 0.1 {WEIGHTS}"
 SQUAD_INFERENCE = "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad 8 fp16 true 384 128 large 1.1"
 GLUE_INFERENCE = "MRPC results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue 16 fp16 true 128 64 large"
+BC5CDR = "8 3.125e-6 false fp16 true 16 128 base 8"
 DEFAULTS = {
+    "biobert/ner_bc5cdr-chem": f"results/biobert_tf_uncased_base/model.ckpt {BC5CDR} 10.0",
+    "biobert/ner_bc5cdr-disease": f"results/biobert_tf_uncased_base/model.ckpt-4340 {BC5CDR} 100.0",
     "pretraining_lamb": LAMB,
     "pretraining_lamb_phase1": LAMB,
     "pretraining_lamb_phase2": LAMB,
@@ -84,6 +87,14 @@ GOOD = [
     ("squad_inference", f"{WEIGHTS} 4 bf16 false 384 128 base 2.0", "", "batch_size = 4; bert_model = base"),
     ("glue", "sst-2 16 3e-6 fp16 true 4", "", "task_name = sst-2; global_batch_size = 64; warmup_proportion = 0.1 (default)"),
     ("glue_inference", "CoLA some/checkpoint 8", "", "task_name = CoLA; batch_size = 8; precision = fp16 (default)"),
+    ("biobert/ner_bc5cdr-chem", "some/checkpoint 8", "", "global_batch_size = 128; effective_learning_rate = 5e-05"),
+    (
+        "biobert/ner_bc5cdr-chem",
+        "x 8 1e-5 true fp32 true 1",
+        "",
+        "cased = true; global_batch_size = 8; launcher = none",
+    ),
+    ("biobert/ner_bc5cdr-disease", "", "BIOBERT_DIR=/x", "data_dir = /x/BC5CDR/disease"),
     ("finetune_train_benchmark", "base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
     ("finetune_inference_benchmark", "large 8 fp16 true", "", "batch_size = 8"),
 ]  # fmt: skip
@@ -138,6 +149,16 @@ BAD = [
     ("glue", "custom", "", "task_name (position 1) is 'custom': .*run_classifier.py --task_name=custom"),
     ("glue", first(10, GLUE) + " 1", "", "warmup_proportion (position 11) is '1': must be a number of at least 0, and below"),
     ("glue_inference", "some/checkpoint MRPC", "", "some/checkpoint"),
+    ("biobert/ner_bc5cdr-chem", "8 x", "", "train_batch_size (position 2) is 'x': must be a whole number"),
+    ("biobert/ner_bc5cdr-chem", "x auto", "", "train_batch_size (position 2) is 'auto': must be a whole number"),
+    ("biobert/ner_bc5cdr-disease", "x 8 1e-5 fp16", "", "cased (position 4) is 'fp16': must be one of true, false"),
+    ("biobert/ner_bc5cdr-chem", f"none {BC5CDR}", "", "init_checkpoint is 'none' (random weights), which needs VOCAB"),
+    (
+        "biobert/ner_bc5cdr-disease",
+        f"base {BC5CDR.replace('base', 'large')}",
+        "",
+        "bert_model (position 9) is large, 24 layers of 1024, but .* 12 ",
+    ),
     ("finetune_train_benchmark", "base 0", "", "num_gpu (position 2) is '0'"),
     ("finetune_inference_benchmark", "large 8 8 fp16", "", "precision (position 3) is '8': must be one of"),
     ("pretraining_lamb", SMALL, "LAUNCHER=ssh", "LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
@@ -162,13 +183,14 @@ STOPPED = [
     ("pretraining_adam", "", "DATASET=books", "DATASET=books is not prepared for"),
     ("squad", SQUAD, "SQUAD_DIR=/nonexistent", "download it with data/bertPrep.py"),
     ("glue", GLUE, "GLUE_DIR=/nonexistent", "GLUE_DIR names the folder"),
+    ("biobert/ner_bc5cdr-chem", "", "BIOBERT_DIR=/nonexistent", "BC5CDR/chem has no train.tsv and no devel.tsv"),
 ]
 
 
 @pytest.fixture
 def call(tmp_path, monkeypatch, capsys):
     """A launcher's answer where nothing is on the machine but prepared data, the launchers and Horovod without GPUs."""
-    for name in (*RECIPE_VARIABLES, "GLUE_DIR", "SLURM_NTASKS", "CONTAINER_IMAGE"):
+    for name in (*RECIPE_VARIABLES, "GLUE_DIR", "BIOBERT_DIR", "SLURM_NTASKS", "CONTAINER_IMAGE"):
         monkeypatch.delenv(name, raising=False)
     fake_machine(monkeypatch)
     monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
@@ -228,7 +250,8 @@ def test_every_launcher_has_good_and_bad_calls():
 
 def test_every_launcher_has_a_script_of_its_name():
     for name in LAUNCHERS:
-        script = {"run_sub": "run.sub"}.get(name, f"{'' if name.endswith('benchmark') else 'run_'}{name}.sh")
+        is_called_so = name.endswith("benchmark") or "/" in name
+        script = {"run_sub": "run.sub"}.get(name, f"{'' if is_called_so else 'run_'}{name}.sh")
         assert f" -m bert_tf.launch {name} " in (ROOT / "scripts" / script).read_text()
 
 

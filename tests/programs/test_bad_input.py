@@ -21,6 +21,8 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
 from bert_tf.settings.declaration import settings_of, with_variable
+from tests.entity_data import columns
+from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_model
 from tests.pretraining_data import TINY, write_dataset
@@ -172,6 +174,21 @@ def classifier_flags(tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="module")
+def ner_flags(tmp_path_factory):
+    folder = write_entity_model(tmp_path_factory.mktemp("ner"))
+    (folder / "train.tsv").write_text(columns())
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        vocab_file=folder / "vocab.txt",
+        train_file=folder / "train.tsv",
+        predict_file=folder / "train.tsv",
+        model_dir=folder / "run",
+        max_seq_length=16,
+        train_batch_size=4,
+    )
+
+
 def flags_to_change(*classes):
     unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path", "deterministic")  # of which any value may be right
     return [each.name for each in settings_of(*classes) if each.is_flag and each.name not in unlike] + ["no_such_flag"]
@@ -242,6 +259,18 @@ def test_json_files_of_pretraining(pretraining_flags, tmp_path):
 def is_small(config_file):
     """Whether a model of this configuration, if it is one, can be made here."""
     return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
+
+
+@pytest.mark.slow
+def test_json_files_of_entities(ner_flags, tmp_path):
+    chooser, good = random.Random(5), tmp_path / "good" / "rows.jsonl"
+    good.parent.mkdir()
+    good.write_text(json.dumps({"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]}))
+    lines = [
+        spelled({**ner_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
+        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
+    ]
+    check("run_ner", lines)
 
 
 @pytest.mark.slow

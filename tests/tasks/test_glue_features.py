@@ -30,7 +30,7 @@ SECOND = ("", "the dog\nran", "zebra", "they sat there and then she went home wi
 @pytest.mark.parametrize("max_seq_length", [5, 8, 16])
 @pytest.mark.parametrize("is_pair", [False, True])
 def test_rows(tmp_path, monkeypatch, max_seq_length, is_pair):
-    monkeypatch.setattr("bert_tf.tasks.glue.features._BATCH", 3)  # several batches, one of them short
+    monkeypatch.setattr("bert_tf.tasks.rows._BATCH", 3)  # several batches, one of them short
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt")
     texts = (GOOD, SECOND) if is_pair else (SECOND,)
     features = make_rows(texts, np.arange(4, dtype=np.int32), tokenizer, max_seq_length)

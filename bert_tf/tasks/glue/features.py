@@ -13,12 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.base.progress import Progress
-from bert_tf.tasks.task import model_inputs
+from bert_tf.tasks.rows import model_inputs, tokenize_texts
 from bert_tf.text.vocabulary import Tokenizer
-
-# Sentences that are tokenised at once; progress is shown after each such batch.
-_BATCH = 10_000
 
 
 class TextRows(NamedTuple):
@@ -51,7 +47,7 @@ def make_rows(
     show_progress: bool = False,
 ) -> TextRows:
     """Tokenises one or two equally long lists of sentences."""
-    tokenized = [_tokenize(sentences, tokenizer, show_progress) for sentences in texts]
+    tokenized = [tokenize_texts(sentences, tokenizer, show_progress=show_progress) for sentences in texts]
     room = max_seq_length - 1 - len(texts)
     if len(texts) == 1:
         kept = [np.minimum(tokenized[0][1], room)]
@@ -83,15 +79,3 @@ def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tupl
         np.minimum(first_F, np.maximum(half_first, room - second_F)),
         np.minimum(second_F, np.maximum(half_second, room - first_F)),
     )
-
-
-def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of all tokens, int32, and the number of tokens in each sentence, int64 [F]."""
-    tokenized = []
-    with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
-        for start in range(0, len(sentences), _BATCH):
-            batch = sentences[start : start + _BATCH]
-            tokenized.append(tokenizer.encode_lines(batch))
-            shown.update(len(batch))
-    ids, sizes_F = map(np.concatenate, zip(*tokenized))
-    return ids, sizes_F

@@ -19,7 +19,8 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.values import parse_number
-from bert_tf.tasks.glue.records import (
+from bert_tf.tasks.glue.tasks import TextTask
+from bert_tf.tasks.records import (
     CSV_QUOTING,
     DELIMITERS,
     JSON_SUFFIXES,
@@ -30,7 +31,6 @@ from bert_tf.tasks.glue.records import (
     read_json_lines,
     read_plain,
 )
-from bert_tf.tasks.glue.tasks import TextTask
 
 # Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000

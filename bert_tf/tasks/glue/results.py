@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.tasks import TextTask
+from bert_tf.tasks.scores import mean_loss, probabilities
 
 
 def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
@@ -20,21 +21,6 @@ def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[
         compared = (numbers_C[logits_FxC.argmax(axis=1)], numbers_C[truths_F])
     scores = {name: METRICS[name](*compared) for name in task.metrics}
     return {**scores, "eval_loss": mean_loss(logits_FxC, truths_F)}
-
-
-def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:
-    """Mean cross-entropy of classes, or mean squared error of numbers (float labels)."""
-    logits_FxC = logits_FxC.astype(np.float64)
-    if labels_F.dtype == np.float32:
-        return float(np.mean((logits_FxC[:, 0] - labels_F) ** 2))
-    label_logits_F = logits_FxC[np.arange(len(labels_F)), labels_F]
-    return float(np.mean(np.logaddexp.reduce(logits_FxC, axis=1) - label_logits_F))
-
-
-def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
-    """Softmax over the classes."""
-    weights_FxC = np.exp(logits_FxC - logits_FxC.max(axis=1, keepdims=True))
-    return weights_FxC / weights_FxC.sum(axis=1, keepdims=True)
 
 
 def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndarray) -> str:

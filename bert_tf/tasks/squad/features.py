@@ -18,9 +18,9 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.tasks.rows import model_inputs
 from bert_tf.tasks.squad.examples import Example, answer_range
 from bert_tf.tasks.squad.settings import FeatureSettings
-from bert_tf.tasks.task import model_inputs
 from bert_tf.text.vocabulary import Tokenizer, TokenSpans
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.job import FinetuningJob, run_task
 from bert_tf.tasks.predict import Predictor, compute_rows
+from bert_tf.tasks.prompt import check_one_process, show_prompt, typed_lines
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
@@ -104,8 +104,7 @@ def describe_answers(task: SquadTask, predictor: Predictor, context: str, questi
 
 def converse(job: FinetuningJob, task: SquadTask, workers: Workers, flags: Mapping[str, Any]) -> None:
     """Answers questions from stdin, until an empty line, about the text of a file or one that is typed first."""
-    if workers.size > 1:
-        raise UserError("--mode=interactive answers in one process; omit --use_horovod")
+    check_one_process(workers)
     context, context_file = "", flags["context_file"]
     if context_file:
         check_file(Path(context_file), "name a text file with --context_file")
@@ -123,30 +122,13 @@ class _Conversation(SquadTask):
     def finish(self, predictor: Predictor) -> None:
         text = self.context
         if not text:
-            _prompt("Text, then an empty line:\n")
-            text = " ".join(_typed_lines(""))
+            show_prompt("Text, then an empty line:\n")
+            text = " ".join(typed_lines(""))
             _check_text(text, "what was typed")
-        for question in _typed_lines("\nQuestion (an empty line ends): "):
+        for question in typed_lines("\nQuestion (an empty line ends): "):
             print("\n".join(describe_answers(self, predictor, text, question)), flush=True)
 
 
 def _check_text(text: str, source: str) -> None:
     if not text.strip():
         raise UserError(f"{source}: the text is empty; questions need a text to be answered from")
-
-
-def _prompt(text: str) -> None:
-    """Shows a prompt in a terminal; a pipe needs none."""
-    if sys.stdin.isatty():
-        print(text, end="", flush=True)
-
-
-def _typed_lines(prompt: str) -> Iterator[str]:
-    """Lines from stdin, up to an empty line or the end."""
-    _prompt(prompt)
-    try:
-        while line := sys.stdin.readline().strip():
-            yield line
-            _prompt(prompt)
-    except UnicodeDecodeError as error:
-        raise UserError(f"what was typed is not {error.encoding.upper()}; type or convert it to that") from None

@@ -15,7 +15,7 @@ from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
 from bert_tf.tasks.squad.metrics import score, score_version_2
-from bert_tf.tasks.task import Head, Task
+from bert_tf.tasks.task import Head, Task, files_of_mode
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 SPAN_HEAD = Head(
     "question answering", "cls/squad/output_weights", outputs=("start_logits", "end_logits"), by_position=True
 )
-# The file flags that a mode needs; others are ignored.
-_NEEDS = {
-    "train_and_predict": ("train_file", "predict_file"),
-    "train": ("train_file",),
-    "predict": ("predict_file",),
-    "eval": ("predict_file",),
-    "sm_predict": ("predict_file",),
-}
 
 
 @dataclasses.dataclass
@@ -54,17 +46,13 @@ class SquadTask(Task):
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> SquadTask:
-        mode = flags["mode"]
-        needed = _NEEDS.get(mode, ())
-        for name in needed:
-            if not flags[name]:
-                raise UserError(f"--{name} is required with --mode={mode}")
+        mode, files = flags["mode"], files_of_mode(flags)
         if mode == "eval" and flags["eval"] is False:
             raise UserError("--mode=eval scores, --noeval does not; choose one of them, or --mode=predict")
         return cls(
             FeatureSettings(**{field.name: flags[field.name] for field in dataclasses.fields(FeatureSettings)}),
             DecodeSettings(**{field.name: flags[field.name] for field in dataclasses.fields(DecodeSettings)}),
-            **{name: flags[name] if name in needed else None for name in ("train_file", "predict_file")},
+            **files,
             wants_scores=True if mode == "eval" else flags["eval"],
         )
 

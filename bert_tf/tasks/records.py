@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import decoded_lines
@@ -103,6 +103,12 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
 def read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """The wanted fields of one JSON object per line, preceded by a header with their names."""
     yield Record(0, list(columns))
+    for number, content in json_objects(path):
+        yield Record(number, [_json_field(path, number, content, column) for column in columns])
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """One JSON object per line, with the line's number; blank lines are skipped."""
     for number, line in decoded_lines(path):
         if not line.strip():
             continue
@@ -112,7 +118,7 @@ def read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             raise UserError(f"{path}, line {number}: not valid JSON ({error}); {_ONE_A_LINE}") from None
         if not isinstance(content, dict):
             raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}; {_ONE_A_LINE}")
-        yield Record(number, [_json_field(path, number, content, column) for column in columns])
+        yield number, content
 
 
 def _json_field(path: Path, number: int, content: dict, column: str) -> str:
@@ -123,5 +129,9 @@ def _json_field(path: Path, number: int, content: dict, column: str) -> str:
             f"{path}, line {number}: the field {column!r} is {json.dumps(value):.40}, or missing; it must be a text or "
             "a number"
         )
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half of a pair is no character
+    return whole_characters(value if isinstance(value, str) else json.dumps(value))
+
+
+def whole_characters(text: str) -> str:
+    """A text of JSON's, which may contain half of a UTF-16 pair: that is no character, and becomes U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

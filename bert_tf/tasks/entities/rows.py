@@ -1,0 +1,130 @@
+"""Turns sentences of tokens into the model's inputs: ``[CLS] pieces [SEP]``, with a label on each token's first piece.
+
+A sentence that is too long is cut between its tokens into windows that overlap by half. Each token is labelled in one
+of them, the one in which it has the most context on its shorter side.
+
+Shapes: F rows, S positions of the longest, P pieces of all rows, W tokens of all sentences, K of these with a
+piece, C classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.tasks.rows import model_inputs, tokenize_texts
+from bert_tf.text.vocabulary import Tokenizer
+
+NO_LABEL = -1
+
+
+class EntityRows(NamedTuple):
+    """The rows of all sentences, in their order, without padding."""
+
+    ids_P: np.ndarray  # int32, including [CLS] and [SEP]
+    labels_P: np.ndarray  # int32, the class where a token is labelled, else NO_LABEL
+    starts_F: np.ndarray  # int64, where each row begins
+    num_tokens: np.ndarray  # int64 [F], number of pieces in each row
+    rows_W: np.ndarray  # int64, the row in which a token is labelled; -1: the tokenizer leaves nothing of it
+    positions_W: np.ndarray  # int64, the position of its first piece there
+    max_seq_length: int
+
+    @property
+    def has_piece_W(self) -> np.ndarray:
+        return self.rows_W >= 0
+
+    def token_logits(self, logits_FxSxC: np.ndarray) -> np.ndarray:
+        """[K, C]: those of the tokens that have a piece."""
+        return logits_FxSxC[self.rows_W[self.has_piece_W], self.positions_W[self.has_piece_W]]
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The model's inputs and targets for the rows numbered `rows` (any shape [...]).
+
+        Returns: int32 arrays input_ids, input_mask, segment_ids and label_ids [..., S], and label_weights [..., S],
+          float32, 1 where there is a label.
+        """
+        numbers, num_tokens = np.arange(self.max_seq_length), self.num_tokens[rows]
+        places = np.minimum(self.starts_F[rows][..., None] + numbers, len(self.ids_P) - 1)
+        labels = np.where(numbers < num_tokens[..., None], self.labels_P[places], NO_LABEL)
+        return {
+            **model_inputs(self.ids_P[places], num_tokens, num_tokens),
+            "label_ids": np.maximum(labels, 0),
+            "label_weights": (labels != NO_LABEL).astype(np.float32),
+        }
+
+
+def make_rows(
+    sentences: Sequence[Sequence[str]],
+    classes_W: np.ndarray | None,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    *,
+    show_progress: bool = False,
+) -> EntityRows:
+    """Tokenises sentences and cuts them to rows; `classes_W`: int [W], the class of each token; None: not known."""
+    room = max_seq_length - 2
+    tokens = list(itertools.chain.from_iterable(sentences))
+    # Each different token is cut to pieces once: a text has far fewer of them than tokens.
+    numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    ids, sizes = tokenize_texts(list(numbers), tokenizer, show_progress=show_progress, unit="different tokens")
+    number_W = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
+    kept_W = np.minimum(sizes[number_W], room)  # of a token that alone is longer than a row, the beginning
+    before = np.concatenate([[0], np.cumsum(kept_W)])  # pieces before each token
+    shift_W = (np.cumsum(sizes) - sizes)[number_W] - before[:-1]  # from the place among all pieces to that in `ids`
+    ids = ids[np.arange(before[-1]) + np.repeat(shift_W, kept_W)]
+    firsts = np.cumsum([0, *map(len, sentences)])
+    windows = np.array(list(_windows(before, firsts, room)), np.int64).reshape(-1, 4)
+    begins_F, ends_F, first_F, last_F = windows.T
+    lengths_F = before[ends_F] - before[begins_F] + 2
+    starts_F = np.cumsum(lengths_F) - lengths_F
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    ids_P = np.full(int(lengths_F.sum()), sep_id, np.int32)
+    ids_P[starts_F] = cls_id
+    row_P = np.repeat(np.arange(len(starts_F)), lengths_F)
+    number_P = np.arange(len(ids_P)) - starts_F[row_P]
+    is_piece = (number_P > 0) & (number_P < lengths_F[row_P] - 1)
+    ids_P[is_piece] = ids[(before[begins_F][row_P] + number_P - 1)[is_piece]]
+    row_W = np.repeat(np.arange(len(starts_F)), last_F - first_F)
+    position_W = 1 + before[:-1] - before[begins_F][row_W]
+    labels_P = np.full(len(ids_P), NO_LABEL, np.int32)
+    has_piece = kept_W > 0
+    if classes_W is not None:
+        labels_P[(starts_F[row_W] + position_W)[has_piece]] = classes_W[has_piece]
+    return EntityRows(ids_P, labels_P, starts_F, lengths_F, np.where(has_piece, row_W, -1), position_W, max_seq_length)
+
+
+def _windows(before: np.ndarray, firsts: np.ndarray, room: int) -> Iterator[tuple[int, int, int, int]]:
+    """For each row its tokens begin..end, and of these first..last, which are labelled in it (all ends exclusive).
+
+    Args:
+      before: int [W + 1], the number of pieces before each token, of which none has more than `room`.
+      firsts: the number of the first token of each sentence, and W.
+    """
+    fits = before[firsts[1:]] - before[firsts[:-1]] <= room
+    for start, stop, is_short in zip(firsts[:-1].tolist(), firsts[1:].tolist(), fits.tolist()):
+        if is_short:
+            yield start, stop, start, stop
+            continue
+        spans = list(_spans(before, start, stop, room))
+        # A token in two windows is labelled in the earlier one up to the middle of what both have.
+        cuts = [start]
+        for (_, end), (begin, _) in zip(spans, spans[1:]):
+            middle = (before[begin] + before[end]) // 2
+            cuts.append(int(np.clip(np.searchsorted(before, middle), max(begin, cuts[-1]), end)))
+        for (begin, end), first, last in zip(spans, cuts, [*cuts[1:], stop]):
+            yield begin, end, first, last
+
+
+def _spans(before: np.ndarray, start: int, stop: int, room: int) -> Iterator[tuple[int, int]]:
+    """The tokens begin..end of each window over the tokens start..stop."""
+    begin = start
+    while True:
+        end = int(np.searchsorted(before, before[begin] + room, "right")) - 1
+        if end >= stop:
+            yield begin, stop
+            return
+        yield begin, end
+        begin = min(max(int(np.searchsorted(before, before[begin] + room // 2)), begin + 1), end)

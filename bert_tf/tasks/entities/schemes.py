@@ -1,0 +1,116 @@
+"""Labels of tokens, and the entities that they mark.
+
+A label is O, outside of entities, or a letter and the entity's type, such as ``B-Disease``; where all entities are of
+one type it may be left out. The schemes differ in what their letters mean:
+
+    IOB1    I inside; B begins an entity right behind another of its type, and only there
+    IOB2    B begins an entity, I goes on
+    IOBES   B begins, I goes on, E ends an entity of several tokens; S is a single one
+    BILOU   the same with L (last) for E and U (unit) for S, which is how it is read here
+
+Sequences that break the rules are read in the two ways of the package seqeval: by default as the program conlleval
+does, where whatever cannot go on begins an entity; strictly, where only what follows the scheme is one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+OUTSIDE = "O"
+_LETTERS = {"IOB2": "BIO", "IOB1": "BIO", "IOBES": "BIOES", "BILOU": "BILOU"}
+_AS_IOBES = {"L": "E", "U": "S"}
+
+
+class Entity(NamedTuple):
+    """Tokens start..end (exclusive) of a sentence."""
+
+    type: str  # "" where the labels have none
+    start: int
+    end: int
+
+
+class Scheme(NamedTuple):
+    """What the labels of a file follow."""
+
+    name: str
+    num_entities: int
+    num_broken: int  # of these are only entities in the default reading
+
+    def __str__(self) -> str:
+        broken = f", {self.num_broken:,} of them not by its rules, read as conlleval does" if self.num_broken else ""
+        return f"{self.name} ({self.num_entities:,} entities{broken})"
+
+
+def fault_of(label: str) -> str:
+    """Why this is no label; "" if it is one."""
+    if label == OUTSIDE or (label[:1] in set("BIESLU") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
+        return ""
+    rule = f"{OUTSIDE} has no type" if label.startswith(OUTSIDE) else f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on"
+    return f"the label is {label!r:.80}: {rule}"
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _parts(label: str) -> tuple[str, str]:
+    """Its letter, in BILOU that of IOBES, and its type."""
+    return _AS_IOBES.get(label[0], label[0]), label[2:]
+
+
+def read_entities(labels: Sequence[str]) -> list[Entity]:
+    """The entities of a sentence as seqeval reads them by default, and conlleval: an I or E that cannot go on an entity
+    of its type begins one."""
+    entities = []
+    start, before = 0, _parts(OUTSIDE)
+    for position, (letter, kind) in enumerate(map(_parts, [*labels, OUTSIDE])):
+        if letter in "IE" and before[0] in "BI" and kind == before[1]:
+            before = letter, kind
+            continue
+        if before[0] != OUTSIDE:
+            entities.append(Entity(before[1], start, position))
+        start, before = position, (letter, kind)
+    return entities
+
+
+def read_strictly(labels: Sequence[str], scheme: str) -> list[Entity]:
+    """The entities of a sentence as seqeval reads them in mode "strict" with this scheme."""
+    parts = [("O", ""), *map(_parts, labels), ("O", "")]  # of token i at i + 1
+    entities = []
+    for entity in read_entities(labels):
+        kind, start, end = entity
+        before, (first, _), (last, _), after = parts[start], parts[start + 1], parts[end], parts[end + 1]
+        if scheme == "IOB2":
+            is_one = first == "B"
+        elif scheme != "IOB1":
+            is_one = first in "BS" and last in "ES"
+        else:
+            if first == "B" and (before[0] == OUTSIDE or before[1] != kind):
+                start += 1  # this B means nothing, but an I behind it begins an entity
+            is_one = start < end and (after == ("B", kind) or not last == after[0] == "B")
+        if is_one:
+            entities.append(Entity(kind, start, end))
+    return entities
+
+
+def find_scheme(sentences: Collection[Sequence[str]], expected: str | None = None) -> Scheme | None:
+    """The scheme by which the fewest entities of these labels are broken; None: no scheme has all of their letters.
+
+    Args:
+      expected: the scheme that is taken where others fit as well.
+    """
+    letters = {label[0] for label in all_labels(sentences)}
+    known = [name for name in _LETTERS if letters <= set(_LETTERS[name])]
+    read = [(labels, read_entities(labels)) for labels in sentences if any(label != OUTSIDE for label in labels)]
+    num_entities, best = sum(len(entities) for _, entities in read), None
+    for name in sorted(known, key=lambda name: name != expected):
+        num_whole = sum(len(set(entities) & set(read_strictly(labels, name))) for labels, entities in read)
+        if best is None or num_entities - num_whole < best.num_broken:
+            best = Scheme(name, num_entities, num_entities - num_whole)
+        if not best.num_broken:
+            break
+    return best
+
+
+def all_labels(sentences: Iterable[Sequence[str]]) -> set[str]:
+    """The different labels."""
+    return set().union(*sentences)

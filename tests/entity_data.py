@@ -1,0 +1,45 @@
+"""Sentences with entities in the forms in which people have them, and a small model, for the tests of run_ner.py."""
+
+from bert_tf.bert_config import BertConfig
+
+# Names are those of things where a name of a thing stands after "the", and of people elsewhere.
+WORDS = "the a red lamp chair anna bob sees likes buys and . ,".split()
+SENTENCES = [
+    ("anna sees the red lamp .", "B-P O O B-T I-T O"),
+    ("bob likes anna and the chair .", "B-P O B-P O O B-T O"),
+    ("the lamp , the chair .", "O B-T O O B-T O"),
+    ("anna bob buys a lamp .", "B-P I-P O O B-T O"),
+]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"##{letter}" for letter in "abcst")]
+LABELS = ["B-P", "B-T", "I-P", "I-T", "O"]
+
+
+def write_model(folder, hidden_size=16, dropout=0.1):
+    """vocab.txt and bert_config.json of a model with one layer."""
+    config = BertConfig(
+        vocab_size=len(VOCAB),
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
+    return folder
+
+
+def columns(sentences=SENTENCES, end="\n", between="\t"):
+    """The text of a file with a token and its label in each line."""
+    blocks = []
+    for words, labels in sentences:
+        blocks.append("".join(f"{pair[0]}{between}{pair[1]}{end}" for pair in zip(words.split(), labels.split())))
+    return end.join(blocks)
+
+
+def write(path, text):
+    path.write_bytes(text.encode("utf-8"))
+    return path

@@ -1,0 +1,154 @@
+"""Files of tokens and labels: formats, what is left out, and what is refused with its line."""
+
+import json
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.entities.read import read_sentences
+from tests.entity_data import SENTENCES, columns, write
+
+EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]
+
+
+def read(path, **options):
+    return read_sentences(path, **{"known": None, "needs_labels": True, **options})
+
+
+def content(sentences):
+    return list(zip(sentences.tokens, sentences.labels))
+
+
+def four_columns(between):
+    rows = [
+        (word, "NN", "I-NP", label) for words, labels in EXPECTED for word, label in [*zip(words, labels), ("", "")]
+    ]
+    return "".join(between.join(row) + "\n" if row[0] else "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        columns(),
+        columns(end="\r\n"),
+        "\ufeff" + columns(),
+        columns(between=" "),
+        columns(between="  \t"),
+        four_columns("\t"),
+        four_columns(" "),
+        "-DOCSTART- -X- -X- O\n\n" + four_columns(" "),
+        "-DOCSTART-\tO\n" + columns().replace("\n\n", "\n-DOCSTART-\tO\n"),
+        "# id: 1\n# text = anna sees\n" + columns(),
+        "\n\n \n" + columns() + "\n\t\n\n",
+        columns().removesuffix("\n"),
+    ],
+)
+def test_forms_of_columns(tmp_path, text):
+    assert content(read(write(tmp_path / "train.tsv", text))) == EXPECTED
+
+
+def test_a_number_sign_with_a_label_is_a_token(tmp_path):
+    for between in ("\t", " "):
+        path = write(tmp_path / "train.txt", f"#{between}O\na{between}B-X\n# a comment of more columns\n")
+        assert content(read(path)) == [(["#", "a"], ["O", "B-X"])]
+
+
+def test_unusual_spaces_are_tokens(tmp_path):
+    assert read(write(tmp_path / "train.tsv", "\u00a0\tO\na b\tB-X\n")).tokens == [["\u00a0", "a b"]]
+    assert read(write(tmp_path / "train.txt", "\u00a0 O\na\u00a0b B-X\n")).tokens == [["\u00a0", "a\u00a0b"]]
+
+
+def rows(field, tags_of):
+    return "".join(json.dumps({"id": "0", "tokens": words, field: tags_of(tags)}) + "\n" for words, tags in EXPECTED)
+
+
+NAMES = ["O", "B-P", "I-P", "B-T", "I-T"]
+
+
+@pytest.mark.parametrize("field, tags_of", [("ner_tags", list), ("tags", lambda tags: list(map(NAMES.index, tags)))])
+def test_json_lines(tmp_path, field, tags_of):
+    path = write(tmp_path / "train.jsonl", rows(field, tags_of))
+    assert content(read(path, label_names=NAMES)) == EXPECTED
+
+
+def test_numbers_need_names(tmp_path):
+    path = write(tmp_path / "train.json", rows("ner_tags", lambda tags: list(map(NAMES.index, tags))))
+    with pytest.raises(UserError, match=r"train.json, line 1: the tags are numbers; name .* with --label_names"):
+        read(path)
+
+
+def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
+    for name, text in (
+        ("a.txt", "anna\nsees\n\nbob\n"),
+        ("a.jsonl", '{"tokens": ["anna", "sees"]}\n{"tokens": ["bob"]}'),
+    ):
+        path = write(tmp_path / name, text)
+        assert read(path, needs_labels=False)[1:4] == ([["anna", "sees"], ["bob"]], None, None)
+        with pytest.raises(UserError, match=f"{name} has tokens without labels; training and --mode=eval need"):
+            read(path)
+
+
+FAULTS = [
+    ("a.tsv", "x\tO\ny\n", "line 2: 1 column.s., unlike line 1 with 2"),
+    ("a.tsv", "x\tNN\tO\ny\tO\n", "line 2: 2 column.s., unlike line 1 with 3"),
+    ("a.tsv", "x\tO-X\n", "line 1: the label is 'O-X': O has no type"),
+    ("a.tsv", "x\tO\n\ny\tB_X\n", "line 3: the label is 'B_X': must be O, or B-TYPE"),
+    ("a.tsv", "x\tB-\n", "line 1: the label is 'B-': must be"),
+    ("a.tsv", "x\t\n", "line 1: the label is '': must be"),
+    ("a.tsv", "\tO\n", "line 1: the token is empty"),
+    (
+        "a.tsv",
+        "x\tI-Z\n",
+        "line 1: the label is 'I-Z', the model's are O, I-X: training with --label_names may have more",
+    ),
+    ("a.jsonl", '{"tokens": []}', "line 1: the sentence has no token"),
+    ("a.jsonl", '{"text": "x"}', "line 1: the field 'tokens' must be a list of texts"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["O", "O"]}', "line 1: 1 tokens, but 2 tags"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": "O"}', "line 1: 1 tokens, but no list of tags"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": [7]}', "line 1: the label is '7': must be"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": [null]}', "line 1: the label is 'None': must be"),
+    (
+        "a.jsonl",
+        '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}',
+        "line 2: there is no label, unlike in lines before",
+    ),
+    ("a.jsonl", '{"tokens": ["x"]}\n{"tokens": ["y"], "tags": ["O"]}', "line 2: only from here on are there labels"),
+]
+
+
+@pytest.mark.parametrize("name, text, message", FAULTS)
+def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, text, message):
+    path = write(tmp_path / name, text)
+    options = dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
+    with pytest.raises(UserError, match=f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N"):
+        read(path, **options)
+    more = (
+        "\nz\tNN\tI-X\n"
+        if "NN" in text
+        else "\nz\tI-X\n"
+        if name == "a.tsv"
+        else '\n{"tokens": ["z"], "tags": ["I-X"]}'
+    )
+    more = more.replace(', "tags": ["I-X"]', "") if "only" in message else more
+    kept = read(write(path, text + more), max_bad_records=1, **options)
+    assert kept.tokens[-1] == ["z"]
+    assert kept.describe().startswith(f"{path}: 1 sentence(s) left out: line ")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "a.tsv holds no sentence that can be used"),
+        ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
+        ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES .'S-X' in line 1. and BILOU .'U-Y' in line 4."),
+    ],
+)
+def test_what_no_line_can_mend(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        read(write(tmp_path / "a.tsv", text), max_bad_records=9)
+
+
+def test_a_line_says_what_was_found(tmp_path):
+    path = write(tmp_path / "a.tsv", columns() + "\na\tO\nb\tI-T\n")
+    broken = "IOB2 (10 entities, 1 of them not by its rules, read as conlleval does)"
+    assert read(path).describe() == f"{path}: 5 sentences, 27 tokens, labels by {broken}"
