@@ -256,12 +256,13 @@ horovod_settings() {
   fi
 }
 
-# Built from source with six changes: Gloo's controller resizes the list of ranks (it only reserved memory,
+# Built from source with seven changes: Gloo's controller resizes the list of ranks (it only reserved memory,
 # so the check for stalled ranks never found one); all of Gloo's connections use the network interface that was chosen
 # (the later ones asked for the host's own name, which may have no address, or that of loopback); Gloo is compiled for
 # TensorFlow only; without debugging information, which takes less time and a sixteenth of the space; without its
-# operations for XLA, which are switched off, where TensorFlow has moved a header that they include; and with a header
-# that it needs and does not include itself, as GCC's others no longer do from version 13 on.
+# operations for XLA, which are switched off, where TensorFlow has moved a header that they include. Two are for GCC 14,
+# as Debian 13 has it: a header that it needs and does not include itself, and members of a class of flatbuffers that
+# are constant and assigned to.
 build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
@@ -278,6 +279,8 @@ build_horovod() { # <folder for the wheel>
     sed -i "s/'RelWithDebInfo'/'Release'/" "$source/setup.py" &&
     sed -i 's/^#if TENSORFLOW_VERSION >= 2006000000$/& \&\& TENSORFLOW_VERSION < 2016000000/' \
       "$source/horovod/tensorflow/xla_mpi_ops.cc" &&
+    sed -i '/^  pointer const data_;$/ s/ const//; s/^  const size_type count_;$/  size_type count_;/' \
+      "$source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h" &&
     "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
     mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
 }

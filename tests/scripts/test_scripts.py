@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 # Those that only another script sources, or a user's bash.
@@ -97,6 +98,25 @@ def refused_set_up(tmp_path, path, *arguments, python="none"):
     done = start("bash", ROOT / "scripts/setup.sh", *arguments, **variables)
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("lock", sorted(ROOT.glob("requirements/2.*/lock-cpu.txt")), ids=lambda lock: lock.parent.name)
+@pytest.mark.parametrize(
+    ("system", "machine", "packages_of_2_15"),
+    [
+        ("linux", "x86_64", ["tensorflow-cpu"]),
+        ("linux", "aarch64", ["tensorflow", "tensorflow-cpu-aws"]),
+        ("darwin", "arm64", ["tensorflow", "tensorflow-macos"]),
+    ],
+)
+def test_a_lock_names_the_packages_that_hold_tensorflow_on_each_machine(lock, system, machine, packages_of_2_15):
+    lines = [line.rstrip(" \\\n") for line in lock.read_text().splitlines() if line.startswith("tensorflow")]
+    there = {"sys_platform": system, "platform_machine": machine, "python_full_version": "3.11.7"}
+    names = [
+        found.name for found in map(Requirement, lines) if found.marker is None or found.marker.evaluate(dict(there))
+    ]
+    found = [name for name in names if name not in ("tensorflow-estimator", "tensorflow-io-gcs-filesystem")]
+    assert found == packages_of_2_15[: 2 if lock.parent.name == "2.15" else 1]
 
 
 MACHINE = 'case $1 in -s) echo Linux ;; -m) echo "%s" ;; *) echo "Linux %s" ;; esac'
