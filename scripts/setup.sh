@@ -99,6 +99,28 @@ explain() {
   fail "$1. The whole log is in $log"
 }
 
+# --- The machine -------------------------------------------------------------------------------
+
+# The locks have wheels for these machines; elsewhere pip would search and compile for long, and then fail.
+refuse_machine() {
+  if on_mac; then
+    [[ "$(uname -m)" == arm64 ]] || refuse "this is a Mac with an Intel processor (or a terminal under Rosetta), for" \
+      "which the packages are no longer made; Dockerfile.cpu is a way there (docs/containers.md)"
+    ! "$for_gpu" || refuse "--gpu is for NVIDIA's GPUs, and a Mac has none: leave it out"
+    return
+  fi
+  case $(uname -m) in
+    x86_64 | aarch64) ;;
+    *) refuse "TensorFlow has no packages for Linux on $(uname -m), only on x86_64 and aarch64: take such a machine" ;;
+  esac
+  local libc
+  libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || libc="another than glibc"
+  awk '{split($2, v, "."); exit !($1 == "glibc" && (v[1] > 2 || v[1] == 2 && v[2] >= 28))}' <<<"$libc" ||
+    refuse "the C library here is $libc, and TensorFlow's packages need glibc 2.28: take a newer Linux (Debian 10," \
+      "Ubuntu 20.04, RHEL 8), or a container: bash scripts/docker/build.sh -f Dockerfile.cpu"
+}
+on_mac() { [[ "$(uname -s)" == Darwin ]]; }
+
 # --- Python ------------------------------------------------------------------------------------
 
 # The newest Python 3 that the chosen TensorFlow runs on; without a choice the newest of all.
@@ -109,8 +131,9 @@ last_python() {
     *) echo 13 ;;
   esac
 }
-supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' "$(last_python)" 2>/dev/null &&
+supported() { # of 64 bits, as TensorFlow's packages; on a Mac not one that Rosetta would have to translate
+  "$1" -c 'import sys
+sys.exit(not (sys.maxsize > 2**32 and (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1]))))' "$(last_python)" 2>/dev/null &&
     { ! on_mac || [[ "$("$1" -c 'import platform; print(platform.machine())')" == arm64 ]]; }
 }
 pythons() { echo "Python 3.9 to 3.$(last_python)$(! on_mac || echo " for Apple's processors")"; }
@@ -176,16 +199,21 @@ make_venv() {
     uv="$cache/uv/bin/uv"
     [[ -x "$uv" ]] || step "uv, which can fetch a Python" install_uv "$cache/uv" || true
   fi
-  step "virtual environment with uv" "$uv" venv --quiet --seed --python ">=3.9,<3.$(($(last_python) + 1))" "$venv" ||
-    fail "no $(pythons) with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g. by" \
-      "'apt-get install python3.11 python3.11-venv', 'brew install python@3.11' or 'pyenv install 3.11', and type the same command again."
+  step "virtual environment with uv" "$uv" venv --quiet --seed --python ">=3.9,<3.$(($(last_python) + 1))" "$venv" && return
+  if supported python3; then
+    fail "$(python3 -V) here has no module venv, and uv, which needs none, could not be had (log: $log):" \
+      "'apt-get install python3-venv', and type the same command again"
+  fi
+  fail "no $(pythons) of 64 bits was found (python3 here: $(found_python)), and uv could not fetch one (log: $log)." \
+    "Install one, e.g. 'apt-get install python3-venv' (Debian 12 or 13, Ubuntu 22.04 or 24.04)," \
+    "'brew install python@3.11' or 'pyenv install 3.11', and type the same command again."
 }
+found_python() { python3 -c 'import sys; print("%d.%d, %d bits" % (*sys.version_info[:2], sys.maxsize.bit_length() + 1))' 2>/dev/null || echo none; }
 
 # --- Packages ----------------------------------------------------------------------------------
 
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
 have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
-on_mac() { [[ "$(uname -s)" == Darwin ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
@@ -239,16 +267,19 @@ horovod_settings() {
   fi
 }
 
-# Built from source with five changes: Gloo's controller resizes the list of ranks (it only reserved memory,
+# Built from source with seven changes: Gloo's controller resizes the list of ranks (it only reserved memory,
 # so the check for stalled ranks never found one); all of Gloo's connections use the network interface that was chosen
 # (the later ones asked for the host's own name, which may have no address, or that of loopback); Gloo is compiled for
-# TensorFlow only; without debugging information, which takes less time and a sixteenth of the space; and without its
-# operations for XLA, which are switched off, where TensorFlow has moved a header that they include.
+# TensorFlow only; without debugging information, which takes less time and a sixteenth of the space; without its
+# operations for XLA, which are switched off, where TensorFlow has moved a header that they include. Two are for GCC 14,
+# as Debian 13 has it: a header that it needs and does not include itself, and members of a class of flatbuffers that
+# are constant and assigned to.
 build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
   source="$scratch/horovod-$horovod_version"
   # PATH: CMake comes from requirements/horovod.txt. The wheel appears in its folder only when it is complete.
+  export CXXFLAGS="${CXXFLAGS:-} -include stdexcept"
   export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
   "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
     tar -xzf "$source.tar.gz" -C "$scratch" &&
@@ -259,6 +290,8 @@ build_horovod() { # <folder for the wheel>
     sed -i "s/'RelWithDebInfo'/'Release'/" "$source/setup.py" &&
     sed -i 's/^#if TENSORFLOW_VERSION >= 2006000000$/& \&\& TENSORFLOW_VERSION < 2016000000/' \
       "$source/horovod/tensorflow/xla_mpi_ops.cc" &&
+    sed -i '/^  pointer const data_;$/ s/ const//; s/^  const size_type count_;$/  size_type count_;/' \
+      "$source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h" &&
     "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
     mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
 }
@@ -338,12 +371,6 @@ lock() {
   fi
 }
 
-refuse_other_mac() {
-  [[ "$(uname -m)" == arm64 ]] || refuse "this is a Mac with an Intel processor (or a terminal under Rosetta), for which the" \
-    "packages are no longer made; Dockerfile.cpu is a way there (docs/containers.md)"
-  ! "$for_gpu" || refuse "--gpu is for NVIDIA's GPUs, and a Mac has none: leave it out"
-}
-
 # Only what this set-up, or the module venv, has made is ever deleted.
 refuse_foreign_venv() {
   [[ ! -L "$venv" ]] || refuse "$venv is a link to $(readlink "$venv"), and a link is neither followed nor deleted:" \
@@ -351,6 +378,14 @@ refuse_foreign_venv() {
   [[ ! -e "$venv" || -d "$venv" ]] || refuse "$venv is a file; remove it, or name another place by BERT_VENV"
   [[ ! -d "$venv" || -e "$venv/pyvenv.cfg" || -e "$state/dirty" || -z "$(ls -A "$venv")" ]] ||
     refuse "$venv is a folder with files, but no virtual environment, and is not deleted: name another place by BERT_VENV"
+  local machine compiled
+  machine=$(uname -m)-linux
+  [[ "$(uname -s)" == Linux ]] || machine=$(uname -s | tr '[:upper:]' '[:lower:]')
+  for compiled in "$venv"/lib/python3*/site-packages/numpy/*core/_multiarray_umath.*.so; do
+    [[ ! -e "$compiled" || "$compiled" == *"$machine"* ]] ||
+      refuse "$venv holds packages for another machine than $machine (${compiled##*/}): delete it, or name another place" \
+        "by BERT_VENV"
+  done
 }
 
 discard_unusable_venv() {
@@ -367,6 +402,7 @@ discard_unusable_venv() {
 
 main() {
   local argument want_tests=false for_gpu=false level=runtime tensorflow versions without
+  local no_gpu_code="TensorFlow's packages for aarch64 have no code for GPUs; NVIDIA's container has (docs/containers.md)"
   for argument in "$@"; do
     case "$argument" in
       --test) want_tests=true level=test ;;
@@ -378,7 +414,7 @@ main() {
       *) refuse "unknown argument '$argument'; usage: bash scripts/setup.sh [--gpu] [--test]" ;;
     esac
   done
-  ! on_mac || refuse_other_mac
+  refuse_machine
   refuse_foreign_venv
   choose_tensorflow
   flavour=cpu
@@ -387,6 +423,11 @@ main() {
     unset PIP_CONSTRAINT # to the versions in NVIDIA's image; what .venv gets beside them changes nothing there
   elif "$for_gpu" || have_driver || [[ -e "$state/for-gpu" ]]; then
     flavour=gpu
+  fi
+  if [[ $flavour == gpu && "$(uname -m)" == aarch64 ]]; then
+    ! "$for_gpu" || refuse "--gpu: $no_gpu_code"
+    say "for the CPU: $no_gpu_code"
+    flavour=cpu
   fi
   if [[ -e "$state/stamp" && ! -w "$state" ]]; then
     log=/dev/null # another user's, as in a container image: it can be checked, not repaired

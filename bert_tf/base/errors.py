@@ -60,11 +60,20 @@ class LostRankError(UserError):
 
 
 def require_modules(*names: str) -> None:
-    """Ends a program started outside the project's environment, with a one-line message. Must be called first."""
+    """Ends a program started outside the project's environment, with a one-line message. Must be called first.
+
+    Among the modules NumPy alone is imported: it shows whether the environment is one for this machine.
+    """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
+    fault = f"no {', '.join(missing)}" if missing else ""
+    if not missing and "numpy" in names:
+        try:
+            importlib.import_module("numpy")
+        except ImportError:
+            fault = "a numpy for another machine or another Python, or a damaged one"
+    if fault:
         print(
-            f"error: {sys.executable} has no {', '.join(missing)}; 'bash scripts/setup.sh' makes the environment, "
+            f"error: {sys.executable} has {fault}; 'bash scripts/setup.sh' makes the environment, "
             "then 'source .venv/bin/activate'",
             file=sys.stderr,
         )

@@ -84,7 +84,7 @@ def test_without_proc_the_state_of_a_process_comes_from_ps(monkeypatch):
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet asked for
         states.append(machine.process_state(str(process.pid)))
-    assert states == ["S", "S", "Z"] and machine.process_state(str(process.pid)) == ""
+    assert states in (["S", "S", "Z"], ["R", "S", "Z"]) and machine.process_state(str(process.pid)) == ""
 
 
 def test_more_files_may_be_open_than_macos_allows_at_first():

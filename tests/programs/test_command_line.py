@@ -128,6 +128,16 @@ def test_outside_of_the_environment_one_line_says_so():
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("program", ["run_pretraining.py", "data/bertPrep.py"])
+def test_an_environment_of_another_machine_is_named(tmp_path, program):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy/__init__.py").write_text("from numpy import _core_of_another_machine")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, ROOT / program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "has a numpy for another machine or another Python, or a damaged one; 'bash scripts/setup.sh'" in done.stderr
+
+
 def test_the_cpu_can_be_asked_for():
     environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     choose_device("auto", environ)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 # Those that only another script sources, or a user's bash.
@@ -79,3 +81,98 @@ def test_the_set_up_deletes_nothing_that_it_has_not_made(tmp_path):
     place.rmdir()
     place.write_text("mine")
     refused("a file; remove it, or name another place")
+
+
+def programs(folder, **texts):
+    """Programs that take the place of the machine's own; returns a PATH with them."""
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name.replace("_", ".")).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name.replace("_", ".")).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def refused_set_up(tmp_path, path, *arguments, python="none"):
+    """The one line with which the set-up refuses."""
+    variables = {"PATH": path, "PYTHON": python, "BERT_VENV": str(tmp_path / "venv"), "XDG_CACHE_HOME": str(tmp_path)}
+    done = start("bash", ROOT / "scripts/setup.sh", *arguments, **variables)
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("lock", sorted(ROOT.glob("requirements/2.*/lock-cpu.txt")), ids=lambda lock: lock.parent.name)
+@pytest.mark.parametrize(
+    ("system", "machine", "packages_of_2_15"),
+    [
+        ("linux", "x86_64", ["tensorflow-cpu"]),
+        ("linux", "aarch64", ["tensorflow", "tensorflow-cpu-aws"]),
+        ("darwin", "arm64", ["tensorflow", "tensorflow-macos"]),
+    ],
+)
+def test_a_lock_names_the_packages_that_hold_tensorflow_on_each_machine(lock, system, machine, packages_of_2_15):
+    lines = [line.rstrip(" \\\n") for line in lock.read_text().splitlines() if line.startswith("tensorflow")]
+    there = {"sys_platform": system, "platform_machine": machine, "python_full_version": "3.11.7"}
+    names = [
+        found.name for found in map(Requirement, lines) if found.marker is None or found.marker.evaluate(dict(there))
+    ]
+    found = [name for name in names if name not in ("tensorflow-estimator", "tensorflow-io-gcs-filesystem")]
+    assert found == packages_of_2_15[: 2 if lock.parent.name == "2.15" else 1]
+
+
+MACHINE = 'case $1 in -s) echo Linux ;; -m) echo "%s" ;; *) echo "Linux %s" ;; esac'
+
+
+@pytest.mark.parametrize("machine", ["armv7l", "riscv64", "ppc64le", "i686"])
+def test_the_set_up_names_a_machine_for_which_tensorflow_has_no_packages(tmp_path, machine):
+    path = programs(tmp_path / "bin", uname=MACHINE % (machine, machine))
+    code, line = refused_set_up(tmp_path, path)
+    assert code == 2 and f"no packages for Linux on {machine}, only on x86_64 and aarch64" in line
+
+
+@pytest.mark.parametrize(
+    ("getconf", "found"),
+    [("echo glibc 2.17", "glibc 2.17"), ("exit 1", "another than glibc"), ("echo glibc 2.9", "glibc 2.9")],
+)
+def test_the_set_up_names_a_c_library_for_which_there_are_no_packages(tmp_path, getconf, found):
+    path = programs(tmp_path / "bin", uname=MACHINE % ("aarch64", "aarch64"), getconf=getconf)
+    code, line = refused_set_up(tmp_path, path)
+    assert code == 2 and f"the C library here is {found}, and" in line and "glibc 2.28: take a newer Linux" in line
+
+
+def test_the_set_up_takes_no_packages_for_gpus_on_arm(tmp_path):
+    path = programs(tmp_path / "bin", uname=MACHINE % ("aarch64", "aarch64"))
+    code, line = refused_set_up(tmp_path, path, "--gpu")
+    assert code == 2 and "packages for aarch64 have no code for GPUs; NVIDIA's container has" in line
+
+
+def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
+    numpy = tmp_path / "venv/lib/python3.11/site-packages/numpy/core"
+    numpy.mkdir(parents=True)
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    (numpy / "_multiarray_umath.cpython-311-s390x-linux-gnu.so").touch()
+    code, line = refused_set_up(tmp_path, os.environ["PATH"])
+    assert code == 2 and "venv holds packages for another machine than" in line and "s390x" in line
+    assert "delete it, or name another place by BERT_VENV" in line and list(numpy.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("version", "bits", "found"),
+    [
+        ((3, 8), 64, "no Python 3.9 to 3.13 of 64 bits was found (python3 here: 3.8, 64 bits), and uv could not fetch"),
+        ((3, 14), 64, "(python3 here: 3.14, 64 bits)"),
+        ((3, 11), 32, "(python3 here: 3.11, 32 bits)"),
+        ((3, 13), 64, "Python 3.13 here has no module venv, and uv, which needs none, could not be had"),
+    ],
+)
+def test_the_set_up_names_a_python_that_cannot_make_the_environment(tmp_path, version, bits, found):
+    pretended = f"sys.version_info, sys.maxsize = {(*version, 0)}, {2 ** (bits - 1) - 1}"
+    python = f"""case $* in
+      -V) echo Python {version[0]}.{version[1]}; exit ;;
+      *ensurepip*) exit 1 ;;
+    esac
+    exec {sys.executable} -c 'import sys; {pretended}; code = sys.argv[2]; del sys.argv[1:3]; exec(code)' "$@" """
+    names = ("python", "python3", *(f"python3_{minor}" for minor in range(9, 14)))
+    path = programs(tmp_path / "bin", uv="exit 1", **dict.fromkeys(names, python))
+    code, line = refused_set_up(tmp_path, path, python=None)
+    assert code == 1 and found in line and "apt-get install python3-venv" in line
+    assert "type the same command again" in line
