@@ -44,11 +44,11 @@ ruff format --check --quiet .
 # At the same time, on another core: compile the tests with their assertions, which each of pytest's processes would
 # otherwise do by itself. Errors in them are reported by pytest below.
 python -m pytest --collect-only --quiet >/dev/null 2>&1 &
-if [[ "$(python -c 'import numpy; print(numpy.__version__)')" == 1.* ]]; then
+if python -c 'import sys, numpy; sys.exit(sys.version_info < (3, 10) or numpy.__version__[0] != "1")'; then
   echo "[test] mypy"
   mypy
 else
-  echo "[test] mypy is left out: the code is annotated for the types of NumPy 1, as TensorFlow 2.15 and 2.17 have it"
+  echo "[test] mypy is left out: the code is annotated for mypy 2, which needs Python 3.10, and for the types of NumPy 1"
 fi
 wait
 if command -v shellcheck >/dev/null; then
