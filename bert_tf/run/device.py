@@ -21,11 +21,11 @@ def device_name() -> str:
 
 
 def has_fast_bf16(environ: Mapping[str, str] = os.environ, facts: Mapping[str, str] | None = None) -> bool:
-    """Whether oneDNN multiplies bfloat16 matrices here: an x86 processor needs AVX-512, and macOS has no oneDNN."""
+    """Whether oneDNN multiplies bfloat16 matrices here: on x86 with AVX-512, on ARM with BF16, and not on macOS."""
     if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
         return False
-    facts = processor_facts() if facts is None else facts  # of x86 with flags; of macOS none
-    return bool(facts) and ("flags" not in facts or "avx512f" in facts["flags"].split())
+    facts = processor_facts() if facts is None else facts  # of x86 with "flags", of ARM with "Features"; of macOS none
+    return not {"avx512f", "bf16"}.isdisjoint(facts.get("flags", facts.get("Features", "")).split())
 
 
 def prepare_device(precision: str) -> None:
@@ -35,8 +35,8 @@ def prepare_device(precision: str) -> None:
     """
     if precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
-            "--precision=bf16: this processor has no AVX-512 (or ONEDNN_MAX_CPU_ISA hides it), or this is a Mac: "
-            "bfloat16 is slower there than float32 or ends the process; omit the flag, or give --precision=fp32"
+            "--precision=bf16: this processor has no AVX-512, or BF16 on ARM (or ONEDNN_MAX_CPU_ISA hides it), or this "
+            "is a Mac: bfloat16 is slower there than fp32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     limit_lost_memory()
