@@ -13,20 +13,20 @@ from bert_tf.records.token_file import TOKENS_SUFFIX
 
 
 def open_instances(
-    patterns: str, argument: str, sequence_length: int, rules: MaskingRules, no_next_sentence: bool = False
+    patterns: str, argument: str, sequence_length: int, rules: MaskingRules, single_segments: bool = False
 ) -> InstanceSet:
     """The shards that `patterns` name.
 
     Args:
       argument: the flag, for messages.
       rules: for token files; records were masked when they were made.
-      no_next_sentence: single segments instead of pairs, which only token files have.
+      single_segments: instead of pairs; only token files have them.
 
     Raises: UserError if files are missing or of both kinds, or if what is asked for is not what records can provide.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
-        return TokenSet(patterns, argument, sequence_length, rules, no_next_sentence)
-    if no_next_sentence:
+        return TokenSet(patterns, argument, sequence_length, rules, single_segments)
+    if single_segments:
         raise UserError(
             f"--no_next_sentence: the records of --{argument}={patterns} are pairs of segments, many of them from two "
             "documents; use token files, which have single segments too (data/bertPrep.py --action create_token_files)"

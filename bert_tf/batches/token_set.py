@@ -53,10 +53,10 @@ class TokenSet(InstanceSet):
     stage = "create_token_files"
 
     def __init__(
-        self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules, no_next_sentence: bool = False
+        self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules, single_segments: bool = False
     ):
         super().__init__(patterns, argument)
-        settings = PairSettings.of(sequence_length, no_next_sentence)
+        settings = PairSettings.of(sequence_length, single_segments)
         most = settings.token_budget
         if rules.max_predictions_per_seq > most:
             given = f"--max_predictions_per_seq={rules.max_predictions_per_seq}"

@@ -140,9 +140,9 @@ def encode_pairs(pairs: Pairs) -> np.ndarray:
 
 def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.ndarray]) -> None:
     """Writes the copies, from `encode_pairs`, beside their token file. Raises: OSError."""
-    length, _, seed, short_seq_prob, no_next_sentence = settings
+    length, _, seed, short_seq_prob, single_segments = settings
     parts = (
-        _HEADER.pack(_MAGICS[no_next_sentence], length, len(copies), seed, short_seq_prob, tokens.checksum),
+        _HEADER.pack(_MAGICS[single_segments], length, len(copies), seed, short_seq_prob, tokens.checksum),
         np.array(list(map(len, copies)), "<u8").tobytes(),
         *(rows.tobytes() for rows in copies),
     )
@@ -160,7 +160,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     settings = settings_of(settings, tokens)
     boundaries = tokens.boundaries()
     try:
-        text = boundaries if settings.no_next_sentence else with_two_documents(boundaries)
+        text = boundaries if settings.single_segments else with_two_documents(boundaries)
     except UserError as error:
         raise UserError(f"token file {path} {error}") from None
     copies, counts = [], Counter(num_instances=0)
@@ -178,7 +178,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     try:
         write_pairs(tokens, settings, copies)
     except OSError as error:
-        options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.no_next_sentence else ''}"
+        options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.single_segments else ''}"
         raise UserError(
             f"the {settings.kind} cannot be written in {Path(path).parent} ({error.strerror}); make them where it can "
             f"be written to, by data/bertPrep.py --action create_pairs --max_seq_length {options}"

@@ -44,23 +44,23 @@ class PairSettings(NamedTuple):
     dupe_factor: int = 5  # passes over the text, each with its own pairs
     random_seed: int = SEED
     short_seq_prob: float = 0.1
-    no_next_sentence: bool = False  # single segments instead
+    single_segments: bool = False  # instead of pairs
 
     @classmethod
-    def of(cls, max_seq_length: int, no_next_sentence: bool, **others: int) -> PairSettings:
+    def of(cls, max_seq_length: int, single_segments: bool, **others: int) -> PairSettings:
         """Single segments are never short on purpose."""
-        settings = cls(max_seq_length, **others, no_next_sentence=no_next_sentence)
-        return settings._replace(short_seq_prob=0.0) if no_next_sentence else settings
+        settings = cls(max_seq_length, **others, single_segments=single_segments)
+        return settings._replace(short_seq_prob=0.0) if single_segments else settings
 
     @property
     def suffix(self) -> str:
         """The end of the file's name: a token file has one file for each length, with pairs or single segments."""
-        return f".{self.max_seq_length}{SUFFIXES[self.no_next_sentence]}"
+        return f".{self.max_seq_length}{SUFFIXES[self.single_segments]}"
 
     @property
     def kind(self) -> str:
         """What is drawn, in words."""
-        return f"{'single segments' if self.no_next_sentence else 'pairs'} of length {self.max_seq_length}"
+        return f"{'single segments' if self.single_segments else 'pairs'} of length {self.max_seq_length}"
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self._asdict().items())
@@ -68,7 +68,7 @@ class PairSettings(NamedTuple):
     @property
     def token_budget(self) -> int:
         """The maximum number of tokens of A and B together."""
-        return self.max_seq_length - NUM_MARKERS + self.no_next_sentence
+        return self.max_seq_length - NUM_MARKERS + self.single_segments
 
     def check(self) -> None:
         """Raises: UserError for a length out of range; the other settings are checked as options of bertPrep."""
@@ -220,7 +220,7 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
 
 def shuffled_pairs(text: TokenizedText, settings: PairSettings, draws: Draws) -> Iterator[Pairs]:
     """All instances of a shard, shuffled and truncated, in blocks; `text` must have two documents, for pairs."""
-    draw = draw_segments if settings.no_next_sentence else draw_pairs
+    draw = draw_segments if settings.single_segments else draw_pairs
     pairs = draw(text, settings, draws.pair_seed)
     order = draws.generator.permutation(len(pairs.a_start))
     block_size = max(1, BLOCK_TOKENS // settings.max_seq_length)

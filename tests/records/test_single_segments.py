@@ -134,7 +134,7 @@ def test_a_row_is_one_segment_between_its_markers_with_masks_anywhere_in_it(data
 def test_pairs_and_single_segments_lie_side_by_side(dataset):
     single, pairs = opened(dataset), open_instances(str(dataset / "training"), "x", 16, MaskingRules(0.2, 3))
     assert single.fingerprint() != pairs.fingerprint() and single.copies != pairs.copies
-    assert pairs.copies == [[70, 64, 3], [69, 63, 2]] and not pairs.pair_settings.no_next_sentence
+    assert pairs.copies == [[70, 64, 3], [69, 63, 2]] and not pairs.pair_settings.single_segments
     names = {path.suffix for path in (dataset / "training").iterdir()}
     assert names == {".tokens", ".pairs", ".segments"}
 
@@ -143,7 +143,7 @@ def test_a_file_of_the_other_kind_is_drawn_again(tmp_path):
     folder = write_dataset(tmp_path / "data", data_format="tokens")
     for path in (folder / "training").glob("*.16.pairs"):
         shutil.copyfile(path, path.with_suffix(".segments"))
-    assert opened(folder).pair_settings.no_next_sentence and len(opened(folder).copies) == 5
+    assert opened(folder).pair_settings.single_segments and len(opened(folder).copies) == 5
 
 
 def test_records_and_too_many_predictions_are_refused(tmp_path, dataset):

@@ -70,7 +70,7 @@ def test_nothing_is_learned_or_said_of_next_sentences(finished, tmp_path):
     config = json.loads((finished / "config.json").read_text())
     work = Workload(TINY, 16, 3, config["settings"]["xla_scope"], no_next_sentence=True)
     assert config["planned"]["num_parameters"] == work.num_parameters
-    assert config["data"]["pairs"]["no_next_sentence"] and config["identity"]["no_next_sentence"]
+    assert config["data"]["pairs"]["single_segments"] and config["identity"]["no_next_sentence"]
     for folder, architecture in ((finished, "BertForMaskedLM"), (finished / "pretrained", "BertModel")):
         export(str(folder), tmp_path / architecture)
         exported = json.loads((tmp_path / architecture / "config.json").read_text())

@@ -82,10 +82,10 @@ def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     drawn = [(length, suffix == SEGMENTS_SUFFIX) for suffix in SUFFIXES for length in pair_lengths(made.folder, suffix)]
     if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
-    for length, no_next_sentence in drawn:
-        kind = ", single segments" if no_next_sentence else ""
+    for length, single_segments in drawn:
+        kind = ", single segments" if single_segments else ""
         print(f"\n  Length {length}{kind}, masked as training does by default:")
-        instances = instance_sample.read_token_sample(made.folder / "training", length, no_next_sentence)
+        instances = instance_sample.read_token_sample(made.folder / "training", length, single_segments)
         yield from _inspect_instances(instances, length, tokenizer)
 
 

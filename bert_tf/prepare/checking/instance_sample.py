@@ -65,14 +65,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> InstanceArrays:
     return _instances({name: np.stack(column) for name, column in columns.items()})
 
 
-def read_token_sample(folder: Path, sequence_length: int, no_next_sentence: bool) -> InstanceArrays:
+def read_token_sample(folder: Path, sequence_length: int, single_segments: bool) -> InstanceArrays:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
     most = max(1, round(MaskingRules().masked_lm_prob * sequence_length))
     rules = MaskingRules(max_predictions_per_seq=most)
-    files = TokenSet(str(folder), "input_files", sequence_length, rules, no_next_sentence)
+    files = TokenSet(str(folder), "input_files", sequence_length, rules, single_segments)
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
     return _instances(files.features(ranges, files.random_seed))

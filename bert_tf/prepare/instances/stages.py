@@ -273,7 +273,7 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
         return
     num = counts["num_instances"]
     shares = {"padding_share": 1 - counts["num_instance_tokens"] / (num * length)}
-    if not settings.no_next_sentence:
+    if not settings.single_segments:
         shares["random_next_share"] = counts["num_random_next"] / num
     print_done(settings.kind, {"num_instances": num, **shares}, source.folder)
     if shares["padding_share"] > _MUCH_PADDING:
