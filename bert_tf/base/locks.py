@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -43,9 +42,9 @@ class FileLock:
         with open(path, "a+", encoding="utf-8") as file:
             fault = _flock_fault(file.fileno())
             file.seek(0)
-            holder = file.read().strip()
+            holder = file.read().strip() or "another process"
         if isinstance(fault, BlockingIOError):
-            raise LockedError(holder or "another process")
+            raise LockedError(holder)
         # Not one for each thread: whichever thread ends the program releases it.
         self._lock: filelock.BaseFileLock = filelock.FileLock(path, thread_local=False)
         if fault:
@@ -62,7 +61,7 @@ class FileLock:
         try:
             self._lock.acquire(timeout=_MOMENT_SECS)
         except filelock.Timeout:
-            raise LockedError(_holder_of(held_path) if fault else "another process") from None
+            raise LockedError(f"{holder} (if that has ended, delete {held_path})" if fault else holder) from None
         path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
 
     def release(self) -> None:
@@ -96,15 +95,6 @@ def _flock_fault(descriptor: int) -> OSError | None:
             raise
         return error.with_traceback(None)  # which would keep the callers, and so a lock, alive
     return None
-
-
-def _holder_of(held_path: Path) -> str:
-    """Who holds a lock for which this file stands; `filelock` writes the process and its machine."""
-    holder = "another process"
-    with contextlib.suppress(OSError, ValueError):
-        process, machine, *_ = held_path.read_text(encoding="utf-8").split("\n")
-        holder = f"process {process} on {machine}"
-    return f"{holder} (if that has ended, delete {held_path})"
 
 
 def is_locked(path: Path) -> bool:

@@ -7,6 +7,7 @@ be open at once, and the resource usage counts bytes. Only the Python side: Tens
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import resource
@@ -57,16 +58,14 @@ def _on_open(event: str, arguments: tuple) -> None:
 sys.addaudithook(_on_open)
 
 
-def _without_the_absent(call):
-    def called(path, *arguments, **options):
-        if _is_absent(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return call(path, *arguments, **options)
-
-    return called
+def _without_the_absent(call, path, *arguments, **options):
+    if _is_absent(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return call(path, *arguments, **options)
 
 
-os.stat = _without_the_absent(os.stat)
+# No function of Python, which pathlib of Python 3.9 would make a method of.
+os.stat = functools.partial(_without_the_absent, os.stat)
 
 
 class _WithoutPrctl(ctypes.CDLL):
