@@ -235,6 +235,7 @@ def test_horovod_that_was_built_for_another_tensorflow(packages, tmp_path, monke
     metadata = json.dumps({"tensorflow": "2.15.1", "dummy": "none"})
     packages("horovod", "0.28.1", **{"metadata.json": metadata, "tensorflow/mpi_lib.so": ""})
     monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.delitem(sys.modules, "horovod", raising=False)  # which another test may have imported
     for fitting in ("2.15.0+nv24.3", "2.15.1", None):
         installed.check_horovod(fitting)
     said = "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.17.1 is installed: 'bash scripts/setup.sh' builds"

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import sysconfig
 import time
 import types
 
@@ -92,5 +93,6 @@ resource.getrusage = _in_bytes
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 # By this name multiprocessing spawns; urllib then asks macOS for its proxies.
+sysconfig.get_config_vars()  # which Python 3.12 computes only once, by the platform
 sys.platform = "darwin"
 sys.modules["_scproxy"] = types.SimpleNamespace(_get_proxy_settings=dict, _get_proxies=dict)
