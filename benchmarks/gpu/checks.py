@@ -43,7 +43,7 @@ class Check:
             output.seek(0)
             said = output.read().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
             if not self.marks:
-                return {"said": said, "problems": code != 0}
+                return {"said": said}
             if not counts.exists():
                 return {"failed": f"exit code {code}: {(said or ['nothing was said'])[-1][:300]}"}
             return read_counts(counts)
