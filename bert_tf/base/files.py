@@ -157,15 +157,22 @@ def split_paths(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-@contextlib.contextmanager
-def naming_unreadable(
-    path: str | Path, remedy: str = "look at its permissions and the disk that it lies on"
-) -> Iterator[None]:
-    """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
+class naming_unreadable:
+    """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not.
+
+    No generator of contextlib: from Python 3.12 on its errors are in a cycle of references, so that they, their callers
+    and a lock that these hold live until the garbage is collected.
+    """
+
+    def __init__(self, path: str | Path, remedy: str = "look at its permissions and the disk that it lies on"):
+        self._path, self._remedy = path, remedy
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise UserError(f"{self._path} cannot be read ({error.strerror}); {self._remedy}") from None
 
 
 # How a file begins that is no text -> what it is, and the command that makes text of it, where {} is its name.

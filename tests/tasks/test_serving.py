@@ -1,6 +1,5 @@
 """A trained model in use: exported and predicting from its folder alone, and answering at a prompt."""
 
-import gc
 import io
 import json
 import re
@@ -115,7 +114,6 @@ def test_triton_config_has_its_fields(exported):
 
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
     def refused(message, folder):
-        gc.collect()  # the error before may keep its run folder, and so the lock
         with pytest.raises(UserError, match=message):
             predict_with_export(*job(trained, tmp_path / "run"), Workers(), {"model_export_path": str(folder)})
 
