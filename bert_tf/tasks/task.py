@@ -7,6 +7,7 @@ that a program can refuse flags and files at once; its head does, and is importe
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -110,9 +111,13 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def training_rows(self, run: TaskRun) -> TaskRows: ...
 
-    @abc.abstractmethod
+    def meaning(self) -> dict[str, Any]:
+        """What the model's classes mean, for files beside the weights; empty if the head tells it."""
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """Settings of model and rows that must not change within a run."""
+        return {**self.meaning(), "max_seq_length": self.max_seq_length}
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -120,7 +125,10 @@ class Task(abc.ABC):
 
     def companions(self) -> dict[str, str]:
         """Text files, by name, that belong beside the weights."""
-        return {}
+        from bert_tf.interchange.labels import TASK_FILE  # imports TensorFlow
+
+        meaning = self.meaning()
+        return {TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {}
 
     @abc.abstractmethod
     def finish(self, predictor: Predictor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -145,11 +144,7 @@ class EntityTask(Task):
         assert self._training
         return self._training
 
-    def identity(self) -> dict[str, Any]:
-        return {**self._about(), "max_seq_length": self.max_seq_length}
-
-    def _about(self) -> dict[str, Any]:
-        """The meaning of the model's classes, for files beside the weights."""
+    def meaning(self) -> dict[str, Any]:
         return {"task_name": self.name, "labels": list(self.labels)}
 
     def settings(self) -> dict[str, Any]:
@@ -162,13 +157,8 @@ class EntityTask(Task):
             "max_bad_records": self.max_bad_records,
         }
 
-    def companions(self) -> dict[str, str]:
-        from bert_tf.interchange.labels import TASK_FILE
-
-        return {TASK_FILE: json.dumps(self._about(), indent=2) + "\n"}
-
     def export_settings(self) -> dict[str, Any]:
-        return {"task": self.name, "max_seq_length": self.max_seq_length, **self._about()}
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.entities import serving

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -127,26 +126,17 @@ class GlueTask(Task):
     def training_rows(self, run: TaskRun) -> TextRows:
         return self._prepared[TRAIN, ""].rows
 
-    def _about(self) -> dict[str, Any]:
-        """The meaning of the model's classes, for files beside the weights."""
+    def meaning(self) -> dict[str, Any]:
         task = self.task
         columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
-
-    def identity(self) -> dict[str, Any]:
-        return {**self._about(), "max_seq_length": self.max_seq_length}
 
     def settings(self) -> dict[str, Any]:
         files = {f"{use}_file": ",".join(map(str, parts.values())) for use, parts in self.files.items()}
         return {"task_name": self.name, "max_seq_length": self.max_seq_length, **files}
 
-    def companions(self) -> dict[str, str]:
-        from bert_tf.interchange.labels import TASK_FILE
-
-        return {TASK_FILE: json.dumps(self._about(), indent=2) + "\n"}
-
     def export_settings(self) -> dict[str, Any]:
-        return {"task": "classification", "max_seq_length": self.max_seq_length, **self._about()}
+        return {"task": "classification", "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def finish(self, predictor: Predictor) -> None:
         if EVAL in self.files:
