@@ -24,7 +24,6 @@ import argparse
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.finished import Finished
-from benchmarks.gpu.checks import Check
+from benchmarks.gpu.checks import Check, run_program, timed_out
 from benchmarks.gpu.report import brief, is_right, render
 from benchmarks.gpu.row import Row
 from bert_tf.base.errors import UserError, exit_on_user_error
@@ -102,33 +101,16 @@ LAST = Check("tests", "the other tests of what is computed", "computes and not g
 REHEARSED = FIRST[0], Check("tests", "tests that compare the CPU with itself", "gpu and not slow")
 
 
-def make_environment(rehearse: bool) -> dict[str, str]:
-    """Without growth the tests' process would take all of the GPU's memory from the programs that it starts."""
-    chosen = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    if rehearse:
-        # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
-        chosen = {"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    return {**os.environ, **chosen}
-
-
 def run_process(what: dict[str, Any], limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
-    """The JSON in the last line of a process's output, or {"failed": reason}."""
-    command = [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(what)]
-    options: dict[str, Any] = {
-        "env": make_environment(rehearse),
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-    }
-    with open(log, "w", encoding="utf-8") as errors:
-        try:
-            done = subprocess.run(command, **options, stderr=errors, timeout=limit_secs)
-        except subprocess.TimeoutExpired:
-            return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
-    if done.returncode == 0:
-        return json.loads(done.stdout.splitlines()[-1])
+    """The JSON in the last line of a row's process, or {"failed": reason}."""
+    code, text = run_program(["-m", "benchmarks.gpu.row", json.dumps(what)], limit_secs, log, rehearse)
+    if code is None:
+        return timed_out(limit_secs)
+    if code == 0:
+        return json.loads(text.splitlines()[-1])
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     telling = [line for line in said if any(word in line for word in TELLING)]
-    return {"failed": f"exit code {done.returncode}: {(telling or said or ['nothing was said'])[-1][:300]}"}
+    return {"failed": f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"}
 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
@@ -181,7 +163,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"{number} of {len(rows)}, {left / 60:.0f} minutes left: {row.title}", flush=True)
         limit, log = min(left, 60.0 * args.row_minutes), logs / f"row_{number}.log"
         if isinstance(row, Check):
-            outcome = row.run(limit, log, make_environment(args.rehearse))
+            outcome = row.run(limit, log, args.rehearse)
         else:
             outcome = run_process(dataclasses.asdict(row), limit, log, args.rehearse)
         if outcome.pop("timed_out", False) and limit == left:

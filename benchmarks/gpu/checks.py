@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,32 +23,54 @@ class Check:
     title: str
     marks: str = ""  # of the tests; without any it is the doctor
 
-    def run(self, limit_secs: float, log: Path, environment: dict[str, str]) -> dict[str, Any]:
+    def run(self, limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
         """What was found; {"failed": reason} if the program itself failed."""
-        with tempfile.TemporaryDirectory() as folder, open(log, "w+", encoding="utf-8") as output:
+        with tempfile.TemporaryDirectory() as folder:
             counts = Path(folder) / "tests.xml"
-            command = ["-m", "bert_tf.doctor"]
+            arguments = ["-m", "bert_tf.doctor"]
             if self.marks:
-                command = ["-m", "pytest", "-q", "-m", self.marks, f"--junitxml={counts}", "tests"]
-            try:
-                code = subprocess.run(
-                    [sys.executable, *command],
-                    cwd=checkout(),
-                    env=environment,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL,
-                    timeout=limit_secs,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
-            output.seek(0)
-            said = output.read().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
-            if not self.marks:
-                return {"said": said}
-            if not counts.exists():
-                return {"failed": f"exit code {code}: {(said or ['nothing was said'])[-1][:300]}"}
-            return read_counts(counts)
+                arguments = ["-m", "pytest", "-q", "-m", self.marks, f"--junitxml={counts}", "tests"]
+            code, text = run_program(arguments, limit_secs, log, rehearse)
+            if code is None:
+                return timed_out(limit_secs)
+            if counts.exists():
+                return read_counts(counts)
+        said = text.replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
+        if self.marks:
+            return {"failed": f"exit code {code}: {(said or ['nothing was said'])[-1][:300]}"}
+        return {"said": said}
+
+
+def run_program(arguments: Sequence[str], limit_secs: float, log: Path, rehearse: bool) -> tuple[int | None, str]:
+    """Runs this Python in the checkout. Its errors go to `log`, and what it printed, too.
+
+    Returns: the exit code, None where the time was over, and what it printed.
+    """
+    # Without growth a process would take all of the GPU's memory from those that it starts.
+    chosen = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    if rehearse:
+        # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
+        chosen = {"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "1"}
+    with open(log, "w", encoding="utf-8") as errors:
+        try:
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                cwd=checkout(),
+                env={**os.environ, **chosen},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=limit_secs,
+            )
+        except subprocess.TimeoutExpired:
+            return None, ""
+        errors.write(done.stdout)
+    return done.returncode, done.stdout
+
+
+def timed_out(limit_secs: float) -> dict[str, Any]:
+    return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
 
 
 def read_counts(file: Path) -> dict[str, Any]:
