@@ -1,6 +1,6 @@
 """Sentences with entities in the forms in which people have them, and a small model, for the tests of run_ner.py."""
 
-from bert_tf.bert_config import BertConfig
+from tests.jobs import write_small_model
 
 # Names are those of things where a name of a thing stands after "the", and of people elsewhere.
 WORDS = "the a red lamp chair anna bob sees likes buys and . ,".split()
@@ -14,22 +14,8 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"##{letter}" f
 LABELS = ["B-P", "B-T", "I-P", "I-T", "O"]
 
 
-def write_model(folder, hidden_size=16, dropout=0.1):
-    """vocab.txt and bert_config.json of a model with one layer."""
-    config = BertConfig(
-        vocab_size=len(VOCAB),
-        hidden_size=hidden_size,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=2 * hidden_size,
-        max_position_embeddings=64,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
-    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
-    return folder
+def write_model(folder, **options):
+    return write_small_model(folder, VOCAB, **options)
 
 
 def columns(sentences=SENTENCES, end="\n", between="\t"):

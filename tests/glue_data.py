@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from bert_tf.bert_config import BertConfig
+from tests.jobs import write_small_model
 
 GOOD = ("the cat sat", "a dog ran home", "she reads books", "they went there")
 BAD = ("cat the sat", "dog a home ran", "reads she books", "there they went")
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({word for text in GOOD for word in text.split()})]
 
 
-def write_model(folder, hidden_size=16, dropout=0.1):
-    """vocab.txt and bert_config.json of a model with one layer."""
-    config = BertConfig(
-        vocab_size=len(VOCAB),
-        hidden_size=hidden_size,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=2 * hidden_size,
-        max_position_embeddings=64,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
-    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
-    return folder
+def write_model(folder, **options):
+    return write_small_model(folder, VOCAB, **options)
 
 
 def write_lines(path, *lines, end="\n", begin=""):

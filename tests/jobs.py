@@ -1,11 +1,13 @@
-"""Jobs of fine-tuning tasks, from settings that name both the job's and the task's."""
+"""Jobs of fine-tuning tasks, from settings that name the job's and the task's; their models, and what they leave."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, NamedTuple
 
+from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX
 from bert_tf.tasks.job import FinetuningJob, run_task
 from bert_tf.tasks.task import Task
 
@@ -35,3 +37,30 @@ def make_job(task_class: type[Task], settings: dict[str, Any]) -> Job:
     settings = {**DEFAULTS, **settings}
     job = FinetuningJob(**{name: value for name, value in settings.items() if name in names})
     return Job(job, task_class(**{name: value for name, value in settings.items() if name not in names}))
+
+
+def write_small_model(folder, vocab, hidden_size=16, dropout=0.1):
+    """vocab.txt and bert_config.json of a model with one layer."""
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
+    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
+    return folder
+
+
+def weights_in(model_dir, update):
+    return (model_dir / f"checkpoints/ckpt-{update:08d}/{PREFIX}.data-00000-of-00001").read_bytes()
+
+
+def scores_in(model_dir):
+    lines = (model_dir / "eval_results.txt").read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}

@@ -23,7 +23,8 @@ from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_tas
 from bert_tf.tasks.job import export_task
 from bert_tf.tasks.squad.task import SPAN_HEAD
 from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
-from tests.tasks.test_glue_run import newest, predictions, results, settings, trained_job, write_own
+from tests.jobs import scores_in
+from tests.tasks.test_glue_run import newest, predictions, settings, trained_job, write_own
 
 NLI = ("entailment", "neutral", "contradiction")  # another order than that of Google's run_classifier.py
 
@@ -84,7 +85,7 @@ def test_another_order_than_the_tasks(data, tmp_path, name, labels, answer, accu
     files = {use: write_pairs(tmp_path / f"{use}.tsv", task.label_column, truths) for use in (EVAL, PREDICT)}
     carry_out(data, tmp_path / "run", folder, name, files)
     assert [label for _, label in predictions(tmp_path / "run")[1:]] == [answer] * 3
-    assert results(tmp_path / "run")["accuracy"] == pytest.approx(accuracy)
+    assert scores_in(tmp_path / "run")["accuracy"] == pytest.approx(accuracy)
 
 
 def test_the_loss_and_f1_are_those_of_the_labels(data, tmp_path):
@@ -93,7 +94,7 @@ def test_the_loss_and_f1_are_those_of_the_labels(data, tmp_path):
     lines = [f"{label} | {a} | {b}" for a, b, label in zip(GOOD, BAD, (1, 1, 1, 0))]
     file = write_lines(tmp_path / "dev.tsv", "Quality | #1 String | #2 String", *lines)
     carry_out(data, tmp_path / "run", folder, "MRPC", {EVAL: {"": file}})
-    found, loss = results(tmp_path / "run"), np.log(1 + np.exp(-3.0))
+    found, loss = scores_in(tmp_path / "run"), np.log(1 + np.exp(-3.0))
     assert (found["accuracy"], found["f1"]) == pytest.approx((0.75, 6 / 7))
     assert found["eval_loss"] == pytest.approx((3 * loss + loss + 3) / 4, abs=1e-5)
 
@@ -105,7 +106,7 @@ def test_a_custom_task_has_the_folders_labels(data, tmp_path):
     carry_out(data, tmp_path / "run", folder, own, files)
     header, first, _ = predictions(tmp_path / "run")
     assert header == ["index", "prediction", *NLI] and first[1] == "entailment"
-    assert results(tmp_path / "run")["accuracy"] == 0.5
+    assert scores_in(tmp_path / "run")["accuracy"] == 0.5
     files[EVAL] = {"": write_own(tmp_path / "eval.jsonl", ("sat", "Entailment"))}
     with pytest.raises(
         UserError, match="eval.jsonl, line 1: the label is 'Entailment': must be one of entailment, neu"

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
-from bert_tf.launch import biobert, call
+from bert_tf.launch import biobert
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.entity_data import columns
 
@@ -16,29 +15,14 @@ NAMES = "init_checkpoint train_batch_size learning_rate cased precision use_xla 
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(launch_folder, monkeypatch):
     """BC5CDR's files, and a checkpoint of the tiny model by its files' names."""
-    for name in ("DATA_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
     for kind in ("chem", "disease"):
-        (tmp_path / "data/BC5CDR" / kind).mkdir(parents=True)
+        (launch_folder / "data/BC5CDR" / kind).mkdir(parents=True)
         for name in ("train", "devel", "test"):
-            (tmp_path / f"data/BC5CDR/{kind}/{name}.tsv").write_text(columns())
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
-    (tmp_path / "tiny/bert_model.ckpt.index").write_text("")
-    monkeypatch.setenv("BIOBERT_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "results"))
-    monkeypatch.setenv("DEVICE", "cpu")
-    return tmp_path
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The programs that a launcher would start: (what, command, ranks)."""
-    calls = []
-    monkeypatch.setattr(call, "train", lambda what, job, _: calls.append((what, job.command, job.num_ranks)) or 0)
-    return calls
+            (launch_folder / f"data/BC5CDR/{kind}/{name}.tsv").write_text(columns())
+    monkeypatch.setenv("BIOBERT_DIR", str(launch_folder / "data"))
+    return launch_folder
 
 
 @pytest.mark.parametrize("arguments", [biobert.CHEMICAL_ARGUMENTS, biobert.DISEASE_ARGUMENTS])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import call, glue
+from bert_tf.launch import glue
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.glue_data import write_cola, write_model
 from tests.refusals import refused
@@ -17,31 +17,11 @@ TYPED = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2".split()
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(launch_folder, monkeypatch):
     """GLUE's data, and a checkpoint of the tiny model by its files' names."""
-    for name in ("DATA_DIR", "RESULTS_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "QUOTING", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    write_cola(tmp_path / "glue/CoLA")
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
-    (tmp_path / "tiny/bert_model.ckpt.index").write_text("")
-    monkeypatch.setenv("GLUE_DIR", str(tmp_path / "glue"))
-    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "results"))
-    monkeypatch.setenv("DEVICE", "cpu")
-    return tmp_path
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The programs that a launcher would start: (what, command, ranks)."""
-    calls = []
-
-    def run_program(what, command, num_ranks, *_):
-        calls.append((what, command, num_ranks))
-        return 0
-
-    monkeypatch.setattr(call, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
-    return calls
+    write_cola(launch_folder / "glue/CoLA")
+    monkeypatch.setenv("GLUE_DIR", str(launch_folder / "glue"))
+    return launch_folder
 
 
 def flags_of(command):

@@ -25,7 +25,7 @@ from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
-from tests.jobs import make_job
+from tests.jobs import make_job, scores_in, weights_in
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,19 +62,10 @@ def trained_job(data, model_dir, **changes):
     return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_files=[]), **changes})
 
 
-def scores_in(model_dir):
-    lines = (model_dir / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def predicted_in(model_dir):
     """The lines of each sentence, as lists of columns."""
     blocks = (model_dir / "predictions.tsv").read_text(encoding="utf-8").removesuffix("\n\n").split("\n\n")
     return [[line.split("\t") for line in block.split("\n")] for block in blocks]
-
-
-def weights(model_dir, update):
-    return (model_dir / f"checkpoints/ckpt-{update:08d}/{PREFIX}.data-00000-of-00001").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +273,7 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp
     assert not (tmp_path / "killed/checkpoints/ckpt-00000100").exists(), "it was killed on the way"
     done = processes.run(command(data, tmp_path / "killed", **longer))
     assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
-    assert weights(tmp_path / "killed", 100) == weights(tmp_path / "whole", 100)
+    assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
     assert predicted_in(tmp_path / "killed") == predicted_in(tmp_path / "whole")
 
 

@@ -18,7 +18,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.optimizer import keras_optimizers
-from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
@@ -26,7 +26,7 @@ from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.training import trainer
 from tests import processes
-from tests.jobs import make_job
+from tests.jobs import make_job, weights_in
 from tests.squad_data import GOLDEN, write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,10 +74,6 @@ def job(folder, model_dir, *, training=None, **changes):
 def events(model_dir, event):
     records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
     return [record for record in records if record["event"] == event]
-
-
-def weights(model_dir, update):
-    return (model_dir / "checkpoints" / f"ckpt-{update:08d}" / f"{PREFIX}.data-00000-of-00001").read_bytes()
 
 
 def test_updates_cover_the_epochs_and_no_more():
@@ -258,7 +254,7 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     assert not (tmp_path / "predictions.json").exists()
     assert job(squad, tmp_path).run()
     assert events(tmp_path, "start")[-1]["update"] == 4
-    assert weights(tmp_path, 8) == weights(finished, 8)
+    assert weights_in(tmp_path, 8) == weights_in(finished, 8)
     assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
 
 
@@ -360,7 +356,7 @@ def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "going on from" in done.stdout
     update = int(later[-1].name.split("-")[1])
-    assert weights(tmp_path / "killed", update) == weights(tmp_path / "whole", update)
+    assert weights_in(tmp_path / "killed", update) == weights_in(tmp_path / "whole", update)
 
 
 def test_identity_holds_what_decides_the_result():

@@ -26,7 +26,7 @@ from bert_tf.tasks.scores import mean_loss
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
-from tests.jobs import make_job
+from tests.jobs import make_job, scores_in
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = (TRAIN, EVAL, PREDICT)
@@ -66,15 +66,6 @@ def trained_job(data, model_dir, uses, **changes):
     return job(data, model_dir, uses, **{**dict(bert_config_file=None, vocab_file=None), **changes})
 
 
-def weights(model_dir, update):
-    return (model_dir / f"checkpoints/ckpt-{update:08d}/{PREFIX}.data-00000-of-00001").read_bytes()
-
-
-def results(model_dir):
-    lines = (model_dir / "eval_results.txt").read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def predictions(model_dir, name="test_results.tsv"):
     return [line.split("\t") for line in (model_dir / name).read_text().splitlines()]
 
@@ -88,8 +79,8 @@ def finished(data, tmp_path_factory):
 
 
 def test_a_run_leaves_what_is_promised(finished):
-    assert set(results(finished)) == {"matthews_correlation", "accuracy", "eval_loss", "global_step"}
-    assert results(finished)["global_step"] == 6
+    assert set(scores_in(finished)) == {"matthews_correlation", "accuracy", "eval_loss", "global_step"}
+    assert scores_in(finished)["global_step"] == 6
     header, *lines = predictions(finished)
     assert header == ["index", "prediction"]
     assert [index for index, _ in lines] == [str(number) for number in range(len(GOOD + BAD))]
@@ -104,7 +95,7 @@ def test_a_run_leaves_what_is_promised(finished):
 def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, capsys):
     later = trained_job(data, tmp_path, (EVAL, PREDICT), init_checkpoint=str(finished), predict_batch_size=8)
     assert later.run()
-    assert results(tmp_path) == pytest.approx(results(finished), abs=1e-6)
+    assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
     assert predictions(tmp_path) == predictions(finished)
     said = capsys.readouterr().out
     assert "dev.tsv: 8 rows (1: 4, 0: 4)" in said and "for the benchmark, name it CoLA.tsv" in said
@@ -139,7 +130,7 @@ def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
     (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
     assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
     names = [f"{part}_{name}" for part in ("matched", "mismatched") for name in ("accuracy", "eval_loss")]
-    assert list(results(model_dir)) == [*names, "global_step"]
+    assert list(scores_in(model_dir)) == [*names, "global_step"]
     labels = {"contradiction", "entailment", "neutral"}
     for name, num_lines in (("test_results.tsv", 4), ("test_results_mismatched.tsv", 2)):
         _, *lines = predictions(model_dir, name)
@@ -153,7 +144,7 @@ def test_numbers_are_predicted_within_their_range(data, tmp_path):
         write_lines(tmp_path / f"STS-B/{name}.tsv", columns, *lines)
     model_dir = save_untrained(tmp_path / "run", data, find_task("STS-B"))
     assert trained_job(data, model_dir, (EVAL, PREDICT), task="STS-B", folder=tmp_path / "STS-B").run()
-    assert set(results(model_dir)) == {"pearson", "spearman", "eval_loss", "global_step"}
+    assert set(scores_in(model_dir)) == {"pearson", "spearman", "eval_loss", "global_step"}
     _, *lines = predictions(model_dir)
     assert [index for index, _ in lines] == ["10", "11", "12", "13"]
     assert all(0 <= float(number) <= 5 for _, number in lines)
@@ -309,4 +300,4 @@ def test_the_program_learns_sentences_by_heart(data, tmp_path):
         display_loss_steps=30,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert results(tmp_path / "run")["matthews_correlation"] == 1.0
+    assert scores_in(tmp_path / "run")["matthews_correlation"] == 1.0
