@@ -40,7 +40,7 @@ OPTIONS = {
     "uniq": "cdf:is:u",
     "wc": "clmw",
 }
-OTHERS = ("awk", "git", "kill", "make", "ps", "sleep", "tar", "true")
+OTHERS = ("awk", "getconf", "git", "kill", "make", "ps", "sleep", "tar", "true")
 
 # getopts stops at the first word that is no option, as macOS's commands do; so do GNU's with POSIXLY_CORRECT.
 _SHIM = """#!/bin/sh
