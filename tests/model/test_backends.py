@@ -152,9 +152,12 @@ def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
 
     with tf.device("/CPU:0"):
         expected = run(Plain())
+    # A processor with float16 arithmetic may keep its sums in it (XLA of TensorFlow 2.20): each of the additions then
+    # rounds by at least half of the smallest subnormal, a standard deviation of 2^-24 / sqrt(12). A GPU's are float32.
+    in_half = 0.0 if tf.config.list_physical_devices("GPU") else 2.0**-24 * np.sqrt(length * np.prod(shape) / 12)
     for mine, theirs in zip(tf.function(run, jit_compile=True, autograph=False)(GpuStep("float16")), expected):
         difference = np.linalg.norm(tf.cast(mine, tf.float32) - theirs)
-        assert difference < 5e-3 * np.linalg.norm(theirs)
+        assert difference < 5e-3 * np.linalg.norm(theirs) + in_half
 
 
 @pytest.mark.parametrize("shape, positions", [([B, 5], None), ([B, N, S, 7], POSITIONS), ([B, S, H], POSITIONS)])
