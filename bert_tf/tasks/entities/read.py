@@ -9,6 +9,7 @@ comment. In JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` o
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,8 @@ def read_sentences(
       max_bad_records: how many sentences with a fault are left out.
 
     Raises:
-      UserError: the file is empty, not UTF-8, its labels follow no scheme, or more sentences have a fault.
+      UserError: the file is empty, not UTF-8, its labels follow no scheme, its first column only numbers the tokens, or
+        more sentences have a fault.
     """
     check_file(path, NAME_A_FILE)
     is_json = path.suffix.lower() in JSON_SUFFIXES
@@ -86,6 +88,11 @@ def read_sentences(
             )
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
+    if _are_numbered(sentences):
+        raise UserError(
+            f"{path}: the first column numbers the tokens of each sentence, and must hold them; keep theirs and that "
+            f"of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        )
     has_labels = None not in first_lines
     if needs_labels and not has_labels:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
@@ -100,6 +107,13 @@ def read_sentences(
     named = "; ".join(bad[:_NUM_NAMED]) + ("; ..." if len(bad) > _NUM_NAMED else "")
     left_out = f"{path}: {len(bad):,} sentence(s) left out: {named}\n" if bad else ""
     return Sentences(path, [[token.text for token in tokens] for tokens in sentences], labels, scheme, left_out)
+
+
+def _are_numbered(sentences: list[list[_Token]]) -> bool:
+    """Whether the first column counts, as in CoNLL-U and GermEval's files, where the labels are not in the last one."""
+    return any(len(tokens) > 1 for tokens in sentences) and all(
+        token.text == str(number) for tokens in sentences for number, token in enumerate(tokens, 1)
+    )
 
 
 def _fault_of(token: _Token, known: Sequence[str] | None, seen: dict[str | None, int]) -> str:
