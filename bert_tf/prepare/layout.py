@@ -10,6 +10,7 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool, TaskPool
+from bert_tf.records.manifest import MANIFEST_NAME
 
 
 class Layout:
@@ -40,6 +41,8 @@ class Layout:
         return self.formatted / name
 
     def formatted_manifest(self, corpus: str) -> Path:
+        if tables := registry.dataset_named(corpus).tables:
+            return self.root / tables.folder / MANIFEST_NAME
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
 

@@ -46,6 +46,8 @@ class Source(NamedTuple):
     * ``articles``: PubMed Central's, from its bucket `url`.
     * ``books``: no longer distributed; the user places books in `folder`.
     * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
+
+    One that `is_by_name_only` is no part of "all".
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Source(NamedTuple):
     archives: tuple[Archive, ...] = ()
     url: str = ""
     grows: bool = False
+    is_by_name_only: bool = False
 
 
 def _archive(content: dict[str, Any]) -> Archive:

@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences as a task: GLUE's nine, and a user's own files."""
+"""Sentences and pairs of sentences as a task: GLUE's nine, ChemProt, and a user's own files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.tasks.glue.features import TextRows, make_rows
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.results import describe_predictions, score
-from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, custom_task, find_files, find_task
+from bert_tf.tasks.glue.tasks import (
+    CUSTOM,
+    EVAL,
+    PREDICT,
+    TRAIN,
+    TextTask,
+    check_unscored,
+    custom_task,
+    find_files,
+    find_task,
+)
 from bert_tf.tasks.task import Head, Task
 
 if TYPE_CHECKING:
@@ -86,6 +96,7 @@ class GlueTask(Task):
             assert run.weights
             fitted = classes.as_trained(self.task, run.weights)
         self.task, self.keeps_head, note = fitted
+        check_unscored(self.task)
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
         if note:
@@ -171,13 +182,15 @@ def _text_task(flags: Mapping[str, Any]) -> TextTask:
         raise UserError("--task_name is required: the name of a GLUE task, or custom for your own files")
     if name.lower() != CUSTOM:
         task = find_task(name)
-        for flag in ("text_columns", "label_column", "regression"):
+        for flag in ("text_columns", "label_column", "regression", "no_score_for"):
             if flags[flag]:
-                raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; the columns of {task.name} are known")
+                raise UserError(
+                    f"--{flag} belongs to --task_name={CUSTOM}; the columns and labels of {task.name} are known"
+                )
         return task
     if mode in ("train_and_eval", "train", "eval") and not flags["label_column"]:
         raise UserError(f"--label_column is required with --mode={mode}")
-    return custom_task(flags["text_columns"], flags["label_column"], flags["regression"])
+    return custom_task(flags["text_columns"], flags["label_column"], flags["regression"], flags["no_score_for"])
 
 
 def describe_examples(examples: Examples) -> str:
