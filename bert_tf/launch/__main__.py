@@ -29,6 +29,17 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "glue_inference": (glue.INFERENCE_ARGUMENTS, glue.launch_inference),
     "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
     "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
+    "biobert/rel_chemprot": (biobert.RELATION_ARGUMENTS, biobert.launch_relations),
+    "biobert/run_pretraining-pubmed_base_phase_1": (biobert.PHASE_1_ARGUMENTS, partial(biobert.launch_pretraining, 1)),
+    "biobert/run_pretraining-pubmed_base_phase_2": (biobert.PHASE_2_ARGUMENTS, partial(biobert.launch_pretraining, 2)),
+    "biobert/biobert_finetune_train_benchmark": (
+        finetune_benchmark.BIOBERT_TRAIN_ARGUMENTS,
+        finetune_benchmark.launch_biobert_train,
+    ),
+    "biobert/biobert_finetune_inference_benchmark": (
+        finetune_benchmark.BIOBERT_INFERENCE_ARGUMENTS,
+        finetune_benchmark.launch_biobert_inference,
+    ),
     "finetune_train_benchmark": (finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
     "finetune_inference_benchmark": (finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference),
 }

@@ -26,6 +26,7 @@ from bert_tf.run.run_folder import (
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
+LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
@@ -96,6 +97,7 @@ class Recipe(Call):
 
     optimizer_type: str  # run_pretraining.py's flag
     phases: Sequence[Phase]
+    is_cased: bool | None = None  # the vocabulary of the data; None: any
 
     @property
     def size(self) -> str:
@@ -147,6 +149,7 @@ class Recipe(Call):
             environment.values.dataset,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
             environment.values.data_format or ("tokens" if environment.given("no_next_sentence") else None),
+            self.is_cased,
         )
         data_format = data[0].data_format
         show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])

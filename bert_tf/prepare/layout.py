@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Layout:
 
     def download_folder(self, dataset: str) -> Path:
         source = source_of(dataset)
-        return self.download / (source.folder if source else dataset)
+        return Path(os.path.normpath(self.download / (source.folder if source else dataset)))
 
     def formatted_file(self, corpus: str) -> Path:
         name = registry.dataset_named(corpus).formatted_file

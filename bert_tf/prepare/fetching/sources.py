@@ -35,7 +35,7 @@ class Archive(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a dataset comes from, and its folder below ``download/``.
+    """Where a dataset comes from, and its folder, relative to ``download/``.
 
     `kind` is one of
 
@@ -47,7 +47,7 @@ class Source(NamedTuple):
     * ``books``: no longer distributed; the user places books in `folder`.
     * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
 
-    One that `is_by_name_only` is no part of "all".
+    One that is downloaded `by_name_only` is no part of "all".
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Source(NamedTuple):
     archives: tuple[Archive, ...] = ()
     url: str = ""
     grows: bool = False
-    is_by_name_only: bool = False
+    by_name_only: bool = False
 
 
 def _archive(content: dict[str, Any]) -> Archive:
