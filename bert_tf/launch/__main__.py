@@ -56,7 +56,8 @@ def main(argv: Sequence[str]) -> int:
         script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
         show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
         for number, argument in enumerate(arguments, 1):
-            show([f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"])
+            default = f"; default {argument.default}" if argument.default else ""
+            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
         return 0
     return launch(typed, LaunchEnvironment(os.environ))
 

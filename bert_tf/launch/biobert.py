@@ -103,8 +103,8 @@ def launch_relations(texts: Sequence[str], environment: LaunchEnvironment) -> in
 
     results = {
         "scores of dev.tsv": "eval_results.txt",
-        "scores of test.tsv": "../test/eval_results.txt",
-        "predictions": "../test/test_results.tsv",
+        "scores of test.tsv": str(tested / "eval_results.txt"),
+        "predictions": str(tested / "test_results.tsv"),
         "curves": "report.html",
     }
     return call.run("ChemProt", ("classifier", _CLASSIFIER), prepare, results)
