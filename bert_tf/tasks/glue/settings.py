@@ -49,7 +49,7 @@ class ClassifierOptions(FinetuningOptions):
     quoting: str | None = setting(
         None,
         "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: none for GLUE's files, csv "
-        "for .csv, and for your own .tsv what the content shows.",
+        "for .csv, and for ChemProt's and your own .tsv what the content shows.",
         choices=("none", "csv"),
         variable="QUOTING",
     )
