@@ -12,7 +12,8 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
-from bert_tf.launch import adam, biobert, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import adam, biobert, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import finetune_benchmark as benchmark  # noqa: E402
 from bert_tf.launch.arguments import Argument  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
@@ -30,18 +31,14 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
     "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
     "biobert/rel_chemprot": (biobert.RELATION_ARGUMENTS, biobert.launch_relations),
-    "biobert/run_pretraining-pubmed_base_phase_1": (biobert.PHASE_1_ARGUMENTS, partial(biobert.launch_pretraining, 1)),
-    "biobert/run_pretraining-pubmed_base_phase_2": (biobert.PHASE_2_ARGUMENTS, partial(biobert.launch_pretraining, 2)),
-    "biobert/biobert_finetune_train_benchmark": (
-        finetune_benchmark.BIOBERT_TRAIN_ARGUMENTS,
-        finetune_benchmark.launch_biobert_train,
-    ),
-    "biobert/biobert_finetune_inference_benchmark": (
-        finetune_benchmark.BIOBERT_INFERENCE_ARGUMENTS,
-        finetune_benchmark.launch_biobert_inference,
-    ),
-    "finetune_train_benchmark": (finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
-    "finetune_inference_benchmark": (finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference),
+    "biobert/run_pretraining-pubmed_base_phase_1": (biobert.PHASES[1], partial(biobert.launch_pretraining, 1)),
+    "biobert/run_pretraining-pubmed_base_phase_2": (biobert.PHASES[2], partial(biobert.launch_pretraining, 2)),
+    "finetune_train_benchmark": (benchmark.ARGUMENTS["train"], partial(benchmark.launch, "train")),
+    "finetune_inference_benchmark": (benchmark.ARGUMENTS["predict"], partial(benchmark.launch, "predict")),
+    **{
+        f"biobert/biobert_finetune_{name}_benchmark": (benchmark.BIOBERT[mode], partial(benchmark.launch_biobert, mode))
+        for name, mode in (("train", "train"), ("inference", "predict"))
+    },
 }
 
 

@@ -13,7 +13,7 @@ from bert_tf.launch.arguments import Argument, Typed, arguments
 from bert_tf.launch.call import Flags
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import MODEL, SEQ_LENGTH, FinetuningCall
-from bert_tf.launch.pretraining import LENGTHS, Phase, Recipe, check_warmup
+from bert_tf.launch.pretraining import LENGTHS, Recipe, only_phase
 from bert_tf.settings.declaration import Setting, find_setting
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.tasks.registry import task_settings
@@ -113,44 +113,31 @@ def launch_relations(texts: Sequence[str], environment: LaunchEnvironment) -> in
 # --- Pre-training --------------------------------------------------------------------------------
 
 
-# Those of NVIDIA's scripts, and the model at the end.
-def _pretraining_arguments(declared: str) -> tuple[Argument, ...]:
-    return arguments(f"{declared} bert_model=base", *PRETRAINING, cased=CASED)
-
-
-PHASE_1_ARGUMENTS = _pretraining_arguments(
-    """
-    train_batch_size=128 learning_rate=9.625e-5 cased=false precision=fp16 use_xla=true num_gpu=16 warmup_steps=1953
-    train_steps=19531 num_accumulation_steps=32 save_checkpoint_steps=5000 eval_batch_size=80
-    """
-)
-PHASE_2_ARGUMENTS = _pretraining_arguments(
-    """
-    init_checkpoint= train_batch_size=16 learning_rate=2.9e-4 cased=false precision=fp16 use_xla=true num_gpu=16
-    warmup_steps=434 train_steps=4340 num_accumulation_steps=128 save_checkpoint_steps=5000 eval_batch_size=26
-    """
-)
+_DECLARED = {
+    1: """
+       train_batch_size=128 learning_rate=9.625e-5 cased=false precision=fp16 use_xla=true num_gpu=16 warmup_steps=1953
+       train_steps=19531 num_accumulation_steps=32 save_checkpoint_steps=5000 eval_batch_size=80
+       """,
+    2: """
+       init_checkpoint= train_batch_size=16 learning_rate=2.9e-4 cased=false precision=fp16 use_xla=true num_gpu=16
+       warmup_steps=434 train_steps=4340 num_accumulation_steps=128 save_checkpoint_steps=5000 eval_batch_size=26
+       """,
+}
+# The arguments of both phases: those of NVIDIA's scripts, and the model.
+PHASES = {
+    number: arguments(f"{declared} bert_model=base", *PRETRAINING, cased=CASED)
+    for number, declared in _DECLARED.items()
+}
 
 
 def launch_pretraining(number: int, texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Pre-trains on PubMed's abstracts in phase 1, from Google's weights, or phase 2; returns the ranks' exit code."""
-    typed = Typed({1: PHASE_1_ARGUMENTS, 2: PHASE_2_ARGUMENTS}[number], texts)
+    typed = Typed(PHASES[number], texts)
+    phase = only_phase(f"phase_{number}", LENGTHS[number - 1], typed)
     num_layers, hidden_size = PRESETS[typed["bert_model"]]
-    casing = "cased" if typed["cased"] else "uncased"
-    weights = f"{casing}_L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
-    google = environment.data_dir / "download/google_pretrained_weights" / weights / "bert_model.ckpt"
-    defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(google)}
-    start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if typed.name_of("init_checkpoint") else {}
-    phase = Phase(
-        f"phase_{number}",
-        *LENGTHS[number - 1],
-        typed["train_batch_size"],
-        typed["num_accumulation_steps"],
-        typed["num_gpu"],
-        typed["learning_rate"],
-        typed["warmup_steps"],
-        typed["train_steps"],
-    )
-    check_warmup(phase, typed.title("warmup_steps"))
+    size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
+    weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
+    defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
+    start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
     here = LaunchEnvironment({**defaults, **environment.environ, **start})
     return Recipe(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"]).launch()

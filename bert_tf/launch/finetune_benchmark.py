@@ -16,7 +16,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import launchers
-from bert_tf.launch.arguments import Argument, Typed, Values, arguments
+from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.biobert import CASED
 from bert_tf.launch.checks import choose_launcher
 from bert_tf.launch.container import rank_python
@@ -27,10 +27,9 @@ from bert_tf.memory.plan import Workload, fits
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS
 
-INFERENCE_ARGUMENTS = arguments(
-    "bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL
-)
-TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], *arguments("num_gpu=8", *SETTINGS), *INFERENCE_ARGUMENTS[1:])
+_PREDICT = arguments("bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL)
+# By mode.
+ARGUMENTS = {"train": (_PREDICT[0], *arguments("num_gpu=8", *SETTINGS), *_PREDICT[1:]), "predict": _PREDICT}
 _SEQ_LENGTH = 384
 # The configurations of the sweeps.
 _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
@@ -40,39 +39,22 @@ _BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES = (128, 512), (8, 32, 64)
 _HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
 
 
-def _biobert_arguments(num_gpu: str) -> tuple[Argument, ...]:
-    return arguments(
+BIOBERT = {
+    mode: arguments(
         f"task=ner_bc5cdr-chem {num_gpu} bert_model=base cased=false",
         *SETTINGS,
         task=Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False),
         bert_model=MODEL,
         cased=CASED,
     )
+    for mode, num_gpu in (("train", "num_gpu=2"), ("predict", ""))
+}
 
 
-BIOBERT_TRAIN_ARGUMENTS, BIOBERT_INFERENCE_ARGUMENTS = map(_biobert_arguments, ("num_gpu=2", ""))
-
-
-def launch_train(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("train", TRAIN_ARGUMENTS, texts, environment)
-
-
-def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("predict", INFERENCE_ARGUMENTS, texts, environment)
-
-
-def launch_biobert_train(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch_biobert("train", BIOBERT_TRAIN_ARGUMENTS, texts, environment)
-
-
-def launch_biobert_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch_biobert("predict", BIOBERT_INFERENCE_ARGUMENTS, texts, environment)
-
-
-def _launch(mode: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
     if texts:
-        typed = Typed(known, texts)
+        typed = Typed(ARGUMENTS[mode], texts)
         show(typed.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
@@ -82,9 +64,9 @@ def _launch(mode: str, known: Sequence[Argument], texts: Sequence[str], environm
     return _measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment)
 
 
-def _launch_biobert(mode: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed; as `_launch`."""
-    typed = Typed(known, texts)
+def launch_biobert(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed; as `launch`."""
+    typed = Typed(BIOBERT[mode], texts)
     show(typed.describe())
     fixed = {"num_gpu": 1, **typed.values}
     sweep = _sweep(fixed, environment, [typed["bert_model"]], _BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES)

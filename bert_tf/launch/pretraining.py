@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
+from bert_tf.launch.arguments import Typed
 from bert_tf.launch.call import Call, Flags
 from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
@@ -216,6 +217,22 @@ class Recipe(Call):
         write_page(begun, self.folder / REPORT, title=f"Pre-training, {self.folder.name}")
         checkpoints = [f"checkpoints: {shown(run / 'checkpoints')}" for run in begun]
         show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
+
+
+def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
+    """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
+    phase = Phase(
+        name,
+        *lengths,
+        typed["train_batch_size"],
+        typed["num_accumulation_steps"],
+        typed[typed.name_of("num_ranks")],
+        typed["learning_rate"],
+        typed["warmup_steps"],
+        typed["train_steps"],
+    )
+    check_warmup(phase, typed.title("warmup_steps"))
+    return phase
 
 
 def check_warmup(phase: Phase, argument: str) -> None:

@@ -46,7 +46,7 @@ def test_names_and_positions_are_nvidias(arguments):
 
 
 def test_names_and_positions_of_pretraining_are_nvidias_with_the_model_at_the_end():
-    names = [[each.name for each in each] for each in (biobert.PHASE_1_ARGUMENTS, biobert.PHASE_2_ARGUMENTS)]
+    names = [[each.name for each in each] for each in biobert.PHASES.values()]
     ours = [*PRETRAINING.split(), "bert_model"]
     assert names == [ours, ["init_checkpoint", *ours]]
 

@@ -104,7 +104,7 @@ BAD = [
     ("abstracts", 0, "101\ta\tb", "there is an abstract of 101 above"),
     ("entities", 1, "101\tT1\tCHEMICAL\t0\t7", "5 columns instead of 6"),
     ("entities", 1, "101\tT1\tCHEMICAL\t1\t8\tAspirin", "at 1 to 8 of 101 stands 'spirin ', not 'Aspirin'"),
-    ("entities", 1, "101\tT1\tCHEMICAL\tx\t8\tAspirin", "at x to 8 of 101 stands nothing, not 'Aspirin'"),
+    ("entities", 1, "101\tT1\tCHEMICAL\tx\t7\tAspirin", "at x to 7 of 101 stands '', not 'Aspirin'"),
     ("entities", 1, "101\tT1\tDISEASE\t0\t7\tAspirin", "'DISEASE' is none of CHEMICAL, GENE-Y, GENE-N"),
     ("entities", 1, "999\tT1\tCHEMICAL\t0\t7\tAspirin", "there is no abstract of 999"),
     ("entities", 0, "101\tT1\tCHEMICAL\t0\t7\tAspirin", "101 has an entity T1 above"),

@@ -16,7 +16,7 @@ from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry
 
-_NUM_NAMED = 20  # the manifest and the closing warnings name at most this many bad lines
+_NUM_NAMED = 20  # the closing warnings name at most this many bad lines
 
 
 class Table(NamedTuple):
@@ -25,16 +25,10 @@ class Table(NamedTuple):
 
 
 class BadLines:
-    """Counts bad lines, and names the first ones.
-
-    Args:
-      most: so many are left out; one more is an error.
-    """
+    """Counts lines that are left out, and names the first ones: at most so many as a user allows."""
 
     def __init__(self, most: int):
-        self._most = most
-        self.num = 0
-        self.named: list[str] = []
+        self._most, self.num, self.named = most, 0, list[str]()
 
     def add(self, fault: str) -> None:
         """Raises: UserError, with the `fault` that names file and line, if there are now too many."""
@@ -46,26 +40,17 @@ class BadLines:
 
 
 class TableDataset(NamedTuple):
-    """A dataset of labelled examples.
-
-    Attributes:
-      folder: where the tables go, below the working directory.
-      find: its files in the folder of its download.
-      read: makes tables, by name, of these files.
-    """
-
-    folder: str
-    find: Callable[[Path], list[Path]]
-    read: Callable[[Sequence[Path], BadLines], dict[str, Table]]
+    folder: str  # where the tables go, below the working directory
+    find: Callable[[Path], list[Path]]  # the files in the folder of its download
+    read: Callable[[Sequence[Path], BadLines], dict[str, Table]]  # the tables, by name, of these files
 
 
-def write_tables(stage: Stage, tables: Mapping[str, Table], bad: BadLines) -> dict[str, int]:
+def write_tables(stage: Stage, tables: Mapping[str, Table], bad: BadLines) -> dict[str, Any]:
     """Writes the tables by CSV's rules, with tabs, and completes the stage; returns the counts.
 
     Raises: UserError where a file of another origin has a table's name.
     """
-    totals: Counter[str] = Counter()
-    entries = []
+    totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
     for name, table in tables.items():
         text = io.StringIO()
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows(table.rows)
@@ -74,11 +59,9 @@ def write_tables(stage: Stage, tables: Mapping[str, Table], bad: BadLines) -> di
             raise UserError(f"{path} exists, and was not made by this stage: use it as it is, or move it away")
         with atomic_file(path) as file:
             file.write(content)
-        entries.append(FileEntry(name, len(content), hashlib.sha256(content).hexdigest(), dict(table.counts)))
-        stage.add(entries[-1])
+        stage.add(FileEntry(name, len(content), hashlib.sha256(content).hexdigest(), dict(table.counts)))
         totals.update(table.counts)
     for fault in bad.named:
         print(f"warning: left out: {fault}", file=sys.stderr, flush=True)
-    counts: dict[str, Any] = {**totals, "num_dropped_bad_records": bad.num}
-    stage.complete(counts, {"tables": entries})
-    return counts
+    stage.complete(dict(totals), {"tables": [stage.finished[name] for name in tables]})
+    return dict(totals)

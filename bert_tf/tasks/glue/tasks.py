@@ -31,8 +31,8 @@ class TextTask:
     label_column: str | None
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
-    label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     no_score_for: tuple[str, ...] = ()  # labels without a part in precision, recall and F1; none: these are not scores
+    label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     is_regression: bool = False
     range: tuple[float, float] | None = None  # of a regression's numbers
     no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
@@ -79,12 +79,7 @@ _MNLI_NAMES = {"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)}
 _MNLI: dict[str, Any] = {"no_label": "-", "files": _MNLI_FILES, "submissions": _MNLI_NAMES}
 _QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
 _STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
-_CHEMPROT: dict[str, Any] = {
-    "no_score_for": ("false",),
-    "may_be_quoted": True,
-    "submissions": {},
-    "made_by": "text_formatting",
-}
+_OF_TABLES: dict[str, Any] = {"may_be_quoted": True, "made_by": "text_formatting", "submissions": {}}
 _MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
 
 TASKS = (
@@ -98,7 +93,15 @@ TASKS = (
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
     _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
-    _glue("ChemProt", _SENTENCE, "label", "CPR:3 CPR:4 CPR:5 CPR:6 CPR:9 false", "accuracy", **_CHEMPROT),
+    _glue(
+        "ChemProt",
+        _SENTENCE,
+        "label",
+        "CPR:3 CPR:4 CPR:5 CPR:6 CPR:9 false",
+        "accuracy",
+        no_score_for=("false",),
+        **_OF_TABLES,
+    ),
 )
 
 
@@ -145,17 +148,8 @@ def custom_task(
         )
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    return TextTask(
-        CUSTOM,
-        columns,
-        label_column,
-        (),
-        metrics,
-        no_score_for=unscored,
-        is_regression=is_regression,
-        may_be_quoted=True,
-        files=_CUSTOM_FILES,
-    )
+    more: dict[str, Any] = {"is_regression": is_regression, "may_be_quoted": True, "files": _CUSTOM_FILES}
+    return TextTask(CUSTOM, columns, label_column, (), metrics, unscored, **more)
 
 
 def check_unscored(task: TextTask) -> None:
@@ -183,13 +177,10 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     for part, names in task.files[use].items():
         present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
         if not present:
-            make = (
-                ""
-                if task.is_custom
-                else f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
-            )
+            command = f"data/bertPrep.py --action {task.made_by} --dataset {task.name}"
             raise UserError(
-                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder{make}"
+                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
+                + ("" if task.is_custom else f", or make it with {command}")
             )
         files[part] = present[0]
     return files
