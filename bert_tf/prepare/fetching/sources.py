@@ -2,7 +2,7 @@
 
 The sha256 sums of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets; those of Google's
 weights come from NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia,
-PubMed and PubMed Central publish checksums beside their files.
+PubMed and PubMed Central publish checksums beside their files; BioCreative and BLUE publish none.
 """
 
 from __future__ import annotations
