@@ -83,10 +83,7 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
     if options.action in ("download", "text_formatting"):
         every = dict.fromkeys((*registry.DATASETS, options.dataset))
         datasets = {name: registry.dataset_named(name) for name in every}
-        of_dataset = {
-            name: [*dataset.options, *([] if dataset.tables else ["keep_duplicates"])]
-            for name, dataset in datasets.items()
-        }
+        of_dataset = {n: [*each.options, *["keep_duplicates"] * (not each.tables)] for n, each in datasets.items()}
         readers.append(("dataset", of_dataset))
     for kind, read_by in readers:
         chosen = getattr(options, kind)

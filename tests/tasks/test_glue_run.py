@@ -305,7 +305,7 @@ MISTAKES = [
     (dict(model_dir=None), "--model_dir is required"),
     (dict(data_dir=None), "--data_dir, or --train_file, is required"),
     (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
-    (dict(label_column="x"), "--label_column belongs to --task_name=custom; the columns and labels of CoLA are known"),
+    (dict(label_column="x"), "--label_column belongs to --task_name=custom; for CoLA it is known"),
     (dict(no_score_for="0"), "--no_score_for belongs to --task_name=custom"),
     (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
     (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one column"),

@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.metrics import METRICS
-from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TASKS, TRAIN, check_unscored, custom_task, find_files, find_task
+from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TASKS, TRAIN, custom_task, find_files, find_task
 from tests.glue_data import write_lines
 
 
@@ -55,10 +55,10 @@ def test_columns_of_ones_own_must_be_named(columns, label):
 
 def test_labels_without_a_score_are_some_of_the_labels():
     task = dataclasses.replace(custom_task("a", "b", False, "none,other"), labels=("none", "other", "yes"))
-    check_unscored(task)
+    task.check_unscored()
     assert task.no_score_for == ("none", "other") and find_task("ChemProt").no_score_for == ("false",)
     for labels in (("none", "other"), ("none", "yes")):
         with pytest.raises(UserError, match=f"--no_score_for=none,other: .* not all: {', '.join(labels)}$"):
-            check_unscored(dataclasses.replace(task, labels=labels))
+            dataclasses.replace(task, labels=labels).check_unscored()
     with pytest.raises(UserError, match="--no_score_for=none is for labels, not for the numbers of --regression"):
         custom_task("a", "b", True, "none")

@@ -15,17 +15,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.tasks.glue.features import TextRows, make_rows
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.results import describe_predictions, score
-from bert_tf.tasks.glue.tasks import (
-    CUSTOM,
-    EVAL,
-    PREDICT,
-    TRAIN,
-    TextTask,
-    check_unscored,
-    custom_task,
-    find_files,
-    find_task,
-)
+from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.task import Head, Task
 
 if TYPE_CHECKING:
@@ -96,7 +86,7 @@ class GlueTask(Task):
             assert run.weights
             fitted = classes.as_trained(self.task, run.weights)
         self.task, self.keeps_head, note = fitted
-        check_unscored(self.task)
+        self.task.check_unscored()
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
         if note:
@@ -184,9 +174,7 @@ def _text_task(flags: Mapping[str, Any]) -> TextTask:
         task = find_task(name)
         for flag in ("text_columns", "label_column", "regression", "no_score_for"):
             if flags[flag]:
-                raise UserError(
-                    f"--{flag} belongs to --task_name={CUSTOM}; the columns and labels of {task.name} are known"
-                )
+                raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; for {task.name} it is known")
         return task
     if mode in ("train_and_eval", "train", "eval") and not flags["label_column"]:
         raise UserError(f"--label_column is required with --mode={mode}")

@@ -50,6 +50,14 @@ class TextTask:
     def is_custom(self) -> bool:
         return self.name == CUSTOM
 
+    def check_unscored(self) -> None:
+        """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
+        if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
+            raise UserError(
+                f"--no_score_for={','.join(self.no_score_for)}: must be some of the labels, with commas between, and "
+                f"not all: {', '.join(self.labels[:20])}{', ...' if len(self.labels) > 20 else ''}"
+            )
+
 
 def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
     """An entry: columns of text and of the label; and labels, metrics and label `names` with spaces between them."""
@@ -150,15 +158,6 @@ def custom_task(
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
     more: dict[str, Any] = {"is_regression": is_regression, "may_be_quoted": True, "files": _CUSTOM_FILES}
     return TextTask(CUSTOM, columns, label_column, (), metrics, unscored, **more)
-
-
-def check_unscored(task: TextTask) -> None:
-    """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
-    if task.no_score_for and not {*task.no_score_for} < {*task.labels}:
-        raise UserError(
-            f"--no_score_for={','.join(task.no_score_for)}: must be some of the labels, with commas between, and not "
-            f"all: {', '.join(task.labels[:20])}{', ...' if len(task.labels) > 20 else ''}"
-        )
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
