@@ -21,7 +21,7 @@ PRESETS: dict[str, tuple] = {
     "mini": (4, 256),
     "tiny": (2, 128),
 }
-GOOGLE_VOCAB_SIZE = 30_522  # of the uncased English models
+GOOGLE_VOCAB_SIZE, GOOGLE_CASED_VOCAB_SIZE = 30_522, 28_996  # of the English models
 # "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")

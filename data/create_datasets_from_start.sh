@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the stages of bertPrep.py in order, from the raw text to the data of both phases.
 #
-#   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample|wikicorpus_<code>]
+#   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample|pubmed_baseline|wikicorpus_<code>]
 #
 # All files are below BERT_PREP_WORKING_DIR (default: this folder). Run again, it continues where it
 # stopped. If there are no books, wiki_books continues with Wikipedia alone.
@@ -9,6 +9,7 @@
 #   VOCAB_FILE    vocabulary; default: Google's uncased one, downloaded with its weights if it is missing
 #   VOCAB_SIZE    make a vocabulary of this size from the text instead; default for sample: 4000, for the Wikipedia of
 #                 another language (wikicorpus_de): 30522
+#   DO_LOWER_CASE  0 for a cased vocabulary that does not say so itself, such as Google's
 #   N_PROCESSES   worker processes; default: all cores
 #   DASK_SCHEDULER  address or file of a Dask scheduler, whose workers are used instead
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
@@ -30,7 +31,9 @@ if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
   exit 0
 fi
 prep() {
-  bash "$here/../scripts/python.sh" "$here/bertPrep.py" --action "$1" --dataset "$2" \
+  local casing=${DO_LOWER_CASE:-}
+  [[ "$1" == create_* ]] || casing=""
+  bash "$here/../scripts/python.sh" "$here/bertPrep.py" --action "$1" --dataset "$2" ${casing:+--do_lower_case "$casing"} \
     ${N_PROCESSES:+--n_processes "$N_PROCESSES"} ${DASK_SCHEDULER:+--dask_scheduler "$DASK_SCHEDULER"} "${@:3}"
 }
 
@@ -44,11 +47,12 @@ case $corpora in
   wiki_only) dataset=wikicorpus_en parts=(wikicorpus_en) ;;
   wiki_books) dataset=books_wiki_en_corpus parts=(bookscorpus wikicorpus_en) ;;
   sample) dataset=sample parts=(sample) vocab_size=${vocab_size:-4000} ;;
+  pubmed_baseline) dataset=$corpora parts=("$corpora") ;;
   wikicorpus_*)
     dataset=$corpora parts=("$corpora")
     [[ $corpora == wikicorpus_en || -n "$vocab_file" ]] || vocab_size=${vocab_size:-30522}
     ;;
-  *) fail "'$corpora': must be wiki_only, wiki_books or sample" ;;
+  *) fail "'$corpora': must be wiki_only, wiki_books, sample or pubmed_baseline" ;;
 esac
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Downloads the recipe's data and prepares it for pre-training.
 #
-#   bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]
+#   bash scripts/data_download.sh [all|squad|glue|pretrained|biobert] [wiki_only|wiki_books]
 #   bash scripts/data_download.sh wiki_only
 #
 #   squad        the questions, versions 1.1 and 2.0
 #   glue         the nine sentence tasks
 #   pretrained   Google's weights and vocabularies
-#   all          (default) these three, then data/create_datasets_from_start.sh, which downloads and
+#   biobert      these; BC5CDR's entities and ChemProt's relations, ready for scripts/biobert; and PubMed's abstracts,
+#                prepared with the uncased and the cased vocabulary of BERT-Base
+#   all          (default) the first three, then data/create_datasets_from_start.sh, which downloads and
 #                prepares Wikipedia, and with wiki_books the books in download/bookscorpus
 #
 # Runs in a container of the Docker image "bert" if that image exists, else directly. All files are below
@@ -29,10 +31,10 @@ fi
 
 # --- Arguments ---------------------------------------------------------------------------------
 
-usage="usage: bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]"
+usage="usage: bash scripts/data_download.sh [all|squad|glue|pretrained|biobert] [wiki_only|wiki_books]"
 what=all corpora=wiki_only
 case ${1:-} in
-  all | squad | glue | pretrained)
+  all | squad | glue | pretrained | biobert)
     what=$1
     shift
     ;;
@@ -62,12 +64,24 @@ case $what in
   squad) datasets=$squad ;;
   glue) datasets=$glue ;;
   pretrained) datasets=$pretrained ;;
+  biobert) datasets="$pretrained bc5cdr chemprot" ;;
   all) datasets="$squad $glue $pretrained" ;;
 esac
+prep() {
+  bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action "$1" --dataset "$2"
+}
+pubmed() { # prepares PubMed's abstracts with a vocabulary of BERT-Base
+  VOCAB_FILE="$BERT_PREP_WORKING_DIR/download/google_pretrained_weights/$1_L-12_H-768_A-12/vocab.txt" \
+    DO_LOWER_CASE=$2 bash "$root/data/create_datasets_from_start.sh" pubmed_baseline
+}
 failed=""
 for dataset in $datasets; do
-  bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action download --dataset "$dataset" || failed+=" $dataset"
+  prep download "$dataset" || failed+=" $dataset"
 done
+if [[ "$what" == biobert ]]; then
+  prep text_formatting chemprot || failed+=" chemprot"
+  pubmed uncased 1 && pubmed cased 0 || failed+=" pubmed_baseline"
+fi
 # A failed download for fine-tuning must not prevent pre-training.
 [[ "$what" != all ]] || bash "$root/data/create_datasets_from_start.sh" "$corpora" || failed+=" $corpora"
 [[ -z "$failed" ]] ||

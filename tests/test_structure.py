@@ -65,9 +65,9 @@ FLAGS = {
         bert_config_file continue_with_changes data_dir deterministic device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
-        model_export_path num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file
-        quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns train_batch_size
-        train_file use_horovod vocab_file warmup_proportion xla_scope""",
+        model_export_path no_score_for num_accumulation_steps num_train_epochs plan precision predict_batch_size
+        predict_file quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns
+        train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "ner": """
         adam_bias_correction allow_missing_weights
         bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case

@@ -12,7 +12,8 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
-from bert_tf.launch import adam, biobert, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import adam, biobert, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import finetune_benchmark as benchmark  # noqa: E402
 from bert_tf.launch.arguments import Argument  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
@@ -29,8 +30,15 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "glue_inference": (glue.INFERENCE_ARGUMENTS, glue.launch_inference),
     "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
     "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
-    "finetune_train_benchmark": (finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
-    "finetune_inference_benchmark": (finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference),
+    "biobert/rel_chemprot": (biobert.RELATION_ARGUMENTS, biobert.launch_relations),
+    "biobert/run_pretraining-pubmed_base_phase_1": (biobert.PHASES[1], partial(biobert.launch_pretraining, 1)),
+    "biobert/run_pretraining-pubmed_base_phase_2": (biobert.PHASES[2], partial(biobert.launch_pretraining, 2)),
+    "finetune_train_benchmark": (benchmark.ARGUMENTS["train"], partial(benchmark.launch, "train")),
+    "finetune_inference_benchmark": (benchmark.ARGUMENTS["predict"], partial(benchmark.launch, "predict")),
+    **{
+        f"biobert/biobert_finetune_{name}_benchmark": (benchmark.BIOBERT[mode], partial(benchmark.launch_biobert, mode))
+        for name, mode in (("train", "train"), ("inference", "predict"))
+    },
 }
 
 
@@ -45,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
         script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
         show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
         for number, argument in enumerate(arguments, 1):
-            show([f"  {number:2} {argument.name}: {argument.rule}; default {argument.default}"])
+            default = f"; default {argument.default}" if argument.default else ""
+            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
         return 0
     return launch(typed, LaunchEnvironment(os.environ))
 

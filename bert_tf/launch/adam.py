@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bert_tf.base.errors import UserError
 from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
+from bert_tf.launch.pretraining import Recipe, only_phase
 from bert_tf.settings.programs import PRETRAINING
 
 ARGUMENTS = arguments(
@@ -28,16 +28,5 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
             f"{typed.title('max_pred_per_seq')} is {typed['max_pred_per_seq']}: must be at most seq_len, "
             f"{typed['seq_len']}"
         )
-    phase = Phase(
-        "pretraining",
-        typed["seq_len"],
-        typed["max_pred_per_seq"],
-        typed["train_batch_size"],
-        typed["num_accumulation_steps"],
-        typed["num_gpus"],
-        typed["learning_rate"],
-        typed["warmup_steps"],
-        typed["train_steps"],
-    )
-    check_warmup(phase, typed.title("warmup_steps"))
+    phase = only_phase("pretraining", (typed["seq_len"], typed["max_pred_per_seq"]), typed)
     return Recipe("pretraining_adam", typed, environment, "adamw", [phase]).launch()

@@ -1,6 +1,6 @@
-"""Measures the speed of fine-tuning and answering with SQuAD's shapes: one configuration, or all that fit.
+"""Measures the speed of fine-tuning and predicting with the shapes of SQuAD or BioBERT's tasks: what fits, or one.
 
-Each is a run of benchmarks/finetuning.py with random weights and made-up questions, so that no data is needed.
+Each is a run of benchmarks/finetuning.py with random weights and made-up rows, so that no data is needed.
 """
 
 from __future__ import annotations
@@ -16,43 +16,66 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import launchers
-from bert_tf.launch.arguments import Argument, Typed, Values, arguments
+from bert_tf.launch.arguments import Typed, Values, arguments
+from bert_tf.launch.biobert import CASED
 from bert_tf.launch.checks import choose_launcher
 from bert_tf.launch.container import rank_python
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
 from bert_tf.launch.finetuning import MODEL
 from bert_tf.memory.device import find_device
 from bert_tf.memory.plan import Workload, fits
+from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS
 
-INFERENCE_ARGUMENTS = arguments(
-    "bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL
-)
-TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], *arguments("num_gpu=8", *SETTINGS), *INFERENCE_ARGUMENTS[1:])
+_PREDICT = arguments("bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL)
+# By mode.
+ARGUMENTS = {"train": (_PREDICT[0], *arguments("num_gpu=8", *SETTINGS), *_PREDICT[1:]), "predict": _PREDICT}
 _SEQ_LENGTH = 384
-# The configurations of the sweep.
+# The configurations of the sweeps.
 _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
 _TRAIN_BATCHES, _INFERENCE_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
+_BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES = (128, 512), (8, 32, 64)
+# BioBERT's tasks -> the head that is measured.
+_HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
 
 
-def launch_train(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("train", TRAIN_ARGUMENTS, texts, environment)
+BIOBERT = {
+    mode: arguments(
+        f"task=ner_bc5cdr-chem {num_gpu} bert_model=base cased=false",
+        *SETTINGS,
+        task=Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False),
+        bert_model=MODEL,
+        cased=CASED,
+    )
+    for mode, num_gpu in (("train", "num_gpu=2"), ("predict", ""))
+}
 
 
-def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    return _launch("predict", INFERENCE_ARGUMENTS, texts, environment)
-
-
-def _launch(mode: str, known: Sequence[Argument], texts: Sequence[str], environment: LaunchEnvironment) -> int:
+def launch(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
-    folder = environment.path("results_dir", work_folder() / "results" / f"finetune_{mode}_benchmark")
     if texts:
-        typed = Typed(known, texts)
+        typed = Typed(ARGUMENTS[mode], texts)
         show(typed.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
-        configurations = list(_sweep(mode, environment))
-    show([f"results_dir = {shown(folder)}", "random weights and made-up questions: only the speed is measured"])
+        num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
+        batch_sizes = _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES
+        configurations = list(_sweep({"num_gpu": num_ranks}, environment, _MODELS, _SEQ_LENGTHS, batch_sizes))
+    return _measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment)
+
+
+def launch_biobert(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed; as `launch`."""
+    typed = Typed(BIOBERT[mode], texts)
+    show(typed.describe())
+    fixed = {"num_gpu": 1, **typed.values}
+    sweep = _sweep(fixed, environment, [typed["bert_model"]], _BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES)
+    return _measure_all(f"biobert_finetune_{mode}_benchmark_{typed['task']}", mode, list(sweep), environment)
+
+
+def _measure_all(name: str, mode: str, configurations: Sequence[Values], environment: LaunchEnvironment) -> int:
+    folder = environment.path("results_dir", work_folder() / "results" / name)
+    show([f"results_dir = {shown(folder)}", "random weights and made-up rows: only the speed is measured"])
     show([_line(configuration) for configuration in configurations])
     num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
     if environment.prepare(num_ranks, folder, lambda: configurations) is None:
@@ -64,20 +87,26 @@ def _launch(mode: str, known: Sequence[Argument], texts: Sequence[str], environm
     return code
 
 
-def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
-    """All configurations whose micro-batch fits into memory by training's plan; predicting needs less."""
-    num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
+def _sweep(
+    fixed: Values,
+    environment: LaunchEnvironment,
+    models: Sequence[str],
+    seq_lengths: Sequence[int],
+    batch_sizes: Sequence[int],
+) -> Iterator[Values]:
+    """All configurations with these values whose micro-batch fits into memory by training's plan; predicting needs
+    less."""
+    num_ranks = fixed["num_gpu"]
     precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
     limit = find_device(None, num_ranks).memory
-    batch_sizes = _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES
     for bert_model, precision, seq_length, batch_size in itertools.product(
-        _MODELS, precisions, _SEQ_LENGTHS, batch_sizes
+        models, precisions, seq_lengths, batch_sizes
     ):
         config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
         if fits(Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks), limit):
             yield {
                 "bert_model": bert_model,
-                "num_gpu": num_ranks,
+                **fixed,
                 "batch_size": batch_size,
                 "precision": precision,
                 "use_xla": True,
@@ -97,6 +126,8 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
     flags: Mapping[str, Any] = {
         "mode": mode,
         "bert_model": configuration["bert_model"],
+        "task": _HEADS.get(configuration.get("task", "")),
+        "cased": configuration.get("cased"),
         "batch_size": configuration["batch_size"],
         "precision": configuration["precision"],
         "enable_xla": configuration["use_xla"],

@@ -95,8 +95,8 @@ class FinetuningCall(Call):
     ) -> int:
         """Runs a program (its name and settings) once for each set of flags that `prepare` returns after the checks.
 
-        The logs go to ``logs`` below the flags' model_dir. At the end the `results`, files in the first model_dir, are
-        shown.
+        The logs go to ``logs`` below the flags' model_dir. At the end the `results` are shown: files in the first
+        model_dir, or by their whole paths.
 
         Returns: 0, or the first exit code of the ranks that is not 0, after which nothing more is run.
         """

@@ -8,7 +8,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
+from bert_tf.launch.pretraining import LENGTHS, Phase, Recipe, check_warmup, rows_in
 from bert_tf.settings.programs import PRETRAINING
 
 ARGUMENTS = arguments(
@@ -20,7 +20,6 @@ ARGUMENTS = arguments(
     """,
     *PRETRAINING,
 )
-_LENGTHS = ((128, 20), (512, 80))
 
 
 def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
@@ -38,7 +37,7 @@ def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     phases = [
         Phase(
             f"phase_{number}",
-            *_LENGTHS[number - 1],
+            *LENGTHS[number - 1],
             sizes[number - 1],
             accumulations[number - 1],
             num_ranks,

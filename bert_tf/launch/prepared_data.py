@@ -27,6 +27,7 @@ class PreparedData:
     dataset: str
     data_format: str  # one of FORMATS
     lengths: Lengths | None  # None: token files, which serve all lengths
+    is_cased: bool
     vocabulary: str  # sha256 of vocab.txt and casing; equal for both phases of a run
 
     @property
@@ -69,17 +70,23 @@ def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
             if data_format == "records":
                 lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
             vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
-            complete.append(PreparedData(folder, folder.name, data_format, lengths, vocabulary))
+            is_cased = not arguments["do_lower_case"]
+            complete.append(PreparedData(folder, folder.name, data_format, lengths, is_cased, vocabulary))
     return complete, unfinished
 
 
 def choose_data(
-    data_dir: Path, dataset: str | None, phases: Sequence[Lengths], data_format: str | None = None
+    data_dir: Path,
+    dataset: str | None,
+    phases: Sequence[Lengths],
+    data_format: str | None = None,
+    is_cased: bool | None = None,
 ) -> list[PreparedData]:
     """The data for each of `phases`: those of `dataset`, or of the only dataset that is prepared for all of them.
 
     Args:
       data_format: one of FORMATS; None: the one that is there.
+      is_cased: whether the vocabulary must be; None: either.
 
     Raises:
       UserError: there is none, or more than one; the message says what was found.
@@ -88,7 +95,9 @@ def choose_data(
     allowed = [
         item
         for item in complete
-        if (dataset is None or item.dataset.lower() == dataset.lower()) and data_format in (None, item.data_format)
+        if (dataset is None or item.dataset.lower() == dataset.lower())
+        and data_format in (None, item.data_format)
+        and is_cased in (None, item.is_cased)
     ]
     of_phases = ([item for item in allowed if item.lengths in (None, lengths)] for lengths in phases)
     choices = [chosen for chosen in itertools.product(*of_phases) if len({item.kind for item in chosen}) == 1]
@@ -103,8 +112,9 @@ def choose_data(
     listing = f"found below {data_dir}: {', '.join(found) or 'nothing'}"
     if not choices:
         whose = f"DATASET={dataset} is not" if dataset else "no dataset is"
+        casing = "" if is_cased is None else "cased " if is_cased else "uncased "
         raise MissingError(
-            f"{whose} prepared for {needed} with one vocabulary{f' as {data_format}' if data_format else ''}; "
+            f"{whose} prepared for {needed} with one {casing}vocabulary{f' as {data_format}' if data_format else ''}; "
             f"{listing}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or "
             "set DATA_DIR to the working directory that holds them"
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
+from bert_tf.launch.arguments import Typed
 from bert_tf.launch.call import Call, Flags
 from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
@@ -26,6 +27,7 @@ from bert_tf.run.run_folder import (
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
+LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
@@ -96,6 +98,7 @@ class Recipe(Call):
 
     optimizer_type: str  # run_pretraining.py's flag
     phases: Sequence[Phase]
+    is_cased: bool | None = None  # the vocabulary of the data; None: any
 
     @property
     def size(self) -> str:
@@ -147,6 +150,7 @@ class Recipe(Call):
             environment.values.dataset,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
             environment.values.data_format or ("tokens" if environment.given("no_next_sentence") else None),
+            self.is_cased,
         )
         data_format = data[0].data_format
         show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
@@ -213,6 +217,22 @@ class Recipe(Call):
         write_page(begun, self.folder / REPORT, title=f"Pre-training, {self.folder.name}")
         checkpoints = [f"checkpoints: {shown(run / 'checkpoints')}" for run in begun]
         show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
+
+
+def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
+    """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
+    phase = Phase(
+        name,
+        *lengths,
+        typed["train_batch_size"],
+        typed["num_accumulation_steps"],
+        typed[typed.name_of("num_ranks")],
+        typed["learning_rate"],
+        typed["warmup_steps"],
+        typed["train_steps"],
+    )
+    check_warmup(phase, typed.title("warmup_steps"))
+    return phase
 
 
 def check_warmup(phase: Phase, argument: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool, TaskPool
+from bert_tf.records.manifest import MANIFEST_NAME
 
 
 class Layout:
@@ -32,7 +34,7 @@ class Layout:
 
     def download_folder(self, dataset: str) -> Path:
         source = source_of(dataset)
-        return self.download / (source.folder if source else dataset)
+        return Path(os.path.normpath(self.download / (source.folder if source else dataset)))
 
     def formatted_file(self, corpus: str) -> Path:
         name = registry.dataset_named(corpus).formatted_file
@@ -40,6 +42,8 @@ class Layout:
         return self.formatted / name
 
     def formatted_manifest(self, corpus: str) -> Path:
+        if tables := registry.dataset_named(corpus).tables:
+            return self.root / tables.folder / MANIFEST_NAME
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.checking import headings
-from bert_tf.prepare.corpora import formatting, registry, sample
+from bert_tf.prepare.corpora import formatting, registry, sample, tables
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import stages as instance_stages
 from bert_tf.prepare.instances import vocabulary
@@ -42,6 +42,9 @@ def _make_sample(folder: Path) -> None:
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
+    if dataset := registry.dataset_named(options.dataset).tables:
+        _make_tables(dataset, options, layout)
+        return
     parts = registry.corpora_of(options.dataset)
     if len(parts) > 1:
         raise UserError(
@@ -61,6 +64,15 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
             )
             counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
             print_done("formatted", counts, output)
+
+
+def _make_tables(dataset: tables.TableDataset, options: argparse.Namespace, layout: Layout) -> None:
+    paths = dataset.find(layout.download_folder(options.dataset))
+    inputs = [describe_input(path, layout.root) for path in paths]
+    with Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs) as stage:
+        if not already_done(stage):
+            bad = tables.BadLines(options.max_bad_records)
+            print_done("formatted", tables.write_tables(stage, dataset.read(paths, bad), bad), stage.folder)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:

@@ -1,4 +1,4 @@
-"""Classifies sentences and pairs of sentences: the nine GLUE tasks and your own files. See docs/fine_tuning.md."""
+"""Classifies sentences and pairs of sentences: GLUE's nine tasks, ChemProt, your own files. See docs/fine_tuning.md."""
 
 from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program

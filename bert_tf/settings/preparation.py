@@ -72,9 +72,9 @@ class PreparationOptions(MaskingOptions):
     )
     max_bad_records: int = setting(
         0,
-        "Skip up to this many JSON lines, rows, PubMed citations, articles or pages of Wikipedia that cannot be read; "
-        "they are named and counted. With 0 the first one ends the run, and the same command with a larger number "
-        "continues from there.",
+        "Skip up to this many JSON lines, rows, PubMed citations, articles, pages of Wikipedia or lines of ChemProt "
+        "that cannot be read; they are named and counted. With 0 the first one ends the run, and the same command with "
+        "a larger number continues from there.",
         at_least=0,
         actions="text_formatting",
     )

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+
+
+class Counts(NamedTuple):
+    """Numbers of what has a label: entities, or rows."""
+
+    num_true: int
+    num_predicted: int
+    num_correct: int
+
+    def scores(self) -> dict[str, float]:
+        """From 0 to 1; 0 where nothing was predicted, or nothing is true."""
+        precision, recall = (self.num_correct / max(num, 1) for num in (self.num_predicted, self.num_true))
+        f1 = 2 * precision * recall / (precision + recall) if self.num_correct else 0.0
+        return {"precision": precision, "recall": recall, "f1": f1}
 
 
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:

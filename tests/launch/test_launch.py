@@ -536,13 +536,13 @@ def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("DRY_RUN", "1")
     monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     here = LaunchEnvironment({**os.environ, "DEVICE": "cpu"})
-    assert finetune_benchmark.launch_train([], here) == 0
+    assert finetune_benchmark.launch("train", [], here) == 0
     sweep = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert_model")]
     assert any("batch_size 8" in line and "base" in line for line in sweep)
     assert not any("large" in line and "batch_size 64" in line for line in sweep)
-    assert finetune_benchmark.launch_inference(["base", "2", "fp32", "false"], here) == 0
+    assert finetune_benchmark.launch("predict", ["base", "2", "fp32", "false"], here) == 0
     assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out
-    refused(r"num_gpu \(position 2\) is '0'", finetune_benchmark.launch_train, ["base", "0"], here)
+    refused(r"num_gpu \(position 2\) is '0'", finetune_benchmark.launch, "train", ["base", "0"], here)
 
 
 def test_a_folder_of_hugging_face_is_a_checkpoint(questions):

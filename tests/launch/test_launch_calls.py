@@ -33,9 +33,17 @@ GLUE = f"MRPC 16 3e-6 fp16 true 8 128 64 large 3.0 0.1 {WEIGHTS}"
 SQUAD_INFERENCE = "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad 8 fp16 true 384 128 large 1.1"
 GLUE_INFERENCE = "MRPC results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue 16 fp16 true 128 64 large"
 BC5CDR = "8 3.125e-6 false fp16 true 16 128 base 8"
+PUBMED_1 = "128 9.625e-5 false fp16 true 16 1953 19531 32 5000 80 base"
+PUBMED_2 = "some/checkpoint 16 2.9e-4 false fp16 true 16 434 4340 128 5000 26 base"
+PUBMED = "biobert/run_pretraining-pubmed_base_phase_"
+BIOBERT_BENCHMARK = "biobert/biobert_finetune_{}_benchmark"
 DEFAULTS = {
     "biobert/ner_bc5cdr-chem": f"results/biobert_tf_uncased_base/model.ckpt {BC5CDR} 10.0",
     "biobert/ner_bc5cdr-disease": f"results/biobert_tf_uncased_base/model.ckpt-4340 {BC5CDR} 100.0",
+    "biobert/rel_chemprot": "results/biobert_tf_uncased_base/model.ckpt 8 1.5e-6 false fp16 true 16 512 base 16 3.0",
+    f"{PUBMED}1": PUBMED_1,
+    BIOBERT_BENCHMARK.format("train"): "ner_bc5cdr-chem 2 base false",
+    BIOBERT_BENCHMARK.format("inference"): "ner_bc5cdr-chem base false",
     "pretraining_lamb": LAMB,
     "pretraining_lamb_phase1": LAMB,
     "pretraining_lamb_phase2": LAMB,
@@ -95,6 +103,15 @@ GOOD = [
         "cased = true; global_batch_size = 8; launcher = none",
     ),
     ("biobert/ner_bc5cdr-disease", "", "BIOBERT_DIR=/x", "data_dir = /x/BC5CDR/disease"),
+    ("biobert/rel_chemprot", "x 16 1e-5 true fp32 true 2", "", "cased = true; global_batch_size = 32; eval_batch_size = 16 (default)"),
+    ("biobert/rel_chemprot", "", "BIOBERT_DIR=/x", "data_dir = /x/ChemProt"),
+    (f"{PUBMED}1", "", "", "global_batch_size = 65536; effective_learning_rate = 0.00154; updates = 19531"),
+    (f"{PUBMED}1", "128 3.2e-5 true", "", "max_seq_length = 128; max_predictions_per_seq = 20; init_checkpoint = download/google_pretrained_weights/cased_L-12_H-768_A-12/bert_model.ckpt"),
+    (f"{PUBMED}1", "128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
+    (f"{PUBMED}2", PUBMED_2, "INIT_CHECKPOINT=other", "init_checkpoint = some/checkpoint; global_batch_size = 32768; effective_learning_rate = 0.00464"),
+    (f"{PUBMED}2", "some/checkpoint", "", "; ".join(f"{argument.name} = {text} (default)" for argument, text in zip(LAUNCHERS[f"{PUBMED}2"][0][1:], PUBMED_2.split()[1:]))),
+    (BIOBERT_BENCHMARK.format("train"), "rel_chemprot 4 tiny true", "", "bert_model tiny, num_gpu 4, task rel_chemprot, cased true, batch_size 32, precision fp32, use_xla true, seq_length 128"),
+    (BIOBERT_BENCHMARK.format("inference"), "ner_bc5cdr-disease tiny", "", "bert_model tiny, num_gpu 1, task ner_bc5cdr-disease, cased false, batch_size 8, precision fp32, use_xla true, seq_length 128"),
     ("finetune_train_benchmark", "base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
     ("finetune_inference_benchmark", "large 8 fp16 true", "", "batch_size = 8"),
 ]  # fmt: skip
@@ -159,6 +176,15 @@ BAD = [
         "",
         "bert_model (position 9) is large, 24 layers of 1024, but .* 12 ",
     ),
+    ("biobert/rel_chemprot", "x 8 1e-6 false fp8", "", "precision (position 5) is 'fp8': must be one of"),
+    ("biobert/rel_chemprot", "base 8 1e-6 false fp16 true 1 512 large", "", "bert_model (position 9) is large, 24 layers of"),
+    (f"{PUBMED}1", "x", "", "train_batch_size (position 1) is 'x': must be a whole number"),
+    (f"{PUBMED}1", "8 1e-4 false fp16 true 16 300 200", "", "warmup_steps (position 7) is 300: must be at most the phase's 200"),
+    (f"{PUBMED}1", "8", "INIT_CHECKPOINT=gpt", "gpt/config.json: the model's type is 'gpt2'"),
+    (f"{PUBMED}2", "", "", "init_checkpoint (position 1) is '': must be not empty"),
+    (f"{PUBMED}2", "base 16 2.9e-4 false fp16 true 16 434 4340 128 5000 26 tiny", "", "bert_model (position 13) is tiny, 2 layers"),
+    (BIOBERT_BENCHMARK.format("train"), "ner_bc5cdr", "", "task (position 1) is 'ner_bc5cdr': must be one of ner_bc5cdr-chem, "),
+    (BIOBERT_BENCHMARK.format("inference"), "rel_chemprot base no", "", "cased (position 3) is 'no': must be one of true"),
     ("finetune_train_benchmark", "base 0", "", "num_gpu (position 2) is '0'"),
     ("finetune_inference_benchmark", "large 8 8 fp16", "", "precision (position 3) is '8': must be one of"),
     ("pretraining_lamb", SMALL, "LAUNCHER=ssh", "LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
@@ -184,6 +210,20 @@ STOPPED = [
     ("squad", SQUAD, "SQUAD_DIR=/nonexistent", "download it with data/bertPrep.py"),
     ("glue", GLUE, "GLUE_DIR=/nonexistent", "GLUE_DIR names the folder"),
     ("biobert/ner_bc5cdr-chem", "", "BIOBERT_DIR=/nonexistent", "BC5CDR/chem has no train.tsv and no devel.tsv"),
+    ("biobert/rel_chemprot", "", "BIOBERT_DIR=/nonexistent", "ChemProt has no train.tsv and no dev.tsv"),
+    (f"{PUBMED}1", "", "", "L-12_H-768_A-12/bert_model.ckpt: there is no checkpoint"),
+    (
+        f"{PUBMED}1",
+        "",
+        "INIT_CHECKPOINT=google",
+        "DATASET=pubmed_baseline is not prepared for .* with one uncased vocabulary",
+    ),
+    (
+        f"{PUBMED}2",
+        "google 1 1 true",
+        "DATASET=sample",
+        "DATASET=sample is not prepared for .* with one cased vocabulary",
+    ),
 ]
 
 
@@ -198,6 +238,7 @@ def call(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, config in (
         ("base/bert_config.json", '{"num_hidden_layers": 12, "hidden_size": 768}'),
+        ("google/bert_config.json", '{"num_hidden_layers": 12, "hidden_size": 768}'),
         ("gpt/config.json", '{"model_type": "gpt2"}'),
     ):
         (tmp_path / name).parent.mkdir()
@@ -232,7 +273,7 @@ def test_bad_calls_are_refused_with_the_way_out(call, recipe, typed, variables, 
 @pytest.mark.parametrize("recipe, typed, variables, note", STOPPED)
 def test_what_would_stop_a_real_run_is_noted(call, recipe, typed, variables, note):
     noted = [line for line in call(recipe, typed, variables).splitlines() if line.startswith("note: a real run would")]
-    assert len(noted) == 1 and note in noted[0]
+    assert len(noted) == 1 and re.search(note, noted[0])
 
 
 def test_every_launcher_has_good_and_bad_calls():

@@ -30,12 +30,14 @@ def checkout(tmp_path):
     (root / "scripts/python.sh").write_text(
         'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n'
     )
-    (root / "data/create_datasets_from_start.sh").write_text('echo "from start $*" >>"$LOG"\n')
+    (root / "data/create_datasets_from_start.sh").write_text(
+        'echo "from start $*${DO_LOWER_CASE:+; $VOCAB_FILE $DO_LOWER_CASE}" >>"$LOG"\n'
+    )
     (tmp_path / "bin").mkdir()
     return root
 
 
-def run(checkout, *arguments, image=False, **environment):
+def run(checkout, *arguments, image=False, script="data_download.sh", **environment):
     docker = checkout.parent / "bin/docker"
     docker.write_text(
         '#!/bin/bash\ncase $1 in image) exit $IMAGE ;; info) exit ;; esac\nprintf "%s\\n" "docker" "$@" >>"$LOG"\n'
@@ -45,7 +47,7 @@ def run(checkout, *arguments, image=False, **environment):
     log.write_text("")
     inside = dict.fromkeys(("NVIDIA_PRODUCT_NAME", "SINGULARITY_CONTAINER", "BERT_PREP_WORKING_DIR"), "")
     result = subprocess.run(
-        ["bash", str(checkout / "scripts/data_download.sh"), *arguments],
+        ["bash", str(checkout / "scripts" / script), *arguments],
         text=True,
         capture_output=True,
         env={
@@ -73,6 +75,7 @@ def downloads(lines):
         (["squad"], ["squad"], None),
         (["glue"], GLUE, None),
         (["pretrained", "wiki_only"], ["google_pretrained_weights"], None),
+        (["biobert"], ["google_pretrained_weights", "bc5cdr", "chemprot"], "pubmed_baseline"),
     ],
 )
 def test_what_is_fetched(checkout, arguments, datasets, corpora):
@@ -80,7 +83,22 @@ def test_what_is_fetched(checkout, arguments, datasets, corpora):
     assert result.returncode == 0, result.stderr
     assert downloads(lines) == datasets
     assert lines[0].startswith(f"{checkout}/data ")
-    assert [line for line in lines if "from start" in line] == ([f"from start {corpora}"] if corpora else [])
+    times = 2 if corpora == "pubmed_baseline" else 1
+    started = [line.partition(";")[0] for line in lines if "from start" in line]
+    assert started == ([f"from start {corpora}"] * times if corpora else [])
+
+
+def test_biobert_has_both_vocabularies_and_goes_on_where_a_source_is_gone(checkout, tmp_path):
+    (checkout / "scripts/biobert").mkdir()
+    shutil.copy(CHECKOUT / "scripts/biobert/biobert_data_download.sh", checkout / "scripts/biobert")
+    result, lines = run(checkout, script="biobert/biobert_data_download.sh", FAIL="bc5cdr")
+    assert result.returncode == 2 and "error: failed: bc5cdr (" in result.stderr
+    assert sum("--action text_formatting --dataset chemprot" in line for line in lines) == 1
+    weights = checkout / "data/download/google_pretrained_weights"
+    assert [line for line in lines if "from start" in line] == [
+        f"from start pubmed_baseline; {weights}/uncased_L-12_H-768_A-12/vocab.txt 1",
+        f"from start pubmed_baseline; {weights}/cased_L-12_H-768_A-12/vocab.txt 0",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [["everything"], ["wiki_only", "all"], ["all", "wiki_only", "more"]])
@@ -121,6 +139,18 @@ def test_inside_a_container_it_runs_right_there(checkout):
     (checkout.parent / "dockerenv").touch()
     _, lines = run(checkout, "glue", image=True)
     assert downloads(lines) == GLUE
+
+
+def test_pubmed_with_a_cased_vocabulary_from_the_start(checkout, tmp_path):
+    """The stages that cut words are told the casing, which Google's vocabularies do not say."""
+    shutil.copy(CHECKOUT / "data/create_datasets_from_start.sh", checkout / "data")
+    (tmp_path / "vocab.txt").touch()
+    typed = dict(VOCAB_FILE=str(tmp_path / "vocab.txt"), DO_LOWER_CASE="0", SHARDS="--n_training_shards 4")
+    _, lines = run(checkout, "pubmed_baseline", script="../data/create_datasets_from_start.sh", **typed)
+    stages = {line.split("--action ")[1].split()[0]: line for line in lines}
+    assert list(stages) == ["download", "text_formatting", "sharding", "create_tfrecord_files"]
+    assert ["--do_lower_case 0" in line for line in lines] == [False, False, False, True, True]
+    assert all("--dataset pubmed_baseline" in line for line in lines) and "--n_training_shards 4" in stages["sharding"]
 
 
 @pytest.mark.parametrize("script", ["scripts/data_download.sh", "data/create_datasets_from_start.sh"])

@@ -109,6 +109,21 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
     assert len(server.pages["/b.json"].requests) == 1
 
 
+def test_bc5cdr_goes_where_biobert_looks(server, tmp_path):
+    """BLUE's archive, of which only these files are taken; into no folder below that of the downloads."""
+    names = [f"{kind}/{part}.tsv" for kind in ("chem", "disease") for part in ("train", "devel", "test")]
+    packed = make_zip(
+        tmp_path / "bert_data.zip",
+        {f"bert_data/{name}": b"x" for name in ("ChemProt/train.tsv", *(f"BC5CDR/{n}" for n in names))},
+    )
+    server.add("/bert_data.zip", packed.read_bytes())
+    source = sources.SOURCES["bc5cdr"]
+    archive = source.archives[0]._replace(url=server.url("/bert_data.zip"))
+    root = tmp_path / "work/download"
+    download("bc5cdr", root, {"bc5cdr": source._replace(archives=(archive,))}, CLIENT)
+    assert files_below(tmp_path / "work") == {f"biobert/BC5CDR/{name}" for name in ("manifest.json", *names)}
+
+
 def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
     source = squad(server, {"a.json": b"a", "b.json": b"b"})
     gone = server.pages.pop("/b.json")
@@ -333,7 +348,8 @@ def test_every_source_has_its_checksums_and_places():
         assert name == name.lower()
         assert all(remote.checksum for remote in source.files)
         for archive in source.archives:
-            assert archive.checksum or all(archive.files.values()), archive.url
+            # None are published for those that are fetched by name only.
+            assert archive.checksum or all(archive.files.values()) or source.by_name_only, archive.url
     google = sources.SOURCES["google_pretrained_weights"].archives
     assert "uncased_L-24_H-1024_A-16" in [archive.into for archive in google]
 

@@ -1,5 +1,6 @@
 """Fine-tuning on sentences: files that come out, scores, predictions, resuming, own labels, what is refused."""
 
+import dataclasses
 import json
 import math
 import re
@@ -208,6 +209,42 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
         trained_job(data, model_dir, (), task=OWN, files=files).run()
 
 
+def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    task = find_task("ChemProt")
+    labels = [task.labels[number % 6] for number in range(24)]
+    lines = [f"1.T{number}.T2 | {(GOOD + BAD)[number % 8]} | {label}" for number, label in enumerate(labels)]
+    for name in ("dev", "test"):
+        write_lines(tmp_path / f"ChemProt/{name}.tsv", "index | sentence | label", *lines)
+    # Whatever the order of a model's classes: this one finds its last class everywhere.
+    other_order = dataclasses.replace(task, labels=(*task.labels[-1:], *task.labels[:-1]))
+    model_dir = save_untrained(tmp_path / "run", data, other_order)
+    assert trained_job(data, model_dir, (EVAL, PREDICT), task="ChemProt", folder=tmp_path / "ChemProt").run()
+    _, *predicted = predictions(model_dir)
+    assert [index for index, _ in predicted] == [f"1.T{number}.T2" for number in range(24)]
+    scores, scored = scores_in(model_dir), list(task.labels[:5])
+    expected = metrics.f1_score(labels, [label for _, label in predicted], labels=scored, average="micro")
+    assert scores["f1"] == pytest.approx(expected) and 0 < expected < 1
+    names = ("precision", "recall", "f1")
+    of_each = [f"{prefix}{name}" for prefix in ("", *(f"{label}_" for label in scored)) for name in names]
+    assert list(scores) == ["accuracy", *of_each, "eval_loss", "global_step"]
+
+
+def test_own_labels_without_a_score(data, tmp_path):
+    rows = [(text, kind) for kind, texts in (("none", BAD), ("fine", GOOD)) for text in texts]
+    files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (TRAIN, EVAL)}
+    own = custom_task("text", "kind", False, "none")
+    once = settings(num_train_epochs=1.0)
+    assert job(data, tmp_path / "run", (), task=own, files=files, training=once).run()
+    scores = scores_in(tmp_path / "run")
+    assert {"accuracy", "macro_f1", "fine_f1"} < set(scores) and "none_f1" not in scores
+    assert scores["f1"] == scores["fine_f1"]
+    with pytest.raises(UserError, match="--no_score_for=nothing: must be some of the labels, .* not all: fine, none$"):
+        other = custom_task("text", "kind", False, "nothing")
+        job(data, tmp_path / "other", (), task=other, files=files).run()
+    assert not (tmp_path / "other/checkpoints").exists()
+
+
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
     """From MNLI's three classes to RTE's two."""
     source = save_untrained(tmp_path / "mnli", data, find_task("MNLI"), seed=9)
@@ -268,7 +305,8 @@ MISTAKES = [
     (dict(model_dir=None), "--model_dir is required"),
     (dict(data_dir=None), "--data_dir, or --train_file, is required"),
     (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
-    (dict(label_column="x"), "--label_column belongs to --task_name=custom; the columns of CoLA are known"),
+    (dict(label_column="x"), "--label_column belongs to --task_name=custom; for CoLA it is known"),
+    (dict(no_score_for="0"), "--no_score_for belongs to --task_name=custom"),
     (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
     (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one column"),
     (dict(mode="predit"), "--mode=predit: must be one of"),

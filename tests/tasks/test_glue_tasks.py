@@ -1,5 +1,7 @@
 """The registry: names, files, columns of one's own."""
 
+import dataclasses
+
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -14,7 +16,7 @@ def test_names_in_any_case_and_the_nearest_for_others():
     ]  # fmt: skip
     with pytest.raises(UserError, match="--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?"):
         find_task("MRCP")
-    with pytest.raises(UserError, match="WNLI, custom$"):
+    with pytest.raises(UserError, match="WNLI, ChemProt, custom$"):
         find_task("xyz")
     for task in TASKS:
         assert set(task.metrics) <= set(METRICS) and task.num_classes == (len(task.labels) or 1)
@@ -31,6 +33,8 @@ def test_files_of_a_folder_or_as_given(tmp_path):
     assert find_files(mnli, EVAL, str(tmp_path), None) == parts
     with pytest.raises(UserError, match="has no test_matched.tsv; name a file with --predict_file, .* --dataset MNLI"):
         find_files(mnli, PREDICT, str(tmp_path), None)
+    with pytest.raises(UserError, match="has no dev.tsv; .* --action text_formatting --dataset ChemProt"):
+        find_files(find_task("chemprot"), EVAL, str(tmp_path / "sub"), None)
     with pytest.raises(UserError, match="--data_dir, or --eval_file, is required"):
         find_files(cola, EVAL, None, None)
     with pytest.raises(UserError, match="absent.tsv does not exist; name a file with --train_file"):
@@ -47,3 +51,14 @@ def test_files_of_a_folder_or_as_given(tmp_path):
 def test_columns_of_ones_own_must_be_named(columns, label):
     with pytest.raises(UserError, match="needs the name of one column, or of two"):
         custom_task(columns, label, False)
+
+
+def test_labels_without_a_score_are_some_of_the_labels():
+    task = dataclasses.replace(custom_task("a", "b", False, "none,other"), labels=("none", "other", "yes"))
+    task.check_unscored()
+    assert task.no_score_for == ("none", "other") and find_task("ChemProt").no_score_for == ("false",)
+    for labels in (("none", "other"), ("none", "yes")):
+        with pytest.raises(UserError, match=f"--no_score_for=none,other: .* not all: {', '.join(labels)}$"):
+            dataclasses.replace(task, labels=labels).check_unscored()
+    with pytest.raises(UserError, match="--no_score_for=none is for labels, not for the numbers of --regression"):
+        custom_task("a", "b", True, "none")

@@ -80,7 +80,7 @@ def _manifest_paths(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     for dataset in datasets:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
     for corpus in datasets:
-        if registry.dataset_named(corpus).formatted_file:
+        if registry.dataset_named(corpus).formatted_file or registry.dataset_named(corpus).tables:
             yield "text_formatting", corpus, layout.formatted_manifest(corpus)
     for stage, parent, pattern, name in (
         ("sharding", layout.sharded, "*", "manifest.json"),

@@ -88,6 +88,12 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     yield str(prepared.folder)
 
 
+def _stages_of(dataset: str) -> Iterable[str]:
+    if registry.parts_of(dataset):
+        return stages.STAGES
+    return CORPUS_STAGES if registry.dataset_named(dataset).tables else ("download",)
+
+
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
     """Files that the user put in place of a stage's output: raw files, or formatted text."""
     paths: Iterable[Path] = ()
@@ -122,12 +128,12 @@ def _next_steps(dataset: str, begun: list[Prepared], layout: Layout) -> list[str
         vocab = command("create_vocab", dataset) + "  # or name your own with --vocab_file below"
         first = [] if ("create_vocab", dataset) in done else [vocab]
         return [*first, command("create_token_files", dataset)]
-    if not registry.parts_of(dataset):
-        return [] if ("download", dataset) in done else [command("download", dataset)]
 
     def is_there(stage: str, corpus: str) -> bool:
         return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
 
+    if not registry.parts_of(dataset):
+        return [command(stage, dataset) for stage in _stages_of(dataset) if not is_there(stage, dataset)][:1]
     for corpus in registry.parts_of(dataset):
         if is_there("text_formatting", corpus):
             continue
@@ -150,7 +156,7 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 def _print_dataset(dataset: str, layout: Layout) -> None:
     begun = find_prepared(layout, dataset)
     print(dataset)
-    for stage in stages.STAGES if registry.parts_of(dataset) else ("download",):
+    for stage in _stages_of(dataset):
         if (stage, dataset) == ("download", "custom"):
             continue
         blocks = [(p.dataset, list(describe_stage(p))) for p in begun if p.stage == stage]

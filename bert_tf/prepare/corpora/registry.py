@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import books, custom, extracted, pubmed, pubmed_fulltext, sample, wiki
+from bert_tf.prepare.corpora import books, chemprot, custom, extracted, pubmed, pubmed_fulltext, sample, wiki
 from bert_tf.prepare.corpora.documents import Corpus
+from bert_tf.prepare.corpora.tables import TableDataset
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
@@ -21,8 +22,8 @@ class Dataset(NamedTuple):
 
     A corpus to pre-train on has `formatted_file` and `open`, which gets the dataset's name, the working
     directory and the command line's options, and reads those named in `options`. A dataset `made_of`
-    several corpora has neither. One with `read_with` is only read together with that dataset. All
-    others are only downloaded.
+    several corpora has neither. One with `read_with` is only read together with that dataset. One with `tables` is
+    formatted, too, but into labelled examples. All others are only downloaded.
     """
 
     formatted_file: str | None = None
@@ -30,6 +31,7 @@ class Dataset(NamedTuple):
     options: tuple[str, ...] = ()
     made_of: tuple[str, ...] = ()
     read_with: str | None = None
+    tables: TableDataset | None = None
 
 
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
@@ -131,6 +133,9 @@ DATASETS = {
     ),
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
     "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
+    "chemprot": Dataset(
+        options=("max_bad_records",), tables=TableDataset("biobert/ChemProt", chemprot.find_files, chemprot.read_tables)
+    ),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
 DATASETS.update({name: Dataset() for name in SOURCES if name not in DATASETS})

@@ -60,14 +60,15 @@ def download(
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
     arguments = {"license_groups": list(license_groups)} if source.kind == "articles" else {}
-    files = _Collection(dataset, source, root / source.folder, client, arguments)
+    files = _Collection(dataset, source, Path(os.path.normpath(root / source.folder)), client, arguments)
     with clear_disk_errors(files.folder):
         _DOWNLOADERS[source.kind](files)
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client, license_groups: Sequence[str]) -> None:
     failed = []
-    for dataset in sources:
+    chosen = [name for name, source in sources.items() if not source.by_name_only]
+    for dataset in chosen:
         try:
             download(dataset, root, sources, client, license_groups)
         except NotDistributedError as error:
@@ -77,7 +78,7 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client, lic
             failed.append(dataset)
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(sources)} datasets could not be downloaded: "
+            f"{len(failed)} of {len(chosen)} datasets could not be downloaded: "
             f"{', '.join(failed)}; the reasons are above; the same command continues with the missing files"
         )
 

@@ -2,7 +2,7 @@
 
 The sha256 sums of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets; those of Google's
 weights come from NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia,
-PubMed and PubMed Central publish checksums beside their files.
+PubMed and PubMed Central publish checksums beside their files; BioCreative and BLUE publish none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Archive(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a dataset comes from, and its folder below ``download/``.
+    """Where a dataset comes from, and its folder, relative to ``download/``.
 
     `kind` is one of
 
@@ -46,6 +46,8 @@ class Source(NamedTuple):
     * ``articles``: PubMed Central's, from its bucket `url`.
     * ``books``: no longer distributed; the user places books in `folder`.
     * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
+
+    One that is downloaded `by_name_only` is no part of "all".
     """
 
     kind: str
@@ -54,6 +56,7 @@ class Source(NamedTuple):
     archives: tuple[Archive, ...] = ()
     url: str = ""
     grows: bool = False
+    by_name_only: bool = False
 
 
 def _archive(content: dict[str, Any]) -> Archive:

@@ -5,29 +5,15 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from bert_tf.tasks.entities.schemes import Entity, read_entities, read_strictly
+from bert_tf.tasks.scores import Counts
 
 Labels = Sequence[Sequence[str]]  # of each token of each sentence
 
 
-class Counts(NamedTuple):
-    """Numbers of entities."""
-
-    num_true: int
-    num_predicted: int
-    num_correct: int  # with the right type, first and last token
-
-    def scores(self) -> dict[str, float]:
-        """From 0 to 1; 0 where nothing was predicted, or nothing is true."""
-        precision, recall = (self.num_correct / max(num, 1) for num in (self.num_predicted, self.num_true))
-        f1 = 2 * precision * recall / (precision + recall) if self.num_correct else 0.0
-        return {"precision": precision, "recall": recall, "f1": f1}
-
-
 def count_entities(true: Labels, predicted: Labels, read: Callable[[Sequence[str]], list[Entity]]) -> dict[str, Counts]:
-    """By type, and of all types as the first, ""."""
+    """By type, and of all types as the first, ""; correct are those with the right type, first and last token."""
     counts: tuple[collections.Counter[str], ...] = tuple(collections.Counter() for _ in range(3))
     for pair in zip(true, predicted):
         ours, theirs = (set(read(labels)) for labels in pair)

@@ -1,1 +1,1 @@
-"""Sentences and pairs of sentences: the nine GLUE tasks and users' own files. In: files. Out: classes or numbers."""
+"""Sentences and pairs of sentences: GLUE, ChemProt, users' own files. In: files. Out: classes or numbers."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Callable
 
 import numpy as np
+
+from bert_tf.tasks.scores import Counts
 
 
 def accuracy(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
@@ -22,6 +25,22 @@ def f1(predicted_N: np.ndarray, true_N: np.ndarray, positive: int = 1) -> float:
 def macro_f1(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
     """Mean F1 over all classes that were predicted or are true."""
     return float(np.mean([f1(predicted_N, true_N, label) for label in np.union1d(predicted_N, true_N)]))
+
+
+def scores_of_classes(predicted_N: np.ndarray, true_N: np.ndarray, classes: Mapping[int, str]) -> dict[str, float]:
+    """ "precision", "recall" and "f1", micro-averaged over some `classes`, and those of each with its name in front.
+
+    As scikit-learn's f1_score(labels=classes, average="micro"): a right prediction of another class counts for
+    nothing, one of these classes in its stead is a false positive, and the reverse a false negative.
+    """
+    counts = {}
+    for number, name in classes.items():
+        is_true_N, is_predicted_N = true_N == number, predicted_N == number
+        counts[f"{name}_"] = Counts(
+            *(int(np.sum(each)) for each in (is_true_N, is_predicted_N, is_true_N & is_predicted_N))
+        )
+    counts = {"": Counts(*(sum(each) for each in zip(*counts.values()))), **counts}
+    return {f"{prefix}{name}": value for prefix, each in counts.items() for name, value in each.scores().items()}
 
 
 def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:

@@ -151,7 +151,7 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
     delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
     if quoting is None:
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
-        if task.is_custom and delimiter == "\t":
+        if task.may_be_quoted and delimiter == "\t":
             quoting, note = find_quoting(path, delimiter)
     return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter), note
 

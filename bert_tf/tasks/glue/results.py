@@ -7,19 +7,22 @@ import io
 
 import numpy as np
 
-from bert_tf.tasks.glue.metrics import METRICS
+from bert_tf.tasks.glue.metrics import METRICS, scores_of_classes
 from bert_tf.tasks.glue.tasks import TextTask
 from bert_tf.tasks.scores import mean_loss, probabilities
 
 
 def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
-    """The task's metrics, and the mean loss as "eval_loss"."""
+    """The task's metrics, and the mean loss as "eval_loss"; precision, recall and F1 where some labels have no part."""
     if task.is_regression:
         compared = (logits_FxC[:, 0], truths_F)
     else:  # F1 is that of the label 1, whatever the order of the classes
         numbers_C = np.argsort(np.argsort(task.labels))
         compared = (numbers_C[logits_FxC.argmax(axis=1)], numbers_C[truths_F])
     scores = {name: METRICS[name](*compared) for name in task.metrics}
+    if task.no_score_for:
+        classes = {number: label for number, label in enumerate(task.labels) if label not in task.no_score_for}
+        scores.update(scores_of_classes(logits_FxC.argmax(axis=1), truths_F, classes))
     return {**scores, "eval_loss": mean_loss(logits_FxC, truths_F)}
 
 

@@ -15,7 +15,7 @@ class ClassifierOptions(FinetuningOptions):
 
     task_name: str | None = setting(
         None,
-        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI (in any case), or custom: your own files.",
+        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, ChemProt (in any case), or custom: your own files.",
         is_required=True,
     )
     learning_rate: float = with_default(FinetuningConfig, "learning_rate", 3e-6)
@@ -36,6 +36,11 @@ class ClassifierOptions(FinetuningOptions):
     )
     label_column: str | None = setting(None, "With --task_name=custom: the column with the label.")
     regression: bool = setting(False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
+    no_score_for: str | None = setting(
+        None,
+        "With --task_name=custom: labels that mean that there is nothing, with commas between; precision, recall and "
+        "F1 are over the others.",
+    )
     max_bad_records: int | None = setting(
         None,
         "Records with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
@@ -44,7 +49,7 @@ class ClassifierOptions(FinetuningOptions):
     quoting: str | None = setting(
         None,
         "Quotation marks of .tsv and .csv: none: text; csv: they enclose fields. Default: none for GLUE's files, csv "
-        "for .csv, and for your own .tsv what the content shows.",
+        "for .csv, and for ChemProt's and your own .tsv what the content shows.",
         choices=("none", "csv"),
         variable="QUOTING",
     )

@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences as a task: GLUE's nine, and a user's own files."""
+"""Sentences and pairs of sentences as a task: GLUE's nine, ChemProt, and a user's own files."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class GlueTask(Task):
             assert run.weights
             fitted = classes.as_trained(self.task, run.weights)
         self.task, self.keeps_head, note = fitted
+        self.task.check_unscored()
         for read in examples.values():
             run.say("\n".join([*read.notes, describe_examples(read)]))
         if note:
@@ -171,13 +172,13 @@ def _text_task(flags: Mapping[str, Any]) -> TextTask:
         raise UserError("--task_name is required: the name of a GLUE task, or custom for your own files")
     if name.lower() != CUSTOM:
         task = find_task(name)
-        for flag in ("text_columns", "label_column", "regression"):
+        for flag in ("text_columns", "label_column", "regression", "no_score_for"):
             if flags[flag]:
-                raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; the columns of {task.name} are known")
+                raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; for {task.name} it is known")
         return task
     if mode in ("train_and_eval", "train", "eval") and not flags["label_column"]:
         raise UserError(f"--label_column is required with --mode={mode}")
-    return custom_task(flags["text_columns"], flags["label_column"], flags["regression"])
+    return custom_task(flags["text_columns"], flags["label_column"], flags["regression"], flags["no_score_for"])
 
 
 def describe_examples(examples: Examples) -> str:

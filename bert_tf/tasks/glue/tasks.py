@@ -1,7 +1,7 @@
 """The tasks, one entry each: their files, the files' columns, their labels, and how they are scored.
 
-The nine are those of GLUE (arXiv 1804.07461); the order of their labels is that of Google's
-run_classifier.py. ``custom`` stands for a user's own files.
+Nine are those of GLUE (arXiv 1804.07461); the order of their labels is that of Google's run_classifier.py. ChemProt is
+that of BLUE (arXiv 1906.05474). ``custom`` stands for a user's own files.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ class TextTask:
     label_column: str | None
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
+    no_score_for: tuple[str, ...] = ()  # labels without a part in precision, recall and F1; none: these are not scores
     label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     is_regression: bool = False
     range: tuple[float, float] | None = None  # of a regression's numbers
     no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
     max_bad_records: int = 0  # how many broken lines the published files may have
+    may_be_quoted: bool = False  # whether the content of a .tsv shows what its quotation marks are; else: text
     files: Mapping[str, Files] = dataclasses.field(default_factory=lambda: _ONE_PART)
     submissions: Files = dataclasses.field(default_factory=dict)  # what the benchmark calls the predictions
+    made_by: str = "download"  # the action of bertPrep.py that leaves the files
 
     @property
     def num_classes(self) -> int:
@@ -46,6 +49,14 @@ class TextTask:
     @property
     def is_custom(self) -> bool:
         return self.name == CUSTOM
+
+    def check_unscored(self) -> None:
+        """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
+        if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
+            raise UserError(
+                f"--no_score_for={','.join(self.no_score_for)}: must be some of the labels, with commas between, and "
+                f"not all: {', '.join(self.labels[:20])}{', ...' if len(self.labels) > 20 else ''}"
+            )
 
 
 def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
@@ -76,6 +87,7 @@ _MNLI_NAMES = {"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)}
 _MNLI: dict[str, Any] = {"no_label": "-", "files": _MNLI_FILES, "submissions": _MNLI_NAMES}
 _QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
 _STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
+_OF_TABLES: dict[str, Any] = {"may_be_quoted": True, "made_by": "text_formatting", "submissions": {}}
 _MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
 
 TASKS = (
@@ -89,6 +101,15 @@ TASKS = (
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
     _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
+    _glue(
+        "ChemProt",
+        _SENTENCE,
+        "label",
+        "CPR:3 CPR:4 CPR:5 CPR:6 CPR:9 false",
+        "accuracy",
+        no_score_for=("false",),
+        **_OF_TABLES,
+    ),
 )
 
 
@@ -110,15 +131,18 @@ def _bare(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def custom_task(text_columns: str | None, label_column: str | None, is_regression: bool) -> TextTask:
+def custom_task(
+    text_columns: str | None, label_column: str | None, is_regression: bool, no_score_for: str | None = None
+) -> TextTask:
     """A task on a user's own files.
 
     Args:
       text_columns: one name, or two separated by a comma.
       label_column: None if only predictions are wanted.
+      no_score_for: names of labels, with commas between.
 
     Raises:
-      UserError: the columns are not named, are too many, or are not different.
+      UserError: the columns are not named, are too many, or are not different; or `no_score_for` numbers.
     """
     columns = tuple((text_columns or "").split(","))
     if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
@@ -126,8 +150,14 @@ def custom_task(text_columns: str | None, label_column: str | None, is_regressio
             f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two with a "
             "comma between them, other than --label_column"
         )
+    if is_regression and no_score_for:
+        raise UserError(
+            f"--no_score_for={no_score_for} is for labels, not for the numbers of --regression; leave one out"
+        )
+    unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    return TextTask(CUSTOM, columns, label_column, (), metrics, is_regression=is_regression, files=_CUSTOM_FILES)
+    more: dict[str, Any] = {"is_regression": is_regression, "may_be_quoted": True, "files": _CUSTOM_FILES}
+    return TextTask(CUSTOM, columns, label_column, (), metrics, unscored, **more)
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
@@ -146,11 +176,10 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     for part, names in task.files[use].items():
         present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
         if not present:
-            fetch = (
-                "" if task.is_custom else f", or fetch it with data/bertPrep.py --action download --dataset {task.name}"
-            )
+            command = f"data/bertPrep.py --action {task.made_by} --dataset {task.name}"
             raise UserError(
-                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder{fetch}"
+                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
+                + ("" if task.is_custom else f", or make it with {command}")
             )
         files[part] = present[0]
     return files

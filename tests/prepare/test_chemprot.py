@@ -1,0 +1,216 @@
+"""ChemProt's files of abstracts, entities and relations into tables of sentences with a marked pair."""
+
+import gzip
+import io
+import json
+import zipfile
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.fetching.sources import SOURCES
+from bert_tf.tasks.glue.read import read_examples
+from bert_tf.tasks.glue.tasks import find_task
+from tests.chemprot_data import files_of, write_files
+from tests.preparation import run
+from tests.prepare.test_download import CLIENT, download, server  # noqa: F401 - a fixture
+from tests.refusals import refused
+
+# Of the articles in chemprot_data.py: index, sentence, label.
+SECOND = "Both aspirin and (S. R)-x. Tol inhibit COX-2."
+ROWS = [
+    ("101.T1.T2", '@CHEMICAL$ and "the" @GENE$', "false"),
+    ("101.T3.T5", SECOND.replace("aspirin", "@CHEMICAL$").replace("COX-2", "@GENE$"), "CPR:4"),
+    ("101.T3.T5", SECOND.replace("aspirin", "@CHEMICAL$").replace("COX-2", "@GENE$"), "CPR:3"),
+    ("101.T4.T5", SECOND.replace("(S. R)-x. Tol", "@CHEMICAL$").replace("COX-2", "@GENE$"), "false"),
+    ("102.T2.T9", "A @GENE$ takes @CHEMICAL$.", "CPR:9"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A working directory with the training part, unpacked."""
+    write_files(tmp_path / "download/chemprot", files_of("training"))
+    return tmp_path
+
+
+def formatted(working_dir, *arguments):
+    run(working_dir, "text_formatting", *arguments, dataset="chemprot")
+    return working_dir / "biobert/ChemProt"
+
+
+def rows_of(table):
+    examples = read_examples(table, find_task("ChemProt"), wants_labels=True)
+    return list(zip(examples.indices, examples.texts[0], examples.labels))
+
+
+def zipped(files):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_each_chemical_with_each_gene_of_its_sentence_is_an_example(folder):
+    tables = formatted(folder)
+    assert rows_of(tables / "train.tsv") == ROWS
+    assert sorted(path.name for path in tables.glob("[!.]*")) == ["manifest.json", "train.tsv"]
+    assert json.loads((tables / "manifest.json").read_text())["counts"] == {
+        "num_documents": 2,
+        "num_examples": 5,
+        "num_examples_false": 2,
+        "num_overlapping": 0,
+        "num_relations_not_evaluated": 0,
+        "num_relations_across_sentences": 1,
+        "num_dropped_bad_records": 0,
+    }
+
+
+def test_a_chemical_and_a_gene_that_overlap_have_one_mark(tmp_path):
+    files = files_of(
+        "training", [("7", "", "An [T1 CHEMICAL insulin receptor] binds.", [("CPR:3", "Y", "X", "T1", "T2")])]
+    )
+    files["chemprot_training_entities.tsv"] += b"7\tT2\tGENE-Y\t4\t11\tinsulin\n"
+    write_files(tmp_path / "download/chemprot", files)
+    assert rows_of(formatted(tmp_path) / "train.tsv") == [("7.T1.T2", "An @CHEM-GENE$ binds.", "CPR:3")]
+
+
+def test_all_parts_however_they_are_packed(folder):
+    """Zip files in a zip file, as the corpus is distributed; gzip; folders; carriage returns."""
+    expected = formatted(folder) / "train.tsv"
+    packed, parts = folder / "packed", {part: files_of(part) for part in ("training", "development", "test")}
+    inner = {f"ChemProt_Corpus/chemprot_{part}.zip": zipped(files) for part, files in parts.items()}
+    write_files(packed / "download/chemprot", {"ChemProt_Corpus.zip": zipped({**inner, "__MACOSX/._a.zip": b"x"})})
+    unpacked = folder / "unpacked"
+    for part, suffix in (("training", ""), ("development", ".gz"), ("test", "")):
+        files = files_of(part, end="\r\n" if part == "test" else "\n")
+        del files[f"chemprot_{part}_gold_standard.tsv"]
+        write = gzip.compress if suffix else bytes
+        write_files(
+            unpacked / "download/chemprot" / part, {f"{n}{suffix}": write(content) for n, content in files.items()}
+        )
+    for working_dir in (packed, unpacked):
+        tables = formatted(working_dir)
+        for name in ("train.tsv", "dev.tsv", "test.tsv"):
+            assert (tables / name).read_bytes() == expected.read_bytes()
+    counts = json.loads((unpacked / "biobert/ChemProt/manifest.json").read_text())["counts"]
+    assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 6
+
+
+# A file's kind, the number of a line in it (from 1; 0: a new one), what the line becomes, the fault that is named.
+BAD = [
+    ("abstracts", 1, "101\tonly a title", "2 columns instead of 3"),
+    ("abstracts", 0, "101\ta\tb", "there is an abstract of 101 above"),
+    ("entities", 1, "101\tT1\tCHEMICAL\t0\t7", "5 columns instead of 6"),
+    ("entities", 1, "101\tT1\tCHEMICAL\t1\t8\tAspirin", "at 1 to 8 of 101 stands 'spirin ', not 'Aspirin'"),
+    ("entities", 1, "101\tT1\tCHEMICAL\tx\t7\tAspirin", "at x to 7 of 101 stands '', not 'Aspirin'"),
+    ("entities", 1, "101\tT1\tDISEASE\t0\t7\tAspirin", "'DISEASE' is none of CHEMICAL, GENE-Y, GENE-N"),
+    ("entities", 1, "999\tT1\tCHEMICAL\t0\t7\tAspirin", "there is no abstract of 999"),
+    ("entities", 0, "101\tT1\tCHEMICAL\t0\t7\tAspirin", "101 has an entity T1 above"),
+    ("gold_standard", 1, "101\tCPR:4\tArg1:T3", "3 columns instead of 4 or 6"),
+    ("gold_standard", 1, "101\tCPR:4\tArg1:T3\tArg2:T77", "101 has no entity T77"),
+    ("gold_standard", 1, "101\tCPR:4\tArg1:T3\tArg2:T4", "T3 and T4 are not a chemical and a gene"),
+    ("gold_standard", 1, "101\tCPR:11\tArg1:T3\tArg2:T5", "'CPR:11' is none of CPR:3, CPR:4, CPR:5, CPR:6, CPR:9"),
+    ("gold_standard", 1, "88\tCPR:4\tArg1:T3\tArg2:T5", "there is no abstract of 88"),
+]
+
+
+@pytest.mark.parametrize("kind, number, line, fault", BAD)
+def test_bad_lines_are_refused_or_named_and_counted(folder, capsys, kind, number, line, fault):
+    file = folder / f"download/chemprot/chemprot_training_{kind}.tsv"
+    lines = file.read_bytes().split(b"\n")[:-1]
+    number = number or len(lines) + 1
+    lines[number - 1 : number] = [line.encode()]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    refused(f"{file}, line {number}: {fault}.*; correct .*--max_bad_records", formatted, folder)
+    tables = formatted(folder, "--max_bad_records", 20)
+    assert f"warning: left out: {file}, line {number}: {fault}" in capsys.readouterr().err
+    manifest = json.loads((tables / "manifest.json").read_text())
+    assert manifest["counts"]["num_dropped_bad_records"] >= 1
+
+
+def test_more_bad_lines_than_allowed(folder):
+    file = folder / "download/chemprot/chemprot_training_entities.tsv"
+    file.write_bytes(file.read_bytes() + b"x\ny\nz\n")
+    refused("more than 2 bad lines, now .*, line 13: 1 columns", formatted, folder, "--max_bad_records", 2)
+
+
+def test_files_that_are_damaged_missing_or_contradict_each_other(folder):
+    source = folder / "download/chemprot"
+    broken = source / "ChemProt_Corpus.zip"
+    broken.write_bytes(b"PK no zip")
+    refused(f"{broken}: damaged, or not to be unpacked", formatted, folder)
+    broken.write_bytes(zipped({"a/chemprot_training_abstracts.tsv": b"1\tother\tcontent\n"}))
+    refused("abstracts.tsv is not the same as .*abstracts.tsv: take one of them away", formatted, folder)
+    broken.write_bytes(zipped(files_of("training")))  # unpacked beside it
+    (source / "chemprot_training_entities.tsv").write_bytes(b"101\tT\xff")
+    broken.unlink()
+    refused("entities.tsv, line 1: byte 5 is not UTF-8", formatted, folder)
+    (source / "chemprot_training_entities.tsv").unlink()
+    refused("abstracts.tsv: there is no file of entities beside it", formatted, folder)
+    for file in source.glob("chemprot*"):
+        file.rename(source / file.name.replace("chemprot_", "drugprot_"))
+    refused("drugprot_.* and 2 more hold no chemprot_training_abstracts.tsv", formatted, folder)
+    for file in source.glob("drug*"):
+        file.unlink()
+    refused("chemprot holds no .tsv or .zip file: .*--action download --dataset chemprot fetches", formatted, folder)
+
+
+def test_the_stage_is_like_the_others(folder, capsys):
+    table = formatted(folder) / "train.tsv"
+    content = table.read_bytes()
+    capsys.readouterr()
+    formatted(folder)
+    assert "nothing to do" in capsys.readouterr().out
+    run(folder, "status", dataset="chemprot")
+    shown = capsys.readouterr().out
+    assert "num_examples 5" in shown and "next:" not in shown
+    table.write_bytes(content.replace(b"CPR:9", b"CPR:4"))
+    refused("broken: .*train.tsv", run, folder, "verify", dataset="chemprot")
+    run(folder, "verify", "--repair", dataset="chemprot")
+    assert table.read_bytes() == content
+
+
+def test_a_table_of_ones_own_is_kept(folder):
+    tables = folder / "biobert/ChemProt"
+    write_files(tables, {"train.tsv": b"index\tsentence\tlabel\n"})
+    refused("train.tsv exists, and was not made by this stage: use it", formatted, folder)
+    assert (tables / "train.tsv").read_bytes() == b"index\tsentence\tlabel\n"
+
+
+def test_what_comes_next_before_and_after_the_download(tmp_path, capsys):
+    run(tmp_path, "status", dataset="chemprot")
+    assert "--action download --dataset chemprot" in capsys.readouterr().out
+    write_files(tmp_path / "download/chemprot", files_of("training"))
+    run(tmp_path, "status", dataset="chemprot")
+    assert "--action text_formatting --dataset chemprot" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["sharding", "create_vocab", "create_token_files", "create_tfrecord_files"])
+def test_it_is_no_text_to_pretrain_on(folder, action):
+    refused("dataset=chemprot is not for pre-training; choose one of", run, folder, action, dataset="chemprot")
+
+
+def test_options_of_text_have_no_effect(folder):
+    refused("--keep_duplicates has no effect on --dataset=chemprot", formatted, folder, "--keep_duplicates")
+    refused("--captions has no effect on --dataset=chemprot", formatted, folder, "--captions")
+
+
+def test_it_is_downloaded_by_name_only(tmp_path, server):  # noqa: F811
+    packed = zipped(
+        {f"ChemProt_Corpus/chemprot_{part}.zip": zipped(files_of(part)) for part in ("training", "development")}
+    )
+    server.add("/ChemProt_Corpus.zip", packed)
+    source = SOURCES["chemprot"]
+    (archive,) = source.archives
+    names = dict.fromkeys(("chemprot_training.zip", "chemprot_development.zip"))
+    here = source._replace(archives=(archive._replace(url=server.url("/ChemProt_Corpus.zip"), files=names),))
+    download("all", tmp_path / "download", {"chemprot": here}, CLIENT)
+    assert not (tmp_path / "download/chemprot").exists()
+    with pytest.raises(UserError, match=r"ChemProt_Corpus.zip: 404.*put it there as .*chemprot/ChemProt_Corpus.zip"):
+        gone = archive._replace(url=server.url("/gone/ChemProt_Corpus.zip"))
+        download("chemprot", tmp_path / "download", {"chemprot": source._replace(archives=(gone,))}, CLIENT)
+    download("chemprot", tmp_path / "download", {"chemprot": here}, CLIENT)
+    tables = formatted(tmp_path)
+    assert rows_of(tables / "train.tsv") == rows_of(tables / "dev.tsv") == ROWS
