@@ -12,7 +12,9 @@ are used.
 
 from __future__ import annotations
 
+import itertools
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,23 +127,18 @@ def _flat(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if isinstance(question, dict):  # of ARC and CommonsenseQA
         yield {**content, **question, "question": question.get("stem")}
     elif isinstance(several, list):  # of RACE
-        for number, question in enumerate(several):
-            lists = {"options": content.get("options"), "answer": content.get("answers")}
-            own = {name: values[number] for name, values in lists.items() if _has(values, number)}
-            yield {**content, "question": question, "options": None, **own}
+        lists = [values if isinstance(values, list) else [] for values in map(content.get, ("options", "answers"))]
+        for question, options, answer in itertools.zip_longest(several, *lists):
+            yield {**content, "question": question, "options": options, "answer": answer}
     else:
         yield content
-
-
-def _has(values: Any, number: int) -> bool:
-    return isinstance(values, list) and number < len(values)
 
 
 def _question(fields: Mapping[str, Any]) -> Question:
     """Raises `_Fault` if the fields are none of a question."""
     if not fields:
         raise _Fault("no fields, or not as many as in the header")
-    shown = f"the fields are {', '.join(fields):.120}"
+    shown = f"the fields are {', '.join(map(repr, fields)):.120}"
     texts, names = _choices(fields)
     before = [_first(fields, known) for known in (_CONTEXTS, _STARTS)]
     context, start = before if before[0] is not None else (before[1], "")
@@ -168,8 +165,8 @@ def _choices(fields: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
         names = _FULL if _FULL[0] in fields else [name for name in fields if _NUMBERED.fullmatch(name)]
         return [fields.get(name) for name in names], []
     if isinstance(choices, dict):  # as Hugging Face has those of ARC
-        pairs = zip(choices.get("text") or (), choices.get("label") or ())
-        choices = [{"text": text, "label": label} for text, label in pairs]
+        columns = [values for values in map(choices.get, ("text", "label")) if isinstance(values, list)]
+        choices = [{"text": text, "label": label} for text, label in zip(*columns)] if len(columns) == 2 else choices
     if not isinstance(choices, list):
         raise _Fault(f"the choices are {choices!r:.60}: must be a list of texts")
     if choices and all(isinstance(choice, dict) for choice in choices):
@@ -191,9 +188,9 @@ def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:
     if text in _NONE:
         return None
     numbers = [str(number) for number in range(num_choices)]
-    letters = [chr(ord("A") + number) for number in range(num_choices)]
+    letters = list(string.ascii_uppercase[:num_choices])
     for known in (numbers, letters):
         if text in known and not names:
             return known.index(text)
-    expected = ", ".join(names) or f"0 to {numbers[-1]}, or A to {letters[-1]}"
+    expected = ", ".join(map(repr, names)) or f"0 to {numbers[-1]}, or A to {letters[-1]}"
     raise _Fault(f"the right choice is {value!r:.40}, but the choices are {expected}")
