@@ -44,7 +44,9 @@ FORMS = [
     (dict(context="a", question="b", answer0="c", answer1="d", label=0), "a", "bc bd", 0),  # CosmosQA
     (dict(question="a", choices=["c", "d"], answer=1, subject="x"), "a", "c d", 1),  # MMLU
     (  # ARC and CommonsenseQA as published, and at Hugging Face
-        dict(id=1, question=dict(stem="a", choices=[dict(label="1", text="c"), dict(label="2", text="d")]), answerKey="2"),
+        dict(
+            id=1, question=dict(stem="a", choices=[dict(label="1", text="c"), dict(label="2", text="d")]), answerKey="2"
+        ),
         *("a", "c d", 1),
     ),
     (dict(question="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="B"), "a", "c d", 1),
@@ -128,7 +130,9 @@ def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
                 (first if len(first) > len(second) else second).pop()
             tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
             ids = batch["input_ids"][place][choice]
-            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens and not ids[len(tokens) :].any()
+            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens and not ids[
+                len(tokens) :
+            ].any()
             assert batch["input_mask"][place][choice].sum() == len(tokens)
             assert batch["segment_ids"][place][choice].sum() == len(second) + 1
             assert rows.num_tokens[number] >= len(tokens)
