@@ -143,9 +143,9 @@ class Task(abc.ABC):
     def finish(self, predictor: Predictor) -> None:
         """Predicts, scores and writes what the job asks for; called on all ranks, after a training if there is one."""
 
-    @abc.abstractmethod
     def export_settings(self) -> dict[str, Any]:
         """What the users of an exported model must know, among it "task", which says how to use it."""
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def other_modes(self) -> Mapping[str, Callable[[FinetuningJob, Any, Workers, Mapping[str, Any]], None]]:
         """What --mode may do besides training, predicting, scoring, exporting: called with the job, this task, the

@@ -18,14 +18,17 @@ def read(path, **options):
 
 
 def content(path, **options):
-    return [tuple(question) for question in read(path, **options).questions]
+    return [tuple(question) for question in read(path, **options)[0]]
 
 
 @pytest.mark.parametrize("change", [str, lambda text: text.replace("\r\n", "\n"), lambda text: "\ufeff" + text])
 def test_swags_csv(tmp_path, change):
     assert content(write(tmp_path / "train.csv", change(swag(SWAG)))) == EXPECTED
-    found = read(write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False))), needs_labels=False)
-    assert not found.has_labels and found.describe().endswith("test.csv: 3 questions with 4 choices each")
+    test = write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False)))
+    questions, note = read(test, needs_labels=False)
+    assert {question.label for question in questions} == {None}
+    assert note.endswith("test.csv: 3 questions with 4 choices each")
+    assert content(tmp_path / "train.csv", limit=1) == EXPECTED[:1]
 
 
 def test_swags_full_files_have_the_right_one_first(tmp_path):
@@ -64,8 +67,8 @@ def test_races_own_files_hold_several_questions(tmp_path):
     race = dict(article="a", questions=["q", "r"], options=[["c", "d"], ["e", "f"]], answers=["A", "B"])
     path = write(tmp_path / "race.jsonl", json_lines(race))
     assert content(path) == [("a", ["q c", "q d"], 0), ("a", ["r e", "r f"], 1)]
-    unknown = read(write(path, json_lines({**race, "answers": []})), needs_labels=False)
-    assert [question.label for question in unknown.questions] == [None, None]
+    unknown = content(write(path, json_lines({**race, "answers": []})), needs_labels=False)
+    assert [label for *_, label in unknown] == [None, None]
 
 
 @pytest.mark.parametrize("label", [-1, "", None])
@@ -102,8 +105,8 @@ FAULTS = [
 def test_a_question_with_a_fault_is_named_or_left_out(tmp_path, fields, message):
     path = write(tmp_path / "train.jsonl", json_lines(GOOD, GOOD, fields, GOOD))
     refused(f"train.jsonl, line 3: {message}", read, path)
-    found = read(path, max_bad_records=1)
-    assert len(found.questions) == 3 and "1 question(s) left out: line 3: " in found.left_out
+    questions, note = read(path, max_bad_records=1)
+    assert len(questions) == 3 and "3 questions with 3 choices each; 1 question(s) left out: line 3: " in note
 
 
 def test_other_faults_of_files(tmp_path):
@@ -118,7 +121,7 @@ def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
     """`[CLS] context [SEP] start choice [SEP]`, of which the longer part is cut."""
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt", True)
     path = write(tmp_path / "train.csv", swag(SWAG))
-    rows = make_choice_rows(read(path).questions, tokenizer, max_seq_length)
+    rows = make_choice_rows(read(path)[0], tokenizer, max_seq_length)
     batch = rows.batch(np.array([[2, 0], [1, 1]]))
     assert batch["input_ids"].shape == (2, 2, 4, max_seq_length)
     assert batch["labels"].tolist() == [[SWAG[2][3], SWAG[0][3]], [SWAG[1][3]] * 2]

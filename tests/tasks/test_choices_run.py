@@ -116,7 +116,7 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
     ]
     file = write(tmp_path / "new.jsonl", json_lines(*objects))
     assert trained_job(data, tmp_path / "run", predict_file=file, init_checkpoint=str(finished)).run()
-    assert "not scored: the right choices are not known" in capsys.readouterr().out
+    assert "not scored: not all right choices are known" in capsys.readouterr().out
     ratios = [np.divide(*row[2:]) for row in predicted_in(tmp_path / "run")]
     columns = [row[3:] for row in predicted_in(finished)]
     expected = [each[label] / each[(label + 1) % 4] for each, (*_, label) in zip(columns, questions)]
@@ -128,7 +128,7 @@ def test_export_scores_single_choices(finished, data, tmp_path):
     export_task(*about, Workers(), tmp_path / "export", None)
     exported = load_exported(tmp_path / "export", "choices")
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
-    questions = read_questions(data / "val.csv", needs_labels=True).questions
+    questions = read_questions(data / "val.csv", needs_labels=True)[0]
     rows = make_choice_rows(questions, tokenizer, exported.settings["max_seq_length"]).sequences
     [scores] = exported({name: tf.constant(value) for name, value in rows.batch(np.arange(28)).items()})
     assert scores.shape == (28, 1)
@@ -170,7 +170,7 @@ def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
 def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
     """Scores of questions 2 and 3 alone are those that they have in a batch of four."""
     tokenizer = FullTokenizer(data / "vocab.txt", True)
-    rows = make_choice_rows(read_questions(data / "train.csv", needs_labels=True).questions, tokenizer, 18)
+    rows = make_choice_rows(read_questions(data / "train.csv", needs_labels=True)[0], tokenizer, 18)
     model = ChoiceModel(BertConfig.from_json_file(data / "bert_config.json"), Plain(), seed=3)
     key = tf.constant(update_key(5, 1))
 

@@ -1,13 +1,6 @@
 """Reads questions with choices: SWAG's CSV, and JSON lines with the fields of published data sets.
 
-    the context         context, sent1, ctx_a, article
-    before each choice  question, sent2, ctx_b, question_stem; without a context it is the context
-    the choices         endings, choices, options, or ending0, ending1 ...
-    the right one       label, answer, answerKey: its number from 0, its letter, or the label that the file gives it
-
-The fields of RACE's files, which hold lists of questions, and the nested ones of ARC and CommonsenseQA are known, too.
-SWAG's full files have no right one among numbered endings, but a ``gold-ending`` and three or four distractors; three
-are used.
+docs/fine_tuning.md has the table of the fields. Of the three or four distractors in SWAG's full files three are used.
 """
 
 from __future__ import annotations
@@ -25,47 +18,26 @@ from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, read_csv, whole_c
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _CONTEXTS = ("context", "sent1", "ctx_a", "article")
-_STARTS = ("question", "sent2", "ctx_b", "question_stem")
+_STARTS = ("question", "sent2", "ctx_b", "question_stem")  # what stands before each choice
 _CHOICES = ("endings", "choices", "options")
 _NUMBERED = re.compile(r"(ending|answer)\d+")
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
 _LABELS = ("label", "answer", "answerKey")
 _NONE = ("None", "", "-1")  # what labels are where they are not published
-_NUM_NAMED = 3  # a line names so many questions that were left out
-
-
-class _Fault(Exception):
-    """What is wrong with a question."""
 
 
 class Question(NamedTuple):
     context: str
     choices: list[str]  # each with what stands before it
-    label: int | None  # number of the right one
+    label: int | None  # number of the right one; None: not known
 
 
-class Questions(NamedTuple):
-    """The content of a file, in its order; all have the same number of choices, and all have labels or none."""
+def read_questions(
+    path: Path, *, needs_labels: bool, max_bad_records: int = 0, limit: int | None = None
+) -> tuple[list[Question], str]:
+    """All questions of a file, or the first `limit`, and a line about them.
 
-    path: Path
-    questions: list[Question]
-    left_out: str  # a line about what was left out, or ""
-
-    @property
-    def num_choices(self) -> int:
-        return len(self.questions[0].choices)
-
-    @property
-    def has_labels(self) -> bool:
-        return self.questions[0].label is not None
-
-    def describe(self) -> str:
-        """What was left out, and a line with the number of questions."""
-        return f"{self.left_out}{self.path}: {len(self.questions):,} questions with {self.num_choices} choices each"
-
-
-def read_questions(path: Path, *, needs_labels: bool, max_bad_records: int = 0, limit: int | None = None) -> Questions:
-    """All questions of a file, or the first `limit`.
+    All have as many choices as the first one, and a label if that has one.
 
     Args:
       needs_labels: whether the right choices must be known.
@@ -77,46 +49,32 @@ def read_questions(path: Path, *, needs_labels: bool, max_bad_records: int = 0, 
     check_file(path, NAME_A_FILE)
     good: list[Question] = []
     bad: list[str] = []
-    for line, fields in _records(path):
+    for line, fields in itertools.islice(_records(path), limit and limit + max_bad_records):
         try:
-            question = _question(fields)
-            _check(question, good[0] if good else question, needs_labels)
-            good.append(question)
-        except _Fault as fault:
+            good.append(_question(fields, good, needs_labels))
+        except ValueError as fault:
             bad.append(f"line {line}: {fault}")
         if len(bad) > max_bad_records:
             raise UserError(
                 f"{path}, {bad[-1]}; correct it, or leave up to N such questions out with --max_bad_records=N"
             )
-        if len(good) == limit:
-            break
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    named = "; ".join(bad[:_NUM_NAMED]) + ("; ..." if len(bad) > _NUM_NAMED else "")
-    return Questions(path, good, f"{path}: {len(bad):,} question(s) left out: {named}\n" if bad else "")
-
-
-def _check(question: Question, first: Question, needs_labels: bool) -> None:
-    """Raises `_Fault` if the question does not go with the first one of its file."""
-    if len(question.choices) != len(first.choices):
-        raise _Fault(f"{len(question.choices)} choices, but {len(first.choices)} in the questions before")
-    if needs_labels and question.label is None:
-        raise _Fault(f"the right choice is missing; training and scoring need one of {', '.join(_LABELS)}")
-    if (question.label is None) != (first.label is None):
-        raise _Fault(f"the right choice is {'missing' if question.label is None else 'known'}, unlike before")
+    left_out = f"; {len(bad):,} question(s) left out: {'; '.join(bad[:3])}" if bad else ""
+    return good[:limit], f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each{left_out}"
 
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The fields of each question, with its line."""
-    if path.suffix.lower() in JSON_SUFFIXES:
-        for line, content in json_objects(path):
-            yield from ((line, fields) for fields in _flat(content))
-    elif path.suffix.lower() == ".csv":
+    """The fields of each question, with its line; none for a line with more or fewer than the header."""
+    suffix = path.suffix.lower()
+    if suffix in JSON_SUFFIXES:
+        yield from ((line, fields) for line, content in json_objects(path) for fields in _flat(content))
+    elif suffix == ".csv":
         header: list[str] = []
-        for record in read_csv(path, ","):
+        for line, fields, _ in read_csv(path, ","):
             if header:
-                yield record.line, dict(zip(header, record.fields)) if len(record.fields) == len(header) else {}
-            header = header or record.fields
+                yield line, dict(zip(header, fields)) if len(fields) == len(header) else {}
+            header = header or fields
     else:
         raise UserError(f"{path}: its name says nothing about its form; {NAME_A_FILE}")
 
@@ -134,23 +92,28 @@ def _flat(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield content
 
 
-def _question(fields: Mapping[str, Any]) -> Question:
-    """Raises `_Fault` if the fields are none of a question."""
+def _question(fields: Mapping[str, Any], before: Sequence[Question], needs_labels: bool) -> Question:
+    """Raises ValueError if the fields are not those of a question like those `before`."""
     if not fields:
-        raise _Fault("no fields, or not as many as in the header")
+        raise ValueError("no fields, or not as many as in the header")
     shown = f"the fields are {', '.join(map(repr, fields)):.120}"
-    texts, names = _choices(fields)
-    before = [_first(fields, known) for known in (_CONTEXTS, _STARTS)]
-    context, start = before if before[0] is not None else (before[1], "")
+    context, start = _first(fields, _CONTEXTS), _first(fields, _STARTS)
     if context is None:
-        raise _Fault(f"no context; it must be called {', '.join(_CONTEXTS)}, or question without one; {shown}")
+        context, start = start, None
+    if context is None:
+        raise ValueError(f"no context; it must be called {', '.join(_CONTEXTS)}, or question without one; {shown}")
+    texts, names = _choices(fields)
     if len(texts) < 2:
-        named = ", ".join(_CHOICES)
-        raise _Fault(f"{len(texts)} choice(s); they must be called {named}, or ending0, ending1 ...; {shown}")
-    context, start, *texts = (_text(value) for value in (context, start or "", *texts))
+        called = ", ".join((*_CHOICES, "or ending0, ending1 ..."))
+        raise ValueError(f"{len(texts)} choice(s); they must be called {called}; {shown}")
+    context, start, *texts = map(_text, (context, start or "", *texts))
     if not all(text.strip() for text in texts):
-        raise _Fault(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
+        raise ValueError(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
+    if before and len(texts) != len(before[0].choices):
+        raise ValueError(f"{len(texts)} choices, but {len(before[0].choices)} in the questions before")
     label = 0 if _FULL[0] in fields else _label(_first(fields, _LABELS), names, len(texts))
+    if needs_labels and label is None:
+        raise ValueError(f"the right choice is missing; training and scoring need one of {', '.join(_LABELS)}")
     return Question(context, [f"{start} {text}" if start else text for text in texts], label)
 
 
@@ -168,7 +131,7 @@ def _choices(fields: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
         columns = [values for values in map(choices.get, ("text", "label")) if isinstance(values, list)]
         choices = [{"text": text, "label": label} for text, label in zip(*columns)] if len(columns) == 2 else choices
     if not isinstance(choices, list):
-        raise _Fault(f"the choices are {choices!r:.60}: must be a list of texts")
+        raise ValueError(f"the choices are {choices!r:.60}: must be a list of texts")
     if choices and all(isinstance(choice, dict) for choice in choices):
         return [choice.get("text") for choice in choices], [str(choice.get("label")) for choice in choices]
     return choices, []
@@ -176,21 +139,17 @@ def _choices(fields: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _Fault(f"{value!r:.60} where a text must be")
+        raise ValueError(f"{value!r:.60} where a text must be")
     return whole_characters(value)
 
 
 def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:
     """The number of the right choice; None: not known."""
-    text = str(value)
-    if text in names:
-        return names.index(text)
+    text, numbers, letters = str(value), list(map(str, range(num_choices))), string.ascii_uppercase[:num_choices]
+    for known in (names,) if names else (numbers, list(letters)):
+        if text in known:
+            return known.index(text)
     if text in _NONE:
         return None
-    numbers = [str(number) for number in range(num_choices)]
-    letters = list(string.ascii_uppercase[:num_choices])
-    for known in (numbers, letters):
-        if text in known and not names:
-            return known.index(text)
     expected = ", ".join(map(repr, names)) or f"0 to {numbers[-1]}, or A to {letters[-1]}"
-    raise _Fault(f"the right choice is {value!r:.40}, but the choices are {expected}")
+    raise ValueError(f"the right choice is {value!r:.40}, but the choices are {expected}")

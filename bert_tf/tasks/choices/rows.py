@@ -1,9 +1,6 @@
 """Turns questions with choices into the model's inputs: ``[CLS] context [SEP] choice [SEP]`` for each choice.
 
-A row is a question with all its choices, so that they stay together in a micro-batch. What is too long is cut like a
-pair of sentences.
-
-Shapes: F questions, N choices of each, S tokens of a sequence.
+A row is a question, so that a micro-batch holds whole ones. F questions, N choices of each, S tokens of a sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ class ChoiceRows(NamedTuple):
 
     sequences: TextRows  # of all choices, N in succession for each question
     num_choices: int
-    labels_F: np.ndarray | None  # int32
+    labels_F: np.ndarray | None  # int32; None: not known of all
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -43,9 +40,9 @@ class ChoiceRows(NamedTuple):
 def make_choice_rows(
     questions: Sequence[Question], tokenizer: Tokenizer, max_seq_length: int, *, show_progress: bool = False
 ) -> ChoiceRows:
-    """Tokenises questions with equally many choices, all of them with labels or none."""
-    contexts = [question.context for question in questions]
+    """Tokenises questions with equally many choices."""
     choices = list(itertools.chain.from_iterable(question.choices for question in questions))
-    sequences = make_rows([contexts, choices], None, tokenizer, max_seq_length, show_progress=show_progress)
+    texts = ([question.context for question in questions], choices)
+    sequences = make_rows(texts, None, tokenizer, max_seq_length, show_progress=show_progress)
     labels = [question.label for question in questions]
     return ChoiceRows(sequences, len(questions[0].choices), None if None in labels else np.array(labels, np.int32))

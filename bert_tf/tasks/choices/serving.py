@@ -17,18 +17,6 @@ from bert_tf.tasks.prompt import check_one_process, typed_lines
 from bert_tf.tasks.scores import probabilities
 
 
-def describe_choices(task: ChoiceTask, predictor: Predictor, context: str, choices: list[str]) -> list[str]:
-    """A line for each choice, the most probable first."""
-    rows = make_choice_rows([Question(context, choices, None)], predictor.tokenizer, task.max_seq_length)
-    [scores_1xN] = compute_rows(predictor.compute, rows.batch, np.array([0]), task.max_seq_length)
-    pairs = sorted(zip(probabilities(scores_1xN)[0], choices), key=lambda pair: -pair[0])
-    unknown = predictor.tokenizer.count_unknown(rows.sequences.ids_T)
-    return [
-        *([unknown.describe("text")] if unknown.are_many else []),
-        *(f"{probability:7.3f}  {choice}" for probability, choice in pairs),
-    ]
-
-
 def converse(job: FinetuningJob, task: ChoiceTask, workers: Workers, flags: Mapping[str, Any]) -> None:
     """Reads contexts from stdin, each with its choices in the lines after it, until an empty one."""
     check_one_process(workers)
@@ -36,9 +24,13 @@ def converse(job: FinetuningJob, task: ChoiceTask, workers: Workers, flags: Mapp
 
 
 class _Conversation(ChoiceTask):
-    """Choosing among what is typed."""
-
     def finish(self, predictor: Predictor) -> None:
         for context in typed_lines("\nContext (an empty line ends): "):
-            if choices := list(typed_lines("Choice (an empty line ends them): ")):
-                print("\n".join(describe_choices(self, predictor, context, choices)), flush=True)
+            if not (choices := list(typed_lines("Choice (an empty line ends them): "))):
+                continue
+            rows = make_choice_rows([Question(context, choices, None)], predictor.tokenizer, self.max_seq_length)
+            unknown = predictor.tokenizer.count_unknown(rows.sequences.ids_T)
+            lines = [unknown.describe("text")] if unknown.are_many else []
+            [scores_1xN] = compute_rows(predictor.compute, rows.batch, np.array([0]), self.max_seq_length)
+            ordered = sorted(zip(-probabilities(scores_1xN)[0], choices))
+            print("\n".join([*lines, *(f"{-value:7.3f}  {choice}" for value, choice in ordered)]), flush=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import CHOICES
-from bert_tf.tasks.choices.read import Questions, read_questions
+from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
 from bert_tf.tasks.scores import mean_loss, probabilities
 from bert_tf.tasks.task import Head, Task, files_of_mode
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
 
-PREDICTIONS = "predictions.tsv"
 _SWAG_CHOICES = 4
-
-
-class _Prepared(NamedTuple):
-    questions: Questions
-    rows: ChoiceRows
 
 
 @dataclasses.dataclass
@@ -44,8 +38,7 @@ class ChoiceTask(Task):
 
     name = "choices"
     head = Head("multiple choice", CHOICES.variable, outputs=("score",), uses_pooler=True)
-    _training: _Prepared | None = dataclasses.field(default=None, init=False, repr=False)
-    _prediction: _Prepared | None = dataclasses.field(default=None, init=False, repr=False)
+    _rows: dict[Path, ChoiceRows] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> ChoiceTask:
@@ -57,8 +50,8 @@ class ChoiceTask(Task):
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
         if not flags["train_file"]:
             return _SWAG_CHOICES
-        most = flags["max_bad_records"]
-        return read_questions(Path(flags["train_file"]), needs_labels=True, max_bad_records=most, limit=1).num_choices
+        options = {"max_bad_records": flags["max_bad_records"], "limit": 1}
+        return len(read_questions(Path(flags["train_file"]), needs_labels=True, **options)[0][0].choices)
 
     @property
     def training_files(self) -> Sequence[Path]:
@@ -66,23 +59,20 @@ class ChoiceTask(Task):
 
     def prepare(self, run: TaskRun) -> None:
         """Reads all files before the first text is tokenised."""
+        needs_labels = {path: self.needs_scores for path in [self.predict_file] if path}
+        needs_labels.update(dict.fromkeys(self.training_files, True))
         with run.workers.keep_alive():
-            read = (self._read(self.train_file, True), self._read(self.predict_file, self.needs_scores))
-        for questions in filter(None, read):
-            run.say(questions.describe())
-        with run.workers.keep_alive():
-            self._training, self._prediction = (self._make_rows(run, each) if each else None for each in read)
-
-    def _read(self, path: Path | None, needs_labels: bool) -> Questions | None:
-        if path is None:
-            return None
-        return read_questions(path, needs_labels=needs_labels, max_bad_records=self.max_bad_records)
-
-    def _make_rows(self, run: TaskRun, read: Questions) -> _Prepared:
-        is_chief = run.workers.is_chief
-        rows = make_choice_rows(read.questions, run.tokenizer, self.max_seq_length, show_progress=is_chief)
-        run.say(run.tokenizer.count_unknown(rows.sequences.ids_T).describe(read.path))
-        return _Prepared(read, rows)
+            read = {
+                path: read_questions(path, needs_labels=needs, max_bad_records=self.max_bad_records)
+                for path, needs in needs_labels.items()
+            }
+        for path, (questions, note) in read.items():
+            run.say(note)
+            with run.workers.keep_alive():
+                is_chief = run.workers.is_chief
+                rows = make_choice_rows(questions, run.tokenizer, self.max_seq_length, show_progress=is_chief)
+            run.say(run.tokenizer.count_unknown(rows.sequences.ids_T).describe(path))
+            self._rows[path] = rows
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ChoiceModel:
         from bert_tf.model.heads import ChoiceModel
@@ -95,16 +85,15 @@ class ChoiceTask(Task):
         return ClassificationObjective()
 
     def training_rows(self, run: TaskRun) -> ChoiceRows:
-        assert self._training
-        return self._training.rows
+        assert self.train_file
+        return self._rows[self.train_file]
 
     def settings(self) -> dict[str, Any]:
-        files = {name: path and str(path) for name, path in vars(self).items() if name.endswith("_file")}
-        num_choices = {"num_choices": self._training.rows.num_choices} if self._training else {}
-        return {**files, "max_seq_length": self.max_seq_length, "max_bad_records": self.max_bad_records, **num_choices}
-
-    def export_settings(self) -> dict[str, Any]:
-        return {"task": self.name, "max_seq_length": self.max_seq_length}
+        files = {"train_file": self.train_file, "predict_file": self.predict_file}
+        numbers = {"max_seq_length": self.max_seq_length, "max_bad_records": self.max_bad_records}
+        if self.train_file:
+            numbers["num_choices"] = self._rows[self.train_file].num_choices
+        return {**{name: path and str(path) for name, path in files.items()}, **numbers}
 
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.choices import serving
@@ -113,35 +102,27 @@ class ChoiceTask(Task):
 
     def finish(self, predictor: Predictor) -> None:
         """Writes a line for each question, with the probabilities of its choices, and the scores."""
-        if not self._prediction:
+        if not self.predict_file:
             return
-        labels_F = self._prediction.rows.labels_F
-        predicted = predictor.predict(self._prediction.rows, by_position=False)
-        if not predictor.workers.is_chief:
-            return
+        rows = self._rows[self.predict_file]
+        predicted = predictor.predict(rows, by_position=False)
         [scores_FxN] = predicted.outputs
-        path = predictor.write(PREDICTIONS, "".join(_prediction_lines(scores_FxN, labels_F)))
+        path = predictor.write("predictions.tsv", "".join(_prediction_lines(scores_FxN, rows.labels_F)))
         predictor.telemetry.note(f"choices for {len(scores_FxN):,} questions: {path}")
-        scores: dict[str, float] = {}
-        if labels_F is None:
-            predictor.telemetry.note("not scored: the right choices are not known")
-        else:
-            accuracy = float((scores_FxN.argmax(axis=1) == labels_F).mean())
-            scores = {
-                "accuracy": accuracy,
-                "eval_loss": mean_loss(scores_FxN, labels_F),
-                "global_step": predictor.update,
-            }
-            predictor.write_scores(scores)
-        if scores or predicted.batch_secs:
-            predictor.telemetry.evaluation(predictor.update, **scores, **predicted.speed())
+        if rows.labels_F is None:
+            predictor.telemetry.note("not scored: not all right choices are known")
+            return
+        accuracy = float((scores_FxN.argmax(axis=1) == rows.labels_F).mean())
+        scores = {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, rows.labels_F)}
+        predictor.write_scores({**scores, "global_step": predictor.update})
+        predictor.telemetry.evaluation(predictor.update, **scores, global_step=predictor.update, **predicted.speed())
 
 
 def _prediction_lines(scores_FxN: np.ndarray, labels_F: np.ndarray | None) -> Iterator[str]:
     """A header, and for each question its number, the choice, the right one if known, and each one's probability."""
-    known = ["label"] if labels_F is not None else []
-    yield "\t".join(["index", "prediction", *known, *map(str, range(scores_FxN.shape[1]))]) + "\n"
-    for number, values_N in enumerate(probabilities(scores_FxN)):
-        right = [labels_F[number]] if labels_F is not None else []
-        shown = [number, values_N.argmax(), *right, *(f"{value:.6f}" for value in values_N)]
-        yield "\t".join(map(str, shown)) + "\n"
+    right = [] if labels_F is None else [labels_F]
+    columns = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *right]
+    header = ["index", "prediction", "label"][: len(columns)]
+    yield "\t".join([*header, *map(str, range(scores_FxN.shape[1]))]) + "\n"
+    for *numbers, values_N in zip(*columns, probabilities(scores_FxN)):
+        yield "\t".join([*map(str, numbers), *(f"{value:.6f}" for value in values_N)]) + "\n"

@@ -158,9 +158,6 @@ class EntityTask(Task):
             "max_bad_records": self.max_bad_records,
         }
 
-    def export_settings(self) -> dict[str, Any]:
-        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
-
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.entities import serving
 

@@ -137,7 +137,7 @@ class GlueTask(Task):
         return {"task_name": self.name, "max_seq_length": self.max_seq_length, **files}
 
     def export_settings(self) -> dict[str, Any]:
-        return {"task": "classification", "max_seq_length": self.max_seq_length, **self.meaning()}
+        return {**super().export_settings(), "task": "classification"}
 
     def finish(self, predictor: Predictor) -> None:
         if EVAL in self.files:
