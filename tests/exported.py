@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from bert_tf.model.heads import ChoiceModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.run.checkpoint import CheckpointFolder
 
 # Pieces of which English words, accents, kana and punctuation can be made, cased and not.
@@ -36,7 +36,7 @@ ENCODER_ONLY, CLASSIFIER = "encoder", "classifier"
 @functools.cache
 def make_variables(kind, config=CONFIG, num_classes=3):
     """The variables of a model with the heads of `kind`: a model class, or one of the names above."""
-    if kind in (PretrainingModel, MaskedWordModel, SpanModel):
+    if kind in (PretrainingModel, MaskedWordModel, SpanModel, ChoiceModel):
         return kind(config, seed=3).variables
     if kind is TokenModel:
         return TokenModel(config, num_classes, seed=3).variables

@@ -58,6 +58,7 @@ SETTINGS = {
     "ner": task_settings()["entities"],
     "pretraining": PRETRAINING,
     "squad": task_settings()["squad"],
+    "swag": task_settings()["choices"],
 }
 FLAGS = {
     "classifier": """
@@ -92,6 +93,13 @@ FLAGS = {
         null_score_diff_threshold num_accumulation_steps num_train_epochs plan precision predict_batch_size
         predict_file recompute save_checkpoint_steps seed strip_accents train_batch_size train_file use_horovod
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
+    "swag": """
+        adam_bias_correction allow_missing_weights
+        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
+        enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
+        learning_rate max_bad_records max_hours max_seq_length mode model_dir model_export_path num_accumulation_steps
+        num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
+        strip_accents train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
 }
 
 

@@ -16,16 +16,8 @@ import safetensors.numpy
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import (
-    ACTIVATIONS,
-    CLASSIFIER,
-    CONFIG,
-    SAFETENSORS,
-    SPANS,
-    TOKENS,
-    is_transposed,
-    to_their_name,
-)
+from bert_tf.interchange.heads import HEADS, TEXTS
+from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
 from bert_tf.interchange.model_card import CARD, data_of, write_card
@@ -42,16 +34,13 @@ _POOLER = "bert/pooler/"
 # Prefixes of the variables of heads, and the class of transformers with exactly these heads. The first entry whose
 # heads are all in a checkpoint is used; the checkpoint's other heads are left out.
 _ARCHITECTURES = (
-    (("output_",), CLASSIFIER),
-    (("cls/token/",), TOKENS),
-    (("cls/squad/",), SPANS),
+    *(((f"{head.scope}output_",), head.architecture) for head in HEADS),
     (("cls/predictions/", "cls/seq_relationship/"), "BertForPreTraining"),
     (("cls/predictions/",), "BertForMaskedLM"),
     (("cls/seq_relationship/",), "BertForNextSentencePrediction"),
     ((), "BertModel"),
 )
-# These have no pooler in transformers; SQuAD and entities do not train it.
-_WITHOUT_POOLER = (SPANS, TOKENS, "BertForMaskedLM")
+_WITHOUT_POOLER = (*(head.architecture for head in HEADS if not head.uses_pooler), "BertForMaskedLM")
 _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
@@ -159,13 +148,13 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
     check_encoder(weights, shapes, "name a whole checkpoint of BERT's, with the configuration it was trained with")
-    for head in ("", "cls/token/", "cls/squad/"):
-        classes = (stored.get(f"{head}output_weights") or [2])[0]
-        shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})
-    heads, architecture = next(
-        entry for entry in _ARCHITECTURES if all(any(name.startswith(head) for name in stored) for head in entry[0])
+    for head in HEADS:
+        num_outputs = (stored.get(head.variable) or [2])[0]
+        shapes.update(zip(head.names.values(), ([num_outputs, width], [num_outputs])))
+    prefixes, architecture = next(
+        entry for entry in _ARCHITECTURES if all(any(name.startswith(each) for name in stored) for each in entry[0])
     )
-    names = [name for name in shapes if name.startswith(("bert/", *heads))]
+    names = [name for name in shapes if name.startswith(("bert/", *prefixes))]
     has_pooler = any(name.startswith(_POOLER) for name in stored)
     if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
@@ -202,12 +191,12 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
 
 def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     """What ``config.json`` says about a classifier: its labels, or numbered ones if these are not known."""
-    if architecture not in (CLASSIFIER, TOKENS):
+    head = next((head for head in HEADS if head.has_labels and head.architecture == architecture), None)
+    if head is None:
         return {}
-    variable = "output_weights" if architecture == CLASSIFIER else "cls/token/output_weights"
-    num_classes, task = weights.shapes[variable][0], read_task(weights, variable)
+    num_classes, task = weights.shapes[head.variable][0], read_task(weights, head.variable)
     labels = task.labels if task else numbered(num_classes)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
-    if architecture == TOKENS:
+    if head is not TEXTS:
         return names
     return {**names, **(task.described if task else {"problem_type": REGRESSION if num_classes == 1 else CLASSES})}

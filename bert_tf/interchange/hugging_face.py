@@ -20,6 +20,7 @@ import safetensors
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import HEADS
 from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
@@ -29,34 +30,23 @@ _FETCH_AGAIN = "fetch the model again"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 # Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-_HEADS = {
-    "cls/predictions/output_bias": "cls.predictions.bias",
-    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
-    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-    "cls/token/output_weights": "classifier.weight",
-    "cls/token/output_bias": "classifier.bias",
-    # Of texts; the last ones of a name are those that it has where the class is not known.
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-}
-_WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
-_OURS_BY_HEAD = {
-    **{theirs: ours for ours, theirs in _HEADS.items()},
+_OURS = {
+    **{theirs: ours for head in reversed(HEADS) for theirs, ours in head.names.items()},
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# Heads whose parameters have names that other classes use for heads of another kind, and the class that has ours.
-CLASSIFIER, TOKENS, SPANS = "BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering"
-_CLASSES_OF_HEADS = {"classifier.": (CLASSIFIER, TOKENS), "qa_outputs.": (SPANS,)}
+_THEIRS = {ours: theirs for names in (_OURS, *(head.names for head in HEADS)) for theirs, ours in names.items()}
+_WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
 # Constants, and the masked-word head's copy of the word table (`_check_tied`).
 _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
 
 
 def to_their_name(name: str) -> str:
     """Hugging Face's name (in a model with a head) of our variable `name`."""
-    if name in _HEADS:
-        return _HEADS[name]
+    if name in _THEIRS:
+        return _THEIRS[name]
     theirs = re.sub(r"\.layer_(\d+)\.", r".layer.\1.", name.replace("/", "."))
     if theirs.endswith("_embeddings"):
         return f"{theirs}.weight"
@@ -66,8 +56,8 @@ def to_their_name(name: str) -> str:
 def to_our_name(name: str) -> str:
     """Our name of Hugging Face's parameter `name`, which may lack the prefix ``bert.`` and may have ``gamma`` and
     ``beta`` as in old files. A parameter that we do not have gets a name that no variable of ours has."""
-    if name in _OURS_BY_HEAD:
-        return _OURS_BY_HEAD[name]
+    if name in _OURS:
+        return _OURS[name]
     if re.match(r"(embeddings|encoder|pooler)\.", name):
         name = f"bert.{name}"
     ours = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
@@ -185,11 +175,11 @@ def read_folder(folder: Path) -> Weights:
 
 def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
     """Our name of a parameter in a model of these classes; that of another class's head begins with the class."""
-    for prefix, classes in _CLASSES_OF_HEADS.items():
-        if theirs.startswith(prefix) and architectures and not {*classes} & {*architectures}:
-            return f"{architectures[0]}/{theirs}"
-    ours = to_our_name(theirs)
-    return f"cls/token/{ours}" if ours.startswith("output_") and TOKENS in architectures else ours
+    heads = [head for head in HEADS if theirs.startswith(f"{head.prefix}.")]
+    known = [head.names for head in heads if head.architecture in architectures]
+    if heads and architectures and not known:
+        return f"{architectures[0]}/{theirs}"
+    return next((names[theirs] for names in known if theirs in names), to_our_name(theirs))
 
 
 def _our_shape(name: str, shape: list[int]) -> list[int]:

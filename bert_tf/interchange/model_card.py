@@ -7,6 +7,7 @@ from pathlib import Path
 import jinja2
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import HEADS
 from bert_tf.run.run_folder import read_config
 from bert_tf.text.basic_tokenizer import Casing
 
@@ -15,9 +16,7 @@ _TEMPLATE = "model_card.md"
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForSequenceClassification": "text-classification",
-    "BertForTokenClassification": "token-classification",
+    **{head.architecture: head.pipeline for head in HEADS},
 }
 
 

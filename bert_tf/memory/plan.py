@@ -75,6 +75,7 @@ class Workload:
     num_ranks: int = 1
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
     no_next_sentence: bool = False  # with predictions: neither a pooler nor the head for the next sentence
+    num_choices: int = 1  # sequences that make up a row of a micro-batch
     num_at_once: int = 1  # micro-batches in memory at the same time, from `split.micro_batches_at_once`
     num_moments: int = 2  # values that the optimizer keeps for each weight
 
@@ -91,6 +92,7 @@ class Workload:
             num_ranks=num_ranks,
             classifies=flags.get("uses_pooler", False),
             no_next_sentence=flags.get("no_next_sentence", False),
+            num_choices=flags.get("num_choices", 1),
             num_at_once=flags["num_at_once"],
             num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
         )
@@ -151,7 +153,7 @@ def predict(work: Workload) -> Memory:
     config, kept, size = work.bert_config, _KEPT[work.scope], work.compute_bytes
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
-    num_rows = work.micro_batch_size * work.num_at_once
+    num_rows = work.micro_batch_size * work.num_choices * work.num_at_once
     rows = num_rows * work.sequence_length * config.hidden_size
     scores = num_rows * config.num_attention_heads * work.sequence_length**2
     wide = config.intermediate_size / config.hidden_size
@@ -207,6 +209,7 @@ def plan(work: Workload, device: Device) -> list[str]:
     if work.num_predictions:
         task = f"{work.num_predictions} predictions, pre-training"
         task += " without next sentence" if work.no_next_sentence else ""
+    task += f" ({work.num_choices} sequences to a question)" if work.num_choices > 1 else ""
     lines = [
         f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
         f"{work.num_parameters / 1e6:.1f} million parameters",

@@ -58,8 +58,8 @@ class BertLayer(keras.layers.Layer):
         initial = tf.pad(initial, [[0, num_zero_rows], [0, 0]])
         return self.add_weight(name=name, shape=initial.shape, initializer=lambda *_, **__: initial)
 
-    def _zeros(self, name: str, size: int) -> tf.Variable:
-        return self.add_weight(name=name, shape=[size], initializer="zeros")
+    def _zeros(self, name: str, size: int, *, trainable: bool = True) -> tf.Variable:
+        return self.add_weight(name=name, shape=[size], initializer="zeros", trainable=trainable)
 
     def _dense(self, scope: str, inputs: int, outputs: int) -> Dense:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)

@@ -1,4 +1,4 @@
-"""The encoder's heads (masked LM, next sentence, spans, classes of texts or tokens) and the models that are trained."""
+"""The encoder's heads (masked words, next sentence, spans, classes, choices) and the models that are trained."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ class _ClassifierHead(BertLayer):
     `scope` is the prefix of the variables' names, such as "cls/squad/", or empty.
     """
 
-    def __init__(self, config: BertConfig, backend: Plain, seed: int, *, scope: str, num_classes: int):
+    def __init__(
+        self, config: BertConfig, backend: Plain, seed: int, *, scope: str, num_classes: int, trains_bias: bool = True
+    ):
         super().__init__(config, backend, seed, scope.rstrip("/").split("/")[-1] or "classifier")
         self.num_classes = num_classes
         self.output_weights = self._weight(f"{scope}output_weights", [num_classes, config.hidden_size])
-        self.output_bias = self._zeros(f"{scope}output_bias", num_classes)
+        self.output_bias = self._zeros(f"{scope}output_bias", num_classes, trainable=trains_bias)
 
     def call(self, x_RxH):
         logits_RxC = self.backend.dense(x_RxH, tf.transpose(self.output_weights))
@@ -144,12 +146,37 @@ class ClassifierModel(_TrainedModel):
     ``output_weights`` and ``output_bias``, as in Google's run_classifier.py.
     """
 
+    scope, trains_bias = "", True
+
     def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
         super().__init__("classifier", config, backend, seed)
-        self.classifier = _ClassifierHead(config, self.backend, seed, scope="", num_classes=num_classes)
+        self.classifier = _ClassifierHead(
+            config, self.backend, seed, scope=self.scope, num_classes=num_classes, trains_bias=self.trains_bias
+        )
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         (first_Bx1xH,) = self.bert.states_at(features, first_positions(features), dropout=dropout)
         pooled_BxH = self.bert.pooler(first_Bx1xH)
         kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
         return self.classifier(self.backend.apply_dropout(pooled_BxH, kept))
+
+
+class ChoiceModel(ClassifierModel):
+    """Encoder with a score of each choice: features [B, N, S], of N choices a question -> scores float32 [B, N].
+
+    Features [B, S], of single choices, give [B, 1]. The bias adds the same to all scores of a question, so that its
+    gradient is nothing but rounding errors, and Adam would take full steps by these: it is not trained.
+    """
+
+    scope, trains_bias = "cls/choice/", False
+
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+        super().__init__(config, 1, backend, seed)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        num_choices, sequence_length = (1, *features["input_ids"].shape[1:])[-2:]
+        inputs = ("input_ids", "input_mask", "segment_ids")
+        rows = {name: tf.reshape(features[name], [-1, sequence_length]) for name in inputs}
+        # Every choice is a row with dropouts of its own.
+        key = dropout and dropout._replace(first_row=dropout.first_row * num_choices)
+        return tf.reshape(super().call(rows, key), [-1, num_choices])

@@ -27,6 +27,7 @@ bert_pretrain = functools.partial(_run, "bert_tf.programs.pretraining", *_TRAINI
 bert_squad = functools.partial(_run, "bert_tf.programs.squad", *_TRAINING)
 bert_classify = functools.partial(_run, "bert_tf.programs.classifier", *_TRAINING)
 bert_ner = functools.partial(_run, "bert_tf.programs.ner", *_TRAINING)
+bert_swag = functools.partial(_run, "bert_tf.programs.swag", *_TRAINING)
 bert_report = functools.partial(_run, "bert_tf.report")
 bert_doctor = functools.partial(_run, "bert_tf.doctor")
 bert_launch = functools.partial(_run, "bert_tf.launch")

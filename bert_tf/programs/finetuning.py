@@ -38,7 +38,7 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
     if flags["plan"]:
         from bert_tf.tasks.job import describe_plan
 
-        print(describe_plan(flags, task_class.head))
+        print(describe_plan(flags, task_class))
         return
     check_tensorflow(count_gpus(os.environ))
     require_flags(flags, "model_dir")
@@ -49,7 +49,7 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
     from bert_tf.tasks.job import FinetuningJob, export_task, run_task
 
     workers = connect(flags["use_horovod"])
-    job = FinetuningJob.from_flags(flags, task.head, workers, trains=bool(task.training_files))
+    job = FinetuningJob.from_flags(flags, task_class, workers, trains=bool(task.training_files))
     other_modes = task.other_modes()
     if flags["mode"] == "export_only":
         folder = Path(flags["model_export_path"] or model_dir / "export")

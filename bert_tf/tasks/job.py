@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
 from bert_tf.base.tensorflow import keras
@@ -34,7 +36,7 @@ from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtyp
 from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
-from bert_tf.tasks.task import Head, Task
+from bert_tf.tasks.task import Task, TaskRows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -61,12 +63,12 @@ class FinetuningJob:
     allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], head: Head, workers: Workers, *, trains: bool) -> FinetuningJob:
-        """From the flags of a fine-tuning program, by name, for a model with this head."""
+    def from_flags(cls, flags: Mapping[str, Any], task: type[Task], workers: Workers, *, trains: bool) -> FinetuningJob:
+        """From the flags of a fine-tuning program, by name."""
         flags = with_scope(flags)
         split = BatchSplit(1, num_ranks=workers.size)
         if trains:
-            split = choose_split(flags, lambda: _workload(flags, head, workers.size), workers)
+            split = choose_split(flags, lambda: _workload(flags, task, workers.size), workers)
         settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
         training = FinetuningConfig.from_flags(flags, split)
         return cls(**{**settings, "model_dir": Path(flags["model_dir"]), "training": training})
@@ -77,14 +79,14 @@ class FinetuningJob:
         return {**values.pop("training"), **values}
 
 
-def describe_plan(flags: Mapping[str, Any], head: Head) -> str:
+def describe_plan(flags: Mapping[str, Any], task: type[Task]) -> str:
     """The text that --plan prints."""
-    return "\n".join(plan(_workload(with_scope(flags), head, 1), find_device(flags["gpu_memory_gib"], 1)))
+    return "\n".join(plan(_workload(with_scope(flags), task, 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
-def _workload(flags: Mapping[str, Any], head: Head, num_ranks: int) -> Workload:
+def _workload(flags: Mapping[str, Any], task: type[Task], num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
-    flags = {**flags, "uses_pooler": head.uses_pooler}
+    flags = {**flags, "uses_pooler": task.head.uses_pooler, "num_choices": task.num_choices_of(flags)}
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
@@ -242,7 +244,7 @@ class TaskRun:
                 optimizer_options={"bias_correction": config.adam_bias_correction},
             ),
             identity=identity,
-            flops_per_sequence=self._flops_per_sequence(model),
+            flops_per_sequence=self._flops_per_row(model, rows),
             initialise=lambda telemetry: initialise_from(
                 self.weights,
                 model if task.keeps_head else model.bert,
@@ -260,10 +262,11 @@ class TaskRun:
             },
         )
 
-    def _flops_per_sequence(self, model: keras.Model) -> float:
+    def _flops_per_row(self, model: keras.Model, rows: TaskRows) -> float:
         config, head = self.bert_config, self._task.head
+        num_sequences = rows.batch(np.array([0]))["input_ids"].size // self._task.max_seq_length
         size = named_variables(model.variables)[head.variable].shape.num_elements()
-        return task_flops_per_sequence(
+        return num_sequences * task_flops_per_sequence(
             config,
             self._task.max_seq_length,
             size // config.hidden_size,

@@ -6,7 +6,12 @@ import importlib
 
 from bert_tf.tasks.task import Task
 
-TASKS = {"squad": "task.SquadTask", "glue": "task.GlueTask", "entities": "task.EntityTask"}
+TASKS = {
+    "squad": "task.SquadTask",
+    "glue": "task.GlueTask",
+    "entities": "task.EntityTask",
+    "choices": "task.ChoiceTask",
+}
 
 
 def find_task_class(name: str) -> type[Task]:

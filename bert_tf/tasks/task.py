@@ -44,13 +44,17 @@ class TaskRows(Protocol):
         ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...]."""
+        """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
+
+        A row of N sequences that belong together has inputs [..., N, S], and the tokens of its longest.
+        """
         ...
 
 
 # The file flags that a mode needs; others are ignored.
 _NEEDS = {
     "train_and_predict": ("train_file", "predict_file"),
+    "train_and_eval": ("train_file", "predict_file"),
     "train": ("train_file",),
     "predict": ("predict_file",),
     "eval": ("predict_file",),
@@ -90,6 +94,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Task:
         """The task as a program's flags describe it. Raises `UserError` for flags that do not fit."""
+
+    @classmethod
+    def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
+        """Of how many sequences a row consists, for the plan of the memory, which is made before files are read."""
+        return 1
 
     @property
     @abc.abstractmethod
@@ -134,9 +143,9 @@ class Task(abc.ABC):
     def finish(self, predictor: Predictor) -> None:
         """Predicts, scores and writes what the job asks for; called on all ranks, after a training if there is one."""
 
-    @abc.abstractmethod
     def export_settings(self) -> dict[str, Any]:
         """What the users of an exported model must know, among it "task", which says how to use it."""
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def other_modes(self) -> Mapping[str, Callable[[FinetuningJob, Any, Workers, Mapping[str, Any]], None]]:
         """What --mode may do besides training, predicting, scoring, exporting: called with the job, this task, the

@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
-from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
-from bert_tf.model.losses import MaskedWordObjective
+from bert_tf.model.heads import ChoiceModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from bert_tf.model.losses import ClassificationObjective, MaskedWordObjective
 from tests.exported import CLASSIFIER, CONFIG, ENCODER_ONLY, make_variables, write_run
 
 torch = pytest.importorskip("torch")
@@ -133,6 +133,22 @@ def test_classes_of_tokens(tmp_path):
     outputs, complaints = their_outputs(transformers.AutoModelForTokenClassification, folder)
     assert_close(logits, outputs.logits)
     assert complaints == set()
+
+
+def test_choices_with_loss(tmp_path):
+    """The texts are the choices of one question."""
+    checkpoint, folder = make_folder(tmp_path, ChoiceModel)
+    features = {name: value[None] for name, value in our_features(checkpoint).items()}
+    inputs = {name: torch.tensor(features[ours].numpy()).long() for name, ours in THEIR_FEATURES.items()}
+    theirs, report = transformers.AutoModelForMultipleChoice.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values())
+    with torch.no_grad():
+        outputs = theirs.eval()(**inputs, labels=torch.tensor([1]))
+    model = filled(ChoiceModel(CONFIG), ChoiceModel)
+    assert_close(model(features), outputs.logits)
+    targets = {"labels": tf.constant([1]), "example_weights": tf.constant([1.0])}
+    sums, _ = ClassificationObjective()(model, {**features, **targets}, None)
+    assert float(sums[0]) == pytest.approx(float(outputs.loss), rel=1e-6)
 
 
 def test_encoder(tmp_path):

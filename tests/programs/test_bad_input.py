@@ -21,6 +21,7 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
 from bert_tf.settings.declaration import settings_of, with_variable
+from tests import choice_data
 from tests.entity_data import columns
 from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
@@ -189,6 +190,21 @@ def ner_flags(tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="module")
+def swag_flags(tmp_path_factory):
+    folder = choice_data.write_model(tmp_path_factory.mktemp("swag"))
+    choice_data.write(folder / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        vocab_file=folder / "vocab.txt",
+        train_file=folder / "train.csv",
+        predict_file=folder / "train.csv",
+        model_dir=folder / "run",
+        max_seq_length=16,
+        train_batch_size=4,
+    )
+
+
 def flags_to_change(*classes):
     unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path", "deterministic")  # of which any value may be right
     return [each.name for each in settings_of(*classes) if each.is_flag and each.name not in unlike] + ["no_such_flag"]
@@ -271,6 +287,19 @@ def test_json_files_of_entities(ner_flags, tmp_path):
         for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
     ]
     check("run_ner", lines)
+
+
+@pytest.mark.slow
+def test_json_files_of_choices(swag_flags, tmp_path):
+    chooser, good = random.Random(6), tmp_path / "good" / "rows.jsonl"
+    good.parent.mkdir()
+    question = {"stem": "anna sees", "choices": [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]}
+    good.write_text(json.dumps({"question": question, "answerKey": "B"}))
+    lines = [
+        spelled({**swag_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
+        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
+    ]
+    check("run_swag", lines)
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ def test_use_fp16_is_an_alias(tmp_path):
     assert "nowhere" in done.stderr, "the flag itself must be taken"
 
 
-@pytest.mark.parametrize("program", ["run_classifier.py", "run_ner.py", "run_pretraining.py", "run_squad.py"])
+@pytest.mark.parametrize("program", sorted(path.name for path in ROOT.glob("run_*.py")))
 def test_help_lists_the_flags(program):
     done = run(program, "--help")
     assert "--learning_rate" in done.stdout + done.stderr and "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ COMMANDS = re.findall(r'^([\w-]+) = "bert_tf\.programs\.commands:(\w+)"$', PYPRO
 
 
 def test_all_commands_are_there():
-    names = "bertprep bert-pretrain bert-squad bert-classify bert-ner bert-report bert-doctor bert-launch"
+    names = "bertprep bert-pretrain bert-squad bert-classify bert-ner bert-swag bert-report bert-doctor bert-launch"
     recipes = "bert-pretrain-lamb bert-pretrain-adam"
     assert [command for command, _ in COMMANDS] == [*names.split(), *recipes.split()]
 

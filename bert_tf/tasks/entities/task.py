@@ -15,6 +15,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import TOKENS
 from bert_tf.tasks.entities.metrics import describe_counts, score
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
 
-TOKEN_HEAD = Head("token classification", "cls/token/output_weights", outputs=("logits",), by_position=True)
+TOKEN_HEAD = Head("token classification", TOKENS.variable, outputs=("logits",), by_position=True)
 PREDICTIONS = "predictions.tsv"
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 
@@ -156,9 +157,6 @@ class EntityTask(Task):
             "label_names": ",".join(self.label_names) or None,
             "max_bad_records": self.max_bad_records,
         }
-
-    def export_settings(self) -> dict[str, Any]:
-        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def other_modes(self) -> Mapping[str, Callable]:
         from bert_tf.tasks.entities import serving

@@ -12,11 +12,12 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.tasks.glue.features import TextRows, make_rows
+from bert_tf.interchange.heads import TEXTS
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.results import describe_predictions, score
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.task import Head, Task
+from bert_tf.tasks.text_rows import TextRows, make_rows
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
 
-CLASSIFIER_HEAD = Head("classification", "output_weights", outputs=("logits",), uses_pooler=True)
+CLASSIFIER_HEAD = Head("classification", TEXTS.variable, outputs=("logits",), uses_pooler=True)
 _SHOWN_LABELS = 8
 # The files that a mode reads.
 _READS = {"train_and_eval": (TRAIN, EVAL), "train": (TRAIN,), "eval": (EVAL,), "predict": (PREDICT,)}
@@ -137,7 +138,7 @@ class GlueTask(Task):
         return {"task_name": self.name, "max_seq_length": self.max_seq_length, **files}
 
     def export_settings(self) -> dict[str, Any]:
-        return {"task": "classification", "max_seq_length": self.max_seq_length, **self.meaning()}
+        return {**super().export_settings(), "task": "classification"}
 
     def finish(self, predictor: Predictor) -> None:
         if EVAL in self.files:

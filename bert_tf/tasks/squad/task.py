@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import SPANS
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
 
-SPAN_HEAD = Head(
-    "question answering", "cls/squad/output_weights", outputs=("start_logits", "end_logits"), by_position=True
-)
+SPAN_HEAD = Head("question answering", SPANS.variable, outputs=("start_logits", "end_logits"), by_position=True)
 
 
 @dataclasses.dataclass

@@ -46,23 +46,25 @@ def make_rows(
     *,
     show_progress: bool = False,
 ) -> TextRows:
-    """Tokenises one or two equally long lists of sentences."""
-    tokenized = [tokenize_texts(sentences, tokenizer, show_progress=show_progress) for sentences in texts]
+    """Tokenises one or two lists of sentences; one that is N times shorter has each of its in N rows in succession."""
+    num_rows = max(map(len, texts))
+    tokenized = []  # ids of a list's sentences; for each row where its sentence starts there, and how long it is
+    for sentences in texts:
+        ids, sizes = tokenize_texts(sentences, tokenizer, show_progress=show_progress)
+        times = num_rows // len(sentences)
+        tokenized.append((ids, np.repeat(np.cumsum(sizes) - sizes, times), np.repeat(sizes, times)))
     room = max_seq_length - 1 - len(texts)
-    if len(texts) == 1:
-        kept = [np.minimum(tokenized[0][1], room)]
-    else:
-        kept = list(truncated_pair(tokenized[0][1], tokenized[1][1], room))
+    first, *second = (sizes_F for _, _, sizes_F in tokenized)
+    kept = truncated_pair(first, second[0], room) if second else (np.minimum(first, room),)
     lengths_F = np.sum(kept, axis=0) + 1 + len(texts)
     starts_F = np.cumsum(lengths_F) - lengths_F
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     ids_T = np.full(int(lengths_F.sum()), sep_id, np.int32)
     ids_T[starts_F] = cls_id
     begins_F = starts_F + 1
-    for (ids, sizes_F), kept_F in zip(tokenized, kept):
-        numbers = np.arange(len(ids)) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)  # of a token in its sentence
-        stays = numbers < np.repeat(kept_F, sizes_F)
-        ids_T[(np.repeat(begins_F, sizes_F) + numbers)[stays]] = ids[stays]
+    for (ids, sources_F, _), kept_F in zip(tokenized, kept):
+        numbers = np.arange(kept_F.sum()) - np.repeat(np.cumsum(kept_F) - kept_F, kept_F)  # of a token in its sentence
+        ids_T[np.repeat(begins_F, kept_F) + numbers] = ids[np.repeat(sources_F, kept_F) + numbers]
         begins_F = begins_F + kept_F + 1
     return TextRows(ids_T, starts_F, lengths_F, kept[0] + 2, labels_F, max_seq_length)
 

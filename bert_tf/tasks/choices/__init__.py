@@ -1,0 +1,1 @@
+"""Questions with several choices, one of them right. In: CSV or JSON lines. Out: the choices' probabilities, scores."""

@@ -1,0 +1,141 @@
+"""Files of questions with choices: the forms, what is left out, and what is refused with its line."""
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.choices.read import read_questions
+from bert_tf.tasks.choices.rows import make_choice_rows
+from bert_tf.text.wordpiece import FullTokenizer
+from tests.choice_data import json_lines, make_questions, swag, write, write_model
+from tests.refusals import refused
+
+SWAG = list(make_questions(1, 3))
+EXPECTED = [(context, [f"{start} {choice}" for choice in choices], label) for context, start, choices, label in SWAG]
+
+
+def read(path, **options):
+    return read_questions(path, **{"needs_labels": True, **options})
+
+
+def content(path, **options):
+    return [tuple(question) for question in read(path, **options)[0]]
+
+
+@pytest.mark.parametrize("change", [str, lambda text: text.replace("\r\n", "\n"), lambda text: "\ufeff" + text])
+def test_swags_csv(tmp_path, change):
+    assert content(write(tmp_path / "train.csv", change(swag(SWAG)))) == EXPECTED
+    test = write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False)))
+    questions, note = read(test, needs_labels=False)
+    assert {question.label for question in questions} == {None}
+    assert note.endswith("test.csv: 3 questions with 4 choices each")
+    assert content(tmp_path / "train.csv", limit=1) == EXPECTED[:1]
+
+
+def test_swags_full_files_have_the_right_one_first(tmp_path):
+    text = "video-id,startphrase,gold-ending,distractor-0,distractor-1,distractor-2,distractor-3,sent1,sent2\n"
+    text += 'a,b,gold,"d, 0",d1,d2,d3,first,second\nb,c,gold,d0,d1,d2,,first,second\n'
+    second = ("first", ["second gold", "second d0", "second d1", "second d2"], 0)
+    assert content(write(tmp_path / "train_full.csv", text))[1:] == [second]
+
+
+FORMS = [
+    (dict(sent1="a", sent2="b", ending0="c", ending1="d", ending2="e", ending3="f", label=3), "a", "bc bd be bf", 3),
+    (dict(context="a", endings=["c", "d"], label="1"), "a", "c d", 1),
+    (dict(ctx="x", ctx_a="a", ctx_b="b", endings=["c", "d", "e"], label="0"), "a", "bc bd be", 0),  # HellaSwag
+    (dict(ctx_a="a", ctx_b="", endings=["c", "d"], label=1), "a", "c d", 1),
+    (dict(article="a", question="b", options=["c", "d", "e", "f", "g"], answer="E"), "a", "bc bd be bf bg", 4),  # RACE
+    (dict(context="a", question="b", answer0="c", answer1="d", label=0), "a", "bc bd", 0),  # CosmosQA
+    (dict(question="a", choices=["c", "d"], answer=1, subject="x"), "a", "c d", 1),  # MMLU
+    (  # ARC and CommonsenseQA as published, and at Hugging Face
+        dict(
+            id=1, question=dict(stem="a", choices=[dict(label="1", text="c"), dict(label="2", text="d")]), answerKey="2"
+        ),
+        *("a", "c d", 1),
+    ),
+    (dict(question="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="B"), "a", "c d", 1),
+    (dict(question_stem="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="A"), "a", "c d", 0),
+]
+
+
+@pytest.mark.parametrize("fields, context, choices, label", FORMS)
+def test_fields_of_published_data_sets(tmp_path, fields, context, choices, label):
+    [question] = content(write(tmp_path / "train.jsonl", json_lines(fields)))
+    assert question == (context, [" ".join(choice) for choice in choices.split()], label)
+
+
+def test_races_own_files_hold_several_questions(tmp_path):
+    race = dict(article="a", questions=["q", "r"], options=[["c", "d"], ["e", "f"]], answers=["A", "B"])
+    path = write(tmp_path / "race.jsonl", json_lines(race))
+    assert content(path) == [("a", ["q c", "q d"], 0), ("a", ["r e", "r f"], 1)]
+    unknown = content(write(path, json_lines({**race, "answers": []})), needs_labels=False)
+    assert [label for *_, label in unknown] == [None, None]
+
+
+@pytest.mark.parametrize("label", [-1, "", None])
+def test_labels_that_are_not_published(tmp_path, label):
+    path = write(tmp_path / "test.jsonl", json_lines(dict(context="a", endings=["c", "d"], label=label)))
+    assert content(path, needs_labels=False) == [("a", ["c", "d"], None)]
+    refused("test.jsonl, line 1: the right choice is missing; training and scoring need one of label", read, path)
+
+
+GOOD = dict(context="a", endings=["c", "d", "e"], label=2)
+FAULTS = [
+    (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
+    (dict(GOOD, label=3), "the right choice is 3, but the choices are 0 to 2, or A to C"),
+    (dict(GOOD, label=1.0), "the right choice is 1.0, but"),
+    (dict(GOOD, label="D"), "the right choice is 'D', but"),
+    (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
+    (dict(GOOD, label=None), "the right choice is missing"),
+    (dict(GOOD, endings=["c"]), "1 choice.s.; they must be called endings, choices, options, or ending0"),
+    (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
+    (dict(GOOD, endings=["c", 1, "e"]), "1 where a text must be"),
+    (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
+    (dict(GOOD, endings=dict(text="cde", label=["A"])), "the choices are {'text': .*: must be a list of texts"),
+    (dict(premise="a", choice1="b", choice2="c", label=0), "no context; .*; the fields are 'premise', 'choice1'"),
+    (dict(context="a", sol1="b", sol2="c", label=0), "0 choice.s.; .*; the fields are 'context', 'sol1'"),
+    (
+        dict(question=dict(stem="a", choices=[dict(label=n, text=n) for n in "ABC"]), answerKey="E"),
+        "the right choice is 'E', but the choices are 'A', 'B', 'C'",
+    ),
+    ({}, "no fields"),
+]
+
+
+@pytest.mark.parametrize("fields, message", FAULTS)
+def test_a_question_with_a_fault_is_named_or_left_out(tmp_path, fields, message):
+    path = write(tmp_path / "train.jsonl", json_lines(GOOD, GOOD, fields, GOOD))
+    refused(f"train.jsonl, line 3: {message}", read, path)
+    questions, note = read(path, max_bad_records=1)
+    assert len(questions) == 3 and "3 questions with 3 choices each; 1 question(s) left out: line 3: " in note
+
+
+def test_other_faults_of_files(tmp_path):
+    refused("no field.*not as many as in the header", read, write(tmp_path / "a.csv", swag(SWAG) + "1,2,3\n"))
+    refused("its name says nothing about its form; name a .csv", read, write(tmp_path / "train.txt", "a"))
+    refused("holds no question that can be used", read, write(tmp_path / "b.csv", swag([])))
+    refused("does not exist; name a .csv", read, tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("max_seq_length", [6, 9, 30])
+def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
+    """`[CLS] context [SEP] start choice [SEP]`, of which the longer part is cut."""
+    tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt", True)
+    path = write(tmp_path / "train.csv", swag(SWAG))
+    rows = make_choice_rows(read(path)[0], tokenizer, max_seq_length)
+    batch = rows.batch(np.array([[2, 0], [1, 1]]))
+    assert batch["input_ids"].shape == (2, 2, 4, max_seq_length)
+    assert batch["labels"].tolist() == [[SWAG[2][3], SWAG[0][3]], [SWAG[1][3]] * 2]
+    for number, place in ((2, (0, 0)), (0, (0, 1)), (1, (1, 0))):
+        context, choices, _ = EXPECTED[number]
+        for choice, text in enumerate(choices):
+            first, second = context.split(), text.split()
+            while len(first) + len(second) > max_seq_length - 3:
+                (first if len(first) > len(second) else second).pop()
+            tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+            ids = batch["input_ids"][place][choice]
+            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens and not ids[
+                len(tokens) :
+            ].any()
+            assert batch["input_mask"][place][choice].sum() == len(tokens)
+            assert batch["segment_ids"][place][choice].sum() == len(second) + 1
+            assert rows.num_tokens[number] >= len(tokens)

@@ -1,0 +1,291 @@
+"""run_swag.py: files that come out, scores, other modes, Hugging Face, the split, resuming, two ranks, refusals."""
+
+import io
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.export import export
+from bert_tf.interchange.saved_model import load_exported
+from bert_tf.model.backends.plain import Plain
+from bert_tf.model.heads import ChoiceModel
+from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX
+from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks.choices.read import read_questions
+from bert_tf.tasks.choices.rows import make_choice_rows
+from bert_tf.tasks.choices.serving import converse
+from bert_tf.tasks.choices.task import ChoiceTask
+from bert_tf.tasks.job import export_task
+from bert_tf.text.wordpiece import FullTokenizer
+from tests import processes
+from tests.choice_data import json_lines, make_questions, swag, write, write_model
+from tests.jobs import make_job, scores_in, weights_in
+from tests.refusals import refused
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = write_model(tmp_path_factory.mktemp("data"))
+    write(folder / "train.csv", swag(make_questions(1, 16)))
+    write(folder / "val.csv", swag(make_questions(2, 7)))
+    return folder
+
+
+def settings(**changes):
+    common = dict(learning_rate=1e-3, num_train_epochs=1.0, train_batch_size=2, num_accumulation_steps=2, num_ranks=1)
+    return FinetuningConfig(**{**common, "save_checkpoint_steps": 2, "display_loss_steps": 1, **changes})
+
+
+def job(data, model_dir, **changes):
+    common = dict(
+        model_dir=model_dir,
+        bert_config_file=str(data / "bert_config.json"),
+        vocab_file=str(data / "vocab.txt"),
+        training=settings(),
+        predict_batch_size=3,
+        train_file=data / "train.csv",
+        predict_file=data / "val.csv",
+        max_seq_length=18,
+    )
+    return make_job(ChoiceTask, {**common, **changes})
+
+
+def trained_job(data, model_dir, **changes):
+    """One that takes the model's files from a checkpoint, and trains nothing."""
+    return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_file=None), **changes})
+
+
+def predicted_in(model_dir):
+    """The columns of the file with the predictions: index, choice, right one, probabilities."""
+    _, *lines = (model_dir / "predictions.tsv").read_text().splitlines()
+    return np.array([[float(value) for value in line.split("\t")] for line in lines])
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """16 questions / 4 = 4 updates."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    assert job(data, model_dir).run()
+    return model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished):
+    header = (finished / "predictions.tsv").read_text().splitlines()[0]
+    assert header.split("\t") == ["index", "prediction", "label", "0", "1", "2", "3"]
+    index, prediction, label, *probabilities = predicted_in(finished).T
+    assert index.tolist() == list(range(7)) and label.tolist() == [each[3] for each in make_questions(2, 7)]
+    np.testing.assert_allclose(np.sum(probabilities, axis=0), 1, atol=1e-5)
+    chosen = [probabilities[int(number)][row] for row, number in enumerate(prediction)]
+    np.testing.assert_allclose(chosen, np.max(probabilities, axis=0), atol=2e-6)
+    scores = scores_in(finished)
+    assert set(scores) == {"accuracy", "eval_loss", "global_step"}
+    assert scores["accuracy"] == pytest.approx(np.mean(prediction == label))
+    right = [probabilities[int(number)][row] for row, number in enumerate(label)]
+    assert scores["eval_loss"] == pytest.approx(-np.mean(np.log(right)), abs=1e-4)
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    first = next(line for line in lines if line["event"] == "train")
+    assert first["total_loss"] == pytest.approx(np.log(4), abs=0.1), "nothing is known yet: any of 4 choices"
+    assert json.loads((finished / "config.json").read_text())["settings"]["num_choices"] == 4
+
+
+def test_answering_and_scoring_later_gives_the_same(finished, data, tmp_path, capsys):
+    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8, needs_scores=True).run()
+    assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
+    np.testing.assert_allclose(predicted_in(tmp_path), predicted_in(finished), atol=2e-6)
+    assert "val.csv: 7 questions with 4 choices each" in capsys.readouterr().out
+
+
+def test_questions_with_another_number_of_choices_than_in_training(finished, data, tmp_path, capsys):
+    """From each question the right choice and the one after it, without labels."""
+    questions = list(make_questions(2, 7))
+    objects = [
+        dict(context=context, question=start, choices=[choices[label], choices[(label + 1) % 4]])
+        for context, start, choices, label in questions
+    ]
+    file = write(tmp_path / "new.jsonl", json_lines(*objects))
+    assert trained_job(data, tmp_path / "run", predict_file=file, init_checkpoint=str(finished)).run()
+    assert "not scored: not all right choices are known" in capsys.readouterr().out
+    ratios = [np.divide(*row[2:]) for row in predicted_in(tmp_path / "run")]
+    columns = [row[3:] for row in predicted_in(finished)]
+    expected = [each[label] / each[(label + 1) % 4] for each, (*_, label) in zip(columns, questions)]
+    np.testing.assert_allclose(ratios, expected, rtol=1e-4)
+
+
+def test_export_scores_single_choices(finished, data, tmp_path):
+    about = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
+    export_task(*about, Workers(), tmp_path / "export", None)
+    exported = load_exported(tmp_path / "export", "choices")
+    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
+    questions = read_questions(data / "val.csv", needs_labels=True)[0]
+    rows = make_choice_rows(questions, tokenizer, exported.settings["max_seq_length"]).sequences
+    [scores] = exported({name: tf.constant(value) for name, value in rows.batch(np.arange(28)).items()})
+    assert scores.shape == (28, 1)
+    expected = predicted_in(finished)[:, 3:]
+    np.testing.assert_allclose(tf.nn.softmax(tf.reshape(scores, [7, 4])), expected, atol=2e-6)
+
+
+def test_hugging_faces_format_out_and_in(finished, data, tmp_path):
+    export(str(finished), tmp_path / "theirs")
+    config = json.loads((tmp_path / "theirs/config.json").read_text())
+    assert config["architectures"] == ["BertForMultipleChoice"] and "id2label" not in config
+    card = (tmp_path / "theirs/README.md").read_text()
+    assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
+    assert trained_job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs")).run()
+    np.testing.assert_array_equal(predicted_in(tmp_path / "run"), predicted_in(finished))
+
+
+def test_heads_of_other_classes_are_none_for_choices(finished, data, tmp_path):
+    """Also where they have the same names and shapes, as that of a regression."""
+    export(str(finished), tmp_path / "theirs")
+    config = json.loads((tmp_path / "theirs/config.json").read_text())
+    for other in ("BertForSequenceClassification", "BertForTokenClassification"):
+        (tmp_path / "theirs/config.json").write_text(json.dumps({**config, "architectures": [other]}))
+        about = trained_job(data, tmp_path / other, init_checkpoint=str(tmp_path / "theirs"))
+        refused(rf"has no multiple choice head .* but is a {other}, and .* holds no checkpoint", about.run)
+
+
+def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
+    typed = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
+    chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
+    converse(*chat, Workers(), {})
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in lines]
+    assert float(found[0][0]) >= float(found[1][0]) and len({text for _, text in found}) == 2
+    assert sum(float(value) for value, _ in found) == pytest.approx(1, abs=0.002)
+
+
+def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
+    """Scores of questions 2 and 3 alone are those that they have in a batch of four."""
+    tokenizer = FullTokenizer(data / "vocab.txt", True)
+    rows = make_choice_rows(read_questions(data / "train.csv", needs_labels=True)[0], tokenizer, 18)
+    model = ChoiceModel(BertConfig.from_json_file(data / "bert_config.json"), Plain(), seed=3)
+    key = tf.constant(update_key(5, 1))
+
+    def scores(numbers, first_row):
+        features = {name: tf.constant(values) for name, values in rows.batch(numbers).items()}
+        return model(features, dropout=DropoutKey(key, tf.constant(first_row, tf.int64))).numpy()
+
+    whole = scores(np.arange(4), 0)
+    np.testing.assert_allclose(scores(np.array([2, 3]), 2), whole[2:], atol=1e-6)
+    assert abs(scores(np.array([2, 3]), 0) - whole[2:]).max() > 1e-4, "dropout does depend on the row"
+
+
+def test_the_update_does_not_depend_on_the_split(data, tmp_path):
+    for name, split in (("one", (4, 1)), ("four", (1, 4))):
+        training = settings(train_batch_size=split[0], num_accumulation_steps=split[1])
+        assert job(data, tmp_path / name, training=training, predict_file=None).run()
+    read = [
+        tf.train.load_checkpoint(str(tmp_path / f"{name}/checkpoints/ckpt-00000004" / PREFIX))
+        for name in ("one", "four")
+    ]
+    for name in read[0].get_variable_to_shape_map():
+        np.testing.assert_allclose(*(checkpoint.get_tensor(name) for checkpoint in read), atol=2e-6, err_msg=name)
+    assert read[0].get_tensor("cls/choice/output_bias") == 0, "what only rounding errors would move stays"
+
+
+# --- As a program --------------------------------------------------------------------------------
+
+
+def command(data, model_dir, **changes):
+    flags = dict(
+        train_file=data / "train.csv",
+        predict_file=data / "val.csv",
+        bert_config_file=data / "bert_config.json",
+        vocab_file=data / "vocab.txt",
+        model_dir=model_dir,
+        max_seq_length=18,
+        train_batch_size=2,
+        num_accumulation_steps=2,
+        learning_rate=1e-3,
+        num_train_epochs=1,
+        save_checkpoint_steps=2,
+        display_loss_steps=1,
+    )
+    typed = [f"--{name}={value}" for name, value in {**flags, **changes}.items() if value is not None]
+    return [sys.executable, str(ROOT / "run_swag.py"), *typed]
+
+
+MISTAKES = [
+    (dict(model_dir=None), "--model_dir is required"),
+    (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
+    (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
+    (dict(max_seq_length=4), "--max_seq_length=4: must be a whole number of at least 5"),
+    (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
+]
+
+
+@pytest.mark.parametrize("changes, message", MISTAKES)
+def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
+    done = processes.run(command(data, **{"model_dir": tmp_path / "run", **changes}))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert re.match(f"error: {message}", done.stderr)
+
+
+def test_a_fault_ends_the_program_before_the_training(data, tmp_path):
+    write(tmp_path / "val.csv", swag(make_questions(3, 2), with_labels=False))
+    done = processes.run(command(data, tmp_path / "run", predict_file=tmp_path / "val.csv", mode="train_and_eval"))
+    assert done.returncode == 2 and "val.csv, line 2: the right choice is missing" in done.stderr
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_the_plan_counts_the_sequences_of_the_questions(data, tmp_path):
+    write(tmp_path / "two.jsonl", json_lines(dict(context="a", choices=["b", "c"], label=0)))
+    told = {}
+    for name, file in (("two", tmp_path / "two.jsonl"), ("four", data / "train.csv"), ("swag", None)):
+        done = processes.run(command(data, tmp_path / "run", plan="true", train_file=file, gpu_memory_gib=16))
+        assert done.returncode == 0, done.stderr
+        told[name] = done.stdout
+    assert "classifying (2 sequences to a question)" in told["two"]
+    assert "classifying (4 sequences to a question)" in told["four"]
+    assert told["four"] == told["swag"]
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_ends_with_the_same_bits(data, tmp_path):
+    longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
+    assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
+    program = processes.Program(command(data, tmp_path / "killed", **longer))
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed/checkpoints").glob("ckpt-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    program.send_signal(signal.SIGKILL)
+    program.wait(60)
+    assert not (tmp_path / "killed/checkpoints/ckpt-00000100").exists(), "it was killed on the way"
+    done = processes.run(command(data, tmp_path / "killed", **longer))
+    assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
+    assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
+    np.testing.assert_array_equal(predicted_in(tmp_path / "killed"), predicted_in(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_two_ranks_train_and_choose_as_one(data, tmp_path):
+    alone = processes.run(command(data, tmp_path / "alone", learning_rate=2e-3))
+    both = processes.run_two_ranks(
+        command(data, tmp_path / "both", use_horovod="true", num_accumulation_steps=1, learning_rate=1e-3)
+    )
+    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
+    np.testing.assert_allclose(predicted_in(tmp_path / "both"), predicted_in(tmp_path / "alone"), atol=5e-6)
+    assert scores_in(tmp_path / "both") == pytest.approx(scores_in(tmp_path / "alone"), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_the_program_learns_which_choices_are_right(tmp_path):
+    folder = write_model(tmp_path, hidden_size=64, dropout=0.0)
+    write(folder / "train.csv", swag(make_questions(1, 64)))
+    write(folder / "val.csv", swag(make_questions(2, 32)))
+    done = processes.run(command(folder, tmp_path / "run", num_train_epochs=4, learning_rate=3e-3))
+    assert done.returncode == 0, done.stderr
+    assert scores_in(tmp_path / "run")["accuracy"] == 1
