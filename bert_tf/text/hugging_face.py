@@ -166,7 +166,7 @@ class HuggingFaceTokenizer(Tokenizer):
             pipeline.post_processor = _bert_markers(self.vocab)
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
-        self.casing = Casing(normalize("A") == "a", normalize("é") == "e")
+        self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
 
     @property
     def markers(self) -> Collection[str]:

@@ -69,13 +69,11 @@ class SentencePieceTokenizer(HuggingFaceTokenizer):
         text as no tokenizer of Hugging Face's can."""
         library, model = _load(model_file)
         source = f"SentencePiece model {model_file}"
-        names, has_prefix = _names(model, library.pad_id()), model.normalizer.add_dummy_prefix
+        names = _names(model, library.pad_id())
         check_pieces(names, source)
         are_within_words = not any(WORD_START in name[1:] for name in names)
         pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
-        pipeline.pre_tokenizer = pre_tokenizers.Metaspace(
-            WORD_START, prepend_scheme="always" if has_prefix else "never", split=are_within_words
-        )
+        pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=are_within_words)
         steps = list(_steps(library, model.normalizer))
         pipeline.normalizer = normalizers.Sequence(steps)
         _check_steps(library, pipeline, (piece.piece for piece in model.pieces if piece.type == _USER_DEFINED), source)
@@ -83,7 +81,8 @@ class SentencePieceTokenizer(HuggingFaceTokenizer):
         pipeline.decoder = decoders.Metaspace(WORD_START)
         pipeline.add_special_tokens(list(SPECIAL_TOKENS))
         super().__init__(pipeline, source)
-        self._has_separate_words = are_within_words and has_prefix
+        spaces = model.normalizer
+        self._has_separate_words = are_within_words and spaces.add_dummy_prefix and spaces.remove_extra_whitespaces
         self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
     def _line_to_ids(self, line: str) -> list[int]:
@@ -126,8 +125,8 @@ def _load(path: str | Path) -> tuple[Any, Any]:
     content = Path(path).read_bytes()
     try:
         library.LoadFromSerializedProto(content)  # the constructor treats an empty file as no file
+        list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
         model = _parse(content)
-        _ = [piece.piece for piece in model.pieces]  # raises UnicodeDecodeError
     except (RuntimeError, UnicodeDecodeError, message.DecodeError) as error:
         raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error
     if not model.HasField("normalizer"):  # the file's end
@@ -197,6 +196,8 @@ def _steps(library: Any, described: Any) -> Iterator[normalizers.Normalizer]:
         yield from (*nfc, normalizers.Precompiled(described.precompiled_charsmap), *nfc)
     if described.remove_extra_whitespaces:
         yield from (normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " "))
+    if described.add_dummy_prefix:  # not by `Metaspace`, which leaves it out where a text begins with a space
+        yield normalizers.Prepend(WORD_START)
 
 
 def _check_steps(library: Any, pipeline: tokenizers.Tokenizer, symbols: Iterable[str], source: str) -> None:
