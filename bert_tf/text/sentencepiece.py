@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from bert_tf.base.errors import UserError
@@ -67,22 +67,23 @@ class SentencePieceTokenizer(HuggingFaceTokenizer):
     def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
         """Raises: UserError if the library is missing, or if the model is damaged, lacks a special token, or treats
         text as no tokenizer of Hugging Face's can."""
-        library, model = _load(model_file)
-        source = f"SentencePiece model {model_file}"
-        names = _names(model, library.pad_id())
-        check_pieces(names, source)
-        are_within_words = not any(WORD_START in name[1:] for name in names)
-        pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
-        pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=are_within_words)
-        steps = list(_steps(library, model.normalizer))
-        pipeline.normalizer = normalizers.Sequence(steps)
-        _check_steps(library, pipeline, (piece.piece for piece in model.pieces if piece.type == _USER_DEFINED), source)
-        pipeline.normalizer = normalizers.Sequence([*_casing_steps(Casing.of(do_lower_case, strip_accents)), *steps])
-        pipeline.decoder = decoders.Metaspace(WORD_START)
-        pipeline.add_special_tokens(list(SPECIAL_TOKENS))
-        super().__init__(pipeline, source)
+        path = Path(model_file)
+        library = import_sentencepiece(path).SentencePieceProcessor()
+        check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
+        try:
+            library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
+            list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
+            model = _parse(path.read_bytes())
+            pipeline = _pipeline(library, model, Casing.of(do_lower_case, strip_accents), f"SentencePiece model {path}")
+        except UserError:
+            raise
+        except Exception as error:  # the libraries raise no narrower class
+            raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from None
+        super().__init__(pipeline, str(path))
         spaces = model.normalizer
-        self._has_separate_words = are_within_words and spaces.add_dummy_prefix and spaces.remove_extra_whitespaces
+        self._has_separate_words = (
+            spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
+        )
         self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
     def _line_to_ids(self, line: str) -> list[int]:
@@ -118,20 +119,28 @@ def _parse(content: bytes) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model")).FromString(content)
 
 
-def _load(path: str | Path) -> tuple[Any, Any]:
-    """A model as the library has it, and its content."""
-    library = import_sentencepiece(path).SentencePieceProcessor()
-    check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
-    content = Path(path).read_bytes()
-    try:
-        library.LoadFromSerializedProto(content)  # the constructor treats an empty file as no file
-        list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
-        model = _parse(content)
-    except (RuntimeError, UnicodeDecodeError, message.DecodeError) as error:
-        raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error
+def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenizers.Tokenizer:
+    """A pipeline that does what the model does.
+
+    Args:
+      library: the model as the library has it.
+
+    Raises: UserError if there is none.
+    """
     if not model.HasField("normalizer"):  # the file's end
-        raise UserError(f"{path} is only the beginning of a SentencePiece model; copy it again")
-    return library, model
+        raise UserError(f"{source} is only the beginning of one; copy it again")
+    names = _names(model, library.pad_id())
+    check_pieces(names, source)
+    pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
+    are_within_words = not any(WORD_START in name[1:] for name in names)
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=are_within_words)
+    pipeline.decoder = decoders.Metaspace(WORD_START)
+    steps = list(_steps(library, model.normalizer))
+    pipeline.normalizer = normalizers.Sequence(steps)
+    _check_steps(library, pipeline, (piece.piece for piece in model.pieces if piece.type == _USER_DEFINED), source)
+    pipeline.normalizer = normalizers.Sequence([*_casing_steps(casing), *steps])
+    pipeline.add_special_tokens(list(SPECIAL_TOKENS))
+    return pipeline
 
 
 def _names(model: Any, pad_id: int) -> list[str]:
