@@ -36,7 +36,11 @@ def _train(options: str) -> bytes:  # JSON
     sentences = [" ".join(rng.choices(WORDS, k=8)) + "." for _ in range(200)] + 3 * SCRIPTS[:-2]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_writer=model, hard_vocab_limit=False, minloglevel=2, **json.loads(options)
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **json.loads(options),
     )
     return model.getvalue()
 

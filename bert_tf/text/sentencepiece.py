@@ -78,7 +78,8 @@ class SentencePieceTokenizer(HuggingFaceTokenizer):
         except UserError:
             raise
         except Exception as error:  # the libraries raise no narrower class
-            raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from None
+            remedy = "a WordPiece vocabulary is called .txt"
+            raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
         super().__init__(pipeline, str(path))
         spaces = model.normalizer
         self._has_separate_words = (
@@ -163,20 +164,20 @@ def _names(model: Any, pad_id: int) -> list[str]:
 def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
     """How the model cuts text, once its characters are as the pieces have them."""
     kind, byte_fallback = model.trainer.model_type, model.trainer.byte_fallback
-    of_type = {kind: {} for kind in range(_NORMAL, _BYTE + 1)}
-    for name, each in zip(names, model.pieces):
-        of_type[each.type][name] = each.score
-    normal, user_defined = of_type[_NORMAL], of_type[_USER_DEFINED]
+    normal, user_defined, unused = (
+        {name: each.score for name, each in zip(names, model.pieces) if each.type == wanted}
+        for wanted in (_NORMAL, _USER_DEFINED, _UNUSED)
+    )
     if kind == _UNIGRAM:
         lowest = min(normal.values())
         scores = {**dict.fromkeys(names, lowest), **normal, **dict.fromkeys(user_defined, _USER_DEFINED_SCORE)}
         return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
     if kind != _BPE:
         raise UserError(f"{source} has whole words or single characters as pieces; train one of unigrams or BPE")
-    if others := [name for name in (*user_defined, *of_type[_UNUSED]) if name not in SPECIAL_TOKENS]:
+    if others := [name for name in (*user_defined, *unused) if name not in SPECIAL_TOKENS]:
         raise UserError(
-            f"{source}: the piece {others[0]!r:.40} is user-defined or unused, which only works with unigrams, not BPE; "
-            "train it without, or as a model of unigrams"
+            f"{source}: the piece {others[0]!r:.40} is user-defined or unused, which works with unigrams alone and not "
+            "with BPE; train it without, or as a model of unigrams"
         )
     merges = [
         (piece[:cut], piece[cut:])
@@ -221,15 +222,15 @@ def _check_steps(library: Any, pipeline: tokenizers.Tokenizer, symbols: Iterable
     for our_word, their_word in itertools.zip_longest(*(words.split(WORD_START) for words in (ours, theirs))):
         if our_word != their_word:
             raise UserError(
-                f"{source} changes characters as no tokenizer of Hugging Face's can (it makes {their_word!r:.40} of what "
-                f"would be {our_word!r:.40}): train one with sentencepiece's own rule nmt_nfkc, without user-defined "
-                "symbols that it changes"
+                f"{source} changes characters as no tokenizer of Hugging Face's can (one makes {our_word!r:.40} where "
+                f"it makes {their_word!r:.40}); train one with sentencepiece's own rule nmt_nfkc, and without "
+                "user-defined symbols that this would change"
             )
 
 
 @functools.lru_cache(1)
 def _probe() -> str:
-    """Each letter and sign up to U+FFFF that can be written otherwise, in both ways, and blanks wherever they can be."""
+    """Each letter and sign up to U+FFFF that can be written otherwise, in both ways, and blanks in all places."""
     chars = [char for char in map(chr, range(1 << 16)) if unicodedata.decomposition(char)]
     words = " ".join(char for char in chars if not unicodedata.combining(char))
     return f"  {words} {unicodedata.normalize('NFD', words)} \t a  "

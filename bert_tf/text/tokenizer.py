@@ -30,8 +30,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 
 def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None) -> Tokenizer:
-    """The tokenizer of a file: that of a SentencePiece model for ``.model``, Hugging Face's for ``.json``, else Google's
-    WordPiece.
+    """The tokenizer of a file: SentencePiece for ``.model``, Hugging Face's for ``.json``, else Google's WordPiece.
 
     Args:
       strip_accents: None: as `do_lower_case`. A ``.json`` needs neither: it says itself what it does.

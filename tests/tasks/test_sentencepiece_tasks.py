@@ -38,7 +38,9 @@ def model(request, tmp_path_factory):
     questions = [
         {
             "context": context,
-            "qas": [{"id": text, "question": "the?", "answers": [{"text": text, "answer_start": context.rindex(text)}]}],
+            "qas": [
+                {"id": text, "question": "the?", "answers": [{"text": text, "answer_start": context.rindex(text)}]}
+            ],
         }
         for context, text in QUESTIONS
     ]
