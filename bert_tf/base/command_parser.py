@@ -43,7 +43,10 @@ class CommandParser(argparse.ArgumentParser):
 
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --vocab_file, --do_lower_case and --strip_accents, for programs that take a model's own by default."""
-    parser.add_argument("--vocab_file", help="the model's vocab.txt or tokenizer.json, if it is not beside the weights")
+    parser.add_argument(
+        "--vocab_file",
+        help="the model's vocab.txt, tokenizer.json or SentencePiece .model, if it is not beside the weights",
+    )
     for name, effect in (("do_lower_case", "lower-case the text"), ("strip_accents", "take accents off letters")):
         about = f"1: {effect}; default: as the model says, else as its vocabulary suggests"
         parser.add_argument(f"--{name}", type=int, choices=(0, 1), help=about)

@@ -57,8 +57,8 @@ def export(
     Returns: lines that tell the user what was done.
 
     Raises:
-      UserError: the weights are damaged, incomplete, not finite or have no WordPiece vocabulary; or `folder` contains
-        an export and `replace` is False, or other files. Nothing has been written then.
+      UserError: the weights or their tokenizer are damaged, incomplete or not finite; or `folder` contains an export
+        and `replace` is False, or other files. Nothing has been written then.
     """
     check_folder(folder, f"FOLDER={folder}")
     _check_contents(folder, replace)

@@ -162,7 +162,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
             casing or tokenizer.casing
         ):
             pipeline = tokenizer.pipeline_json()
-    else:  # which may be SentencePiece's, too
+    else:  # these may be SentencePiece's, too: its pieces alone stand beside weights of earlier versions
         pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
@@ -171,7 +171,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):
-        return f"has a {TOKENIZER} that gives other tokens than the rules of BERT that the records were made by"
+        return f"has a {TOKENIZER} that gives other tokens than what the records were made with"
     return ""
 
 

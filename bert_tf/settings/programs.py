@@ -104,7 +104,7 @@ class FinetuningOptions(ProgramOptions):
     """Those of all fine-tuning programs."""
 
     vocab_file: str | None = setting(
-        None, "The model's vocab.txt or tokenizer.json; default: the one beside the checkpoint."
+        None, "The model's vocab.txt, tokenizer.json or SentencePiece .model; default: the one beside the checkpoint."
     )
     init_checkpoint: str | None = setting(
         None,

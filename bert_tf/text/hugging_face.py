@@ -166,7 +166,7 @@ class HuggingFaceTokenizer(Tokenizer):
             pipeline.post_processor = _bert_markers(self.vocab)
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
-        self.casing = Casing(normalize("A") == "a", normalize("é") == "e")
+        self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
 
     @property
     def markers(self) -> Collection[str]:
@@ -203,22 +203,25 @@ class HuggingFaceTokenizer(Tokenizer):
     def tokenize_with_spans(self, text: str) -> TokenSpans:
         encoded = self._pipeline.encode(_without_surrogates(text), add_special_tokens=False)
         starts, ends = [], []
-        for start, end in encoded.offsets:
-            # Some pipelines count the space before a word as part of it.
-            while start < end - 1 and text[start].isspace():
-                start += 1
-            # Accents and vowel signs that the pipeline takes away belong to the letter before them.
-            while self.casing.strip_accents and end < len(text) and unicodedata.category(text[end]) == "Mn":
+        following = [start for start, _ in encoded.offsets[1:]]
+        for (start, end), limit in zip(encoded.offsets, (*following, len(text))):
+            # What became part of the character before it, or was taken away: accents, vowel signs, letters of Hangul.
+            while end < limit and not _is_blank(text[end]):
                 end += 1
+            # The space before a word is no part of it; a token for that alone stands for the character after it.
+            start = next((place for place in range(start, len(text)) if not _is_blank(text[place])), start)
             starts.append(start)
-            ends.append(end)
+            ends.append(max(end, start + 1))
         return TokenSpans(encoded.ids, starts, ends)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
         # No threads: preparation has processes.
-        return TokenizedLines.of([self.tokenize_to_ids(line) for line in text.split("\n")[:-1]])
+        return TokenizedLines.of(list(map(self._line_to_ids, text.split("\n")[:-1])))
+
+    def _line_to_ids(self, line: str) -> list[int]:
+        return self.tokenize_to_ids(line)
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
@@ -236,6 +239,11 @@ def _steps(pipeline_json: str) -> list[dict[str, Any]]:
 def _as_line(piece: str) -> str:
     """A piece as it may stand in a vocabulary file."""
     return "" if "\n" in piece or "\r" in piece else piece
+
+
+def _is_blank(char: str) -> bool:
+    """Whether it is white space, or a control character, which BERT's tokenizers leave out."""
+    return char.isspace() or unicodedata.category(char).startswith("C")
 
 
 def _without_surrogates(text: str) -> str:

@@ -1,62 +1,96 @@
-"""Tokenisation by a SentencePiece model instead of WordPiece."""
+"""SentencePiece models, run by the library `tokenizers` like all of Hugging Face's tokenizers.
+
+So they tell which characters a token stands for, are stored as ``tokenizer.json``, and `transformers` gives the same
+ids. These are the ids of the library sentencepiece, but for rare text: where two ways to cut a word are equally good
+(runs of dots), that library goes by the last bit of its sums, and marks on a letter are put into Unicode's order here.
+The name of a special token in a text is what it is for all tokenizers of Hugging Face's.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import tokenizers
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.vocabulary import (
-    SPECIAL_TOKENS,
-    UNKNOWN_TOKEN,
-    VOCABULARY,
-    TokenizedLines,
-    Tokenizer,
-    check_pieces,
-    ids_of,
-    vocabulary_text,
-)
+from bert_tf.text.hugging_face import HuggingFaceTokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, WORD_START, check_pieces, ids_of
+from bert_tf.text.wordpiece import CACHE_WORDS, WordCache
+
+# What is read of sentencepiece_model.proto. The library's own module of it needs a newer protobuf than TensorFlow 2.15.
+_FORMAT = """
+name: "sentencepiece"
+message_type { name: "Piece"
+  field { number: 1 name: "piece" type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { number: 2 name: "score" type: TYPE_FLOAT label: LABEL_OPTIONAL }
+  field { number: 3 name: "type" type: TYPE_INT32 label: LABEL_OPTIONAL default_value: "1" } }
+message_type { name: "Trainer"
+  field { number: 3 name: "model_type" type: TYPE_INT32 label: LABEL_OPTIONAL default_value: "1" }
+  field { number: 35 name: "byte_fallback" type: TYPE_BOOL label: LABEL_OPTIONAL } }
+message_type { name: "Normalizer"
+  field { number: 1 name: "name" type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { number: 2 name: "precompiled_charsmap" type: TYPE_BYTES label: LABEL_OPTIONAL }
+  field { number: 3 name: "add_dummy_prefix" type: TYPE_BOOL label: LABEL_OPTIONAL default_value: "true" }
+  field { number: 4 name: "remove_extra_whitespaces" type: TYPE_BOOL label: LABEL_OPTIONAL default_value: "true" } }
+message_type { name: "Model"
+  field { number: 1 name: "pieces" type: TYPE_MESSAGE type_name: ".Piece" label: LABEL_REPEATED }
+  field { number: 2 name: "trainer" type: TYPE_MESSAGE type_name: ".Trainer" label: LABEL_OPTIONAL }
+  field { number: 3 name: "normalizer" type: TYPE_MESSAGE type_name: ".Normalizer" label: LABEL_OPTIONAL } }
+"""
+# Types of models, and of pieces.
+_UNIGRAM, _BPE = 1, 2
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+# What models call the special tokens, BERT's own names aside.
+_OTHER_NAMES = {"[PAD]": ("<pad>",), "[CLS]": ("<cls>", "<s>"), "[SEP]": ("<sep>", "</s>"), "[MASK]": ("<mask>",)}
+# The library's own, with which such a piece wins over all others.
+_USER_DEFINED_SCORE = -0.1
+# A sum of such scores up to 8,000 is exact in single precision, too.
+_SCORES_PER_UNIT = 1 << 10
 
 
-class SentencePieceTokenizer(Tokenizer):
-    """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
+class SentencePieceTokenizer(HuggingFaceTokenizer):
+    """The pieces of a SentencePiece model, unigram or BPE.
 
-    The padding and unknown pieces are called [PAD] and [UNK] here, whatever the model calls them.
-    Pieces that text never produces, or that cannot be a line in a vocabulary file, are called [unusedN].
+    The special tokens have BERT's names here, whatever the model calls them. Pieces that text never produces are called
+    [unusedN].
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
-        """Raises: UserError if the model, the library or a special token is missing."""
-        self._model = _load_sentencepiece(model_file)
-        self.casing = Casing.of(do_lower_case, strip_accents)
-        self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
-        self.vocab = ids_of(self.inv_vocab)
-        check_pieces(self.inv_vocab, f"SentencePiece model {model_file}")
+        """Raises: UserError if the library is missing, or if the model is damaged, lacks a special token, or treats
+        text as no tokenizer of Hugging Face's can."""
+        path = Path(model_file)
+        library = import_sentencepiece(path).SentencePieceProcessor()
+        check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
+        try:
+            library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
+            list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
+            model = _parse(path.read_bytes())
+            pipeline = _pipeline(library, model, Casing.of(do_lower_case, strip_accents), f"SentencePiece model {path}")
+        except UserError:
+            raise
+        except Exception as error:  # the libraries raise no narrower class
+            remedy = "a WordPiece vocabulary is called .txt"
+            raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
+        super().__init__(pipeline, str(path))
+        spaces = model.normalizer
+        self._has_separate_words = (
+            spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
+        )
+        self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
-    def files(self) -> dict[str, str]:
-        return {VOCABULARY: vocabulary_text(self.inv_vocab)}
-
-    def tokenize_to_ids(self, text: str) -> list[int]:
-        return self._model.encode(self.casing.apply(text))
-
-    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        return TokenizedLines.of(list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1])))
-
-    def _name(self, token_id: int) -> str:
-        model, piece = self._model, self._model.id_to_piece(token_id)
-        if token_id == model.pad_id():
-            return SPECIAL_TOKENS[0]
-        if token_id == model.unk_id():
-            return UNKNOWN_TOKEN
-        # Text that contains a special token's name could produce this token if it were not a control symbol.
-        is_special = piece in SPECIAL_TOKENS
-        is_control = model.is_control(token_id)
-        fits_a_line = piece.strip() == piece != "" and "\n" not in piece
-        if model.is_unused(token_id) or is_special != is_control or not fits_a_line:
-            return f"[unused{token_id}]"
-        return piece
+    def _line_to_ids(self, line: str) -> list[int]:
+        if not self._has_separate_words:
+            return super()._line_to_ids(line)
+        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, line.split(" "))))
 
 
 def import_sentencepiece(path: str | Path) -> Any:
@@ -71,14 +105,132 @@ def import_sentencepiece(path: str | Path) -> Any:
     return sentencepiece
 
 
-def _load_sentencepiece(path: str | Path) -> Any:
-    sentencepiece = import_sentencepiece(path)
-    check_file(Path(path), "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
-    model = sentencepiece.SentencePieceProcessor()
-    try:
-        model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor treats an empty file as no file
-        for token_id in range(model.get_piece_size()):
-            model.id_to_piece(token_id)  # raises UnicodeDecodeError
-        return model
-    except (RuntimeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error
+def with_exact_sums(content: bytes) -> bytes:
+    """A unigram model with its scores rounded, by 0.0005 at most, so that every library adds them up without an error
+    and decides alike between equally good ways to cut a word."""
+    model = _parse(content)
+    for piece in model.pieces:
+        piece.score = round(piece.score * _SCORES_PER_UNIT) / _SCORES_PER_UNIT
+    return model.SerializeToString()
+
+
+def _parse(content: bytes) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(text_format.Parse(_FORMAT, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model")).FromString(content)
+
+
+def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenizers.Tokenizer:
+    """A pipeline that does what the model does.
+
+    Args:
+      library: the model as the library has it.
+
+    Raises: UserError if there is none.
+    """
+    if not model.HasField("normalizer"):  # the file's end
+        raise UserError(f"{source} is only the beginning of one; copy it again")
+    names = _names(model, library.pad_id())
+    check_pieces(names, source)
+    pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
+    are_within_words = not any(WORD_START in name[1:] for name in names)
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=are_within_words)
+    pipeline.decoder = decoders.Metaspace(WORD_START)
+    steps = list(_steps(library, model.normalizer))
+    pipeline.normalizer = normalizers.Sequence(steps)
+    _check_steps(library, pipeline, (piece.piece for piece in model.pieces if piece.type == _USER_DEFINED), source)
+    pipeline.normalizer = normalizers.Sequence([*_casing_steps(casing), *steps])
+    pipeline.add_special_tokens(list(SPECIAL_TOKENS))
+    return pipeline
+
+
+def _names(model: Any, pad_id: int) -> list[str]:
+    """What the pieces are called here, by id."""
+    numbers = {each.piece: n for n, each in enumerate(model.pieces) if each.type in (_CONTROL, _USER_DEFINED)}
+    special = {}
+    for token, others in _OTHER_NAMES.items():
+        if found := next((name for name in (token, *others) if name in numbers), None):
+            special[numbers[found]] = token
+    if pad_id >= 0:
+        special[pad_id] = SPECIAL_TOKENS[0]
+    names = []
+    for number, each in enumerate(model.pieces):
+        is_of_text = each.type in (_NORMAL, _USER_DEFINED, _BYTE) and each.piece not in SPECIAL_TOKENS
+        name = UNKNOWN_TOKEN if each.type == _UNKNOWN else each.piece if is_of_text else f"[unused{number}]"
+        names.append(special.get(number, name))
+    return names
+
+
+def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
+    """How the model cuts text, once its characters are as the pieces have them."""
+    kind, byte_fallback = model.trainer.model_type, model.trainer.byte_fallback
+    normal, user_defined, unused = (
+        {name: each.score for name, each in zip(names, model.pieces) if each.type == wanted}
+        for wanted in (_NORMAL, _USER_DEFINED, _UNUSED)
+    )
+    if kind == _UNIGRAM:
+        lowest = min(normal.values())
+        scores = {**dict.fromkeys(names, lowest), **normal, **dict.fromkeys(user_defined, _USER_DEFINED_SCORE)}
+        return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
+    if kind != _BPE:
+        raise UserError(f"{source} has whole words or single characters as pieces; train one of unigrams or BPE")
+    if others := [name for name in (*user_defined, *unused) if name not in SPECIAL_TOKENS]:
+        raise UserError(
+            f"{source}: the piece {others[0]!r:.40} is user-defined or unused, which works with unigrams alone and not "
+            "with BPE; train it without, or as a model of unigrams"
+        )
+    merges = [
+        (piece[:cut], piece[cut:])
+        for piece in sorted(normal, key=normal.__getitem__, reverse=True)
+        for cut in range(1, len(piece))
+        if piece[:cut] in normal and piece[cut:] in normal
+    ]
+    return models.BPE(ids_of(names), merges, unk_token=UNKNOWN_TOKEN, fuse_unk=True, byte_fallback=byte_fallback)
+
+
+def _casing_steps(casing: Casing) -> Iterator[normalizers.Normalizer]:
+    if casing.lower_case:  # a sigma that ends a word has a form of its own, which `Lowercase` does not know
+        final_sigma = normalizers.Replace(Regex(r"(?<=[\p{L}\p{M}])\u03a3(?!\p{L})"), "\u03c2")
+        yield from (final_sigma, normalizers.Lowercase())
+    if casing.strip_accents:  # the library's StripAccents takes category Mc away, too, such as Hindi's vowel signs
+        yield from (normalizers.NFD(), normalizers.Replace(Regex(r"\p{Mn}"), ""))
+
+
+def _steps(library: Any, described: Any) -> Iterator[normalizers.Normalizer]:
+    """What the model does to characters."""
+    if described.precompiled_charsmap:
+        # `Precompiled` only finds what the table says of single characters, sentencepiece also what it says of several
+        # that are one in another form: a letter with its accents, the parts of a syllable of Hangul.
+        composes = library.normalize("e\u0301") == library.normalize("\u00e9")
+        nfc = [normalizers.NFC()] if composes else []
+        yield from (*nfc, normalizers.Precompiled(described.precompiled_charsmap), *nfc)
+    if described.remove_extra_whitespaces:
+        yield from (normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " "))
+    if described.add_dummy_prefix:  # not by `Metaspace`, which leaves it out where a text begins with a space
+        yield normalizers.Prepend(WORD_START)
+
+
+def _check_steps(library: Any, pipeline: tokenizers.Tokenizer, symbols: Iterable[str], source: str) -> None:
+    """Raises: UserError if a pipeline does something else to characters than the library.
+
+    Args:
+      symbols: pieces that the library leaves as they are.
+    """
+    text = " ".join([_probe(), *symbols])
+    parts = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
+    ours, theirs = ("".join(part for part, _ in parts), library.normalize(text))
+    for our_word, their_word in itertools.zip_longest(*(words.split(WORD_START) for words in (ours, theirs))):
+        if our_word != their_word:
+            raise UserError(
+                f"{source} changes characters as no tokenizer of Hugging Face's can (one makes {our_word!r:.40} where "
+                f"it makes {their_word!r:.40}); train one with sentencepiece's own rule nmt_nfkc, and without "
+                "user-defined symbols that this would change"
+            )
+
+
+@functools.lru_cache(1)
+def _probe() -> str:
+    """Each letter and sign up to U+FFFF that can be written otherwise, in both ways, and blanks in all places."""
+    chars = [char for char in map(chr, range(1 << 16)) if unicodedata.decomposition(char)]
+    words = " ".join(char for char in chars if not unicodedata.combining(char))
+    return f"  {words} {unicodedata.normalize('NFD', words)} \t a  "

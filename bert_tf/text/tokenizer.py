@@ -137,13 +137,14 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
         flags.check(tokenizer.casing, path)
         return tokenizer, ""
     casing, assumed = _assume_casing(path, flags)
-    if is_hugging_face:
+    if is_hugging_face and not is_sentencepiece_model(path):
         return hugging_face.open_vocabulary(load_wordpieces(path), casing, FolderSettings(), None), assumed
     return open_tokenizer(path, *casing), assumed
 
 
 def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
-    pieces = load_pieces(vocab_file)
+    is_sentencepiece = is_sentencepiece_model(vocab_file)
+    pieces = SentencePieceTokenizer(vocab_file).inv_vocab if is_sentencepiece else load_pieces(vocab_file)
     guessed = guess_casing(pieces)
     lower_case = guessed.lower_case if flags.do_lower_case is None else flags.do_lower_case
     strip_accents = lower_case and guessed.strip_accents if flags.strip_accents is None else flags.strip_accents

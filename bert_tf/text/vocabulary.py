@@ -131,13 +131,6 @@ def is_sentencepiece_model(path: str | Path) -> bool:
     return Path(path).suffix == SENTENCEPIECE_SUFFIX
 
 
-def not_wordpiece(path: str | Path) -> UserError:
-    return UserError(
-        f"vocabulary {path} belongs to SentencePiece; fine-tuning, which locates answers by tokens, and export to "
-        "Hugging Face need a vocab.txt of WordPiece: use a checkpoint that was pre-trained with that"
-    )
-
-
 class UnknownTokens(NamedTuple):
     """How many tokens of a text are [UNK]."""
 
@@ -203,11 +196,8 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     A line ends with \\n or \\r\\n, and nothing else is taken away from it, as in transformers: Google's Chinese
     vocabulary has the token U+2028. The id of an empty line is no token's.
 
-    Raises: UserError if the file is missing, a SentencePiece model, not UTF-8, repeats a token, or lacks one of
-      `SPECIAL_TOKENS`.
+    Raises: UserError if the file is missing, not UTF-8, repeats a token, or lacks one of `SPECIAL_TOKENS`.
     """
-    if is_sentencepiece_model(path):
-        raise not_wordpiece(path)
     check_file(Path(path), "pass --vocab_file with the vocab.txt of a checkpoint, or make one with bertPrep.py")
     text = decode_utf8(Path(path).read_bytes(), f"vocabulary file {path}", "utf-8-sig")
     pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))

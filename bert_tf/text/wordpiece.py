@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
+from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
@@ -41,7 +42,6 @@ from bert_tf.text.vocabulary import (
     has_word_starts,
     ids_of,
     load_wordpieces,
-    not_wordpiece,
 )
 from bert_tf.text.word_spans import spans_of_words
 
@@ -55,7 +55,7 @@ CACHE_WORD_LENGTH = 64
 _LINE_END_ID = -1
 
 
-class _WordCache(dict[Any, Any]):
+class WordCache(dict[Any, Any]):
     """Caches `compute(word)` for bytes or strings; a look-up that hits runs no Python code.
 
     At `max_words` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
@@ -108,7 +108,10 @@ class FullTokenizer(Tokenizer):
         self.inv_vocab = load_wordpieces(vocab_file)
         self.vocab = ids_of(self.inv_vocab)
         if has_word_starts(self.vocab):
-            raise not_wordpiece(vocab_file)
+            raise UserError(
+                f"vocabulary {vocab_file} lists the pieces of a SentencePiece model, and text is cut into them by that "
+                "model alone; name it (--vocab_file own.model)"
+            )
         self.casing = Casing.of(do_lower_case, strip_accents)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id
@@ -116,10 +119,10 @@ class FullTokenizer(Tokenizer):
             if token.startswith(CONTINUATION)
         }
         self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
-        self._chunk_ids = _WordCache(self._compute_chunk_ids, max_cached_words)
+        self._chunk_ids = WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
-        self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
-        self._chunk_spans = _WordCache(self._compute_spans, max_cached_words)
+        self._word_ids = WordCache(self._compute_word_ids, max_cached_words)
+        self._chunk_spans = WordCache(self._compute_spans, max_cached_words)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, with one cache look-up per chunk."""

@@ -165,7 +165,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     starts = ~VocabularyIds.of(ids_of(vocab)).continues
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
-    refused("vocab.txt belongs to SentencePiece; fine-tuning", FullTokenizer, folder / "vocab.txt")
+    assert {"vocab.txt", "tokenizer.json"} <= data.tokenizer_files().keys(), "which are stored with the weights"
 
 
 def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch):

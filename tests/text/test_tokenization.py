@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import string
 import sys
@@ -182,9 +181,8 @@ def test_words_of(text, words):
     assert tokenize_words(text, Casing.of(True)) == words
 
 
-@pytest.mark.parametrize("kind", ["WordPiece", "SentencePiece"])
-def test_strings_are_encoded_as_one_by_one(vocab_file, model, kind):
-    tokenizer = open_tokenizer(vocab_file if kind == "WordPiece" else model)
+def test_strings_are_encoded_as_one_by_one(vocab_file):
+    tokenizer = open_tokenizer(vocab_file)
     lines = ["The river\nflows", "", "runs!", "\n", "into the sea"]
     ids, sizes = tokenizer.encode_lines(lines)
     assert (ids.dtype, sizes.dtype) == (np.int32, np.int64)
@@ -328,92 +326,6 @@ def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
     assert tokenize_words("a\ue000b", Casing.of(True)) == ["a\ue000b"]
     assert normalizer.normalize_str("a\ue000b") == "ab"
     assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
-
-
-# SentencePiece
-
-
-def train_model(path: Path, **options) -> Path:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    words = "the river flows from the mountain through a town into the sea where people live".split()
-    rng = random.Random(0)
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(rng.choices(words, k=8)) + "." for _ in range(200)]),
-        model_writer=model,
-        vocab_size=60,
-        hard_vocab_limit=False,
-        bos_id=-1,
-        eos_id=-1,
-        minloglevel=2,
-        **options,
-    )
-    path.write_bytes(model.getvalue())
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return train_model(
-        tmp_path_factory.mktemp("model") / "x.model",
-        pad_id=0,
-        unk_id=1,
-        pad_piece="<pad>",
-        control_symbols=["[CLS]", "[SEP]", "[MASK]", "<other>"],
-    )
-
-
-def test_sentencepiece_has_the_same_interface_and_special_tokens(model):
-    tokenizer = open_tokenizer(model)
-    assert list(tokenizer.inv_vocab[:6]) == [*SPECIAL, "[unused5]"]
-    assert tokenizer.vocab_size == len(tokenizer.inv_vocab) == len(tokenizer.vocab)
-    ids = tokenizer.tokenize_to_ids("the river flows\n")
-    pieces = tokenizer.tokenize("the river flows\n")
-    assert tokenizer.convert_tokens_to_ids(pieces) == ids and tokenizer.convert_ids_to_tokens(ids) == pieces
-    assert "".join(pieces) == "▁the▁river▁flows"
-    with pytest.raises(KeyError):
-        tokenizer.convert_tokens_to_ids(["missing"])
-    assert tokenizer.tokenize("") == tokenizer.tokenize(" \n") == []
-    lines = tokenizer.tokenize_lines(b"the river flows\n\nthe\n")
-    assert lines.ids.tolist() == [*ids, *tokenizer.tokenize_to_ids("the")] and lines.sizes.tolist() == [len(ids), 0, 1]
-
-
-def test_special_tokens_in_text_are_text(model):
-    tokenizer = open_tokenizer(model)
-    for token in (*SPECIAL, "<pad>", "<other>"):
-        found = set(tokenizer.tokenize(f"the {token} sea"))
-        assert not found & {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "[unused5]"}
-    assert "[UNK]" in tokenizer.tokenize("the %")
-
-
-def test_sentencepiece_lower_cases_and_drops_accents_where_asked(model):
-    assert open_tokenizer(model).tokenize("THÉ River") == open_tokenizer(model).tokenize("the river")
-    assert "[UNK]" in open_tokenizer(model, do_lower_case=False).tokenize("THE")
-
-
-def test_a_sentencepiece_model_that_does_not_fit_is_refused(tmp_path, model):
-    train_model(tmp_path / "none.model")
-    with pytest.raises(UserError, match=r"none.model .*lacks \[PAD\] \[CLS\] \[SEP\] \[MASK\]; .*create_vocab"):
-        open_tokenizer(tmp_path / "none.model")
-    # What can be written in a text must not mask it.
-    train_model(tmp_path / "loose.model", pad_id=3, user_defined_symbols=["[MASK]"], control_symbols=["[CLS]", "[SEP]"])
-    refused(r"lacks \[MASK\]", open_tokenizer, tmp_path / "loose.model")
-    (tmp_path / "text.model").write_text("the\nriver\n")
-    refused("text.model is no SentencePiece model", open_tokenizer, tmp_path / "text.model")
-    refused("missing.model does not exist; make one by bertPrep", open_tokenizer, tmp_path / "missing.model")
-
-
-def test_where_word_pieces_are_needed_sentencepiece_is_refused(tmp_path, model):
-    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in open_tokenizer(model).inv_vocab))
-    assert load_pieces(tmp_path / "vocab.txt") == open_tokenizer(model).inv_vocab
-    for path in (model, tmp_path / "vocab.txt"):
-        refused("belongs to SentencePiece; fine-tuning.* WordPiece", FullTokenizer, path)
-    refused("belongs to SentencePiece", load_pieces, model)
-
-
-def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    refused("pip install sentencepiece", open_tokenizer, tmp_path / "x.model")
 
 
 def test_casing_that_contradicts_the_vocabulary_is_refused():

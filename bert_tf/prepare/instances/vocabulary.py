@@ -27,7 +27,7 @@ from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END
 from bert_tf.records.manifest import FileEntry
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 from bert_tf.text.hugging_face import TOKENIZER
-from bert_tf.text.sentencepiece import import_sentencepiece
+from bert_tf.text.sentencepiece import import_sentencepiece, with_exact_sums
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer
 from bert_tf.text.vocabulary import (
     CONTINUATION,
@@ -199,7 +199,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
     coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
     sentences = (
-        casing.apply(sentence)
+        unicodedata.normalize("NFC", casing.apply(sentence))  # as text is tokenised
         for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
         for sentence in split_by_rules(line)
     )
@@ -225,7 +225,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
         )
     except RuntimeError as error:
         raise UserError(f"vocab_size={vocab_size}: SentencePiece refuses it for this text ({error})") from error
-    return model.getvalue()
+    return with_exact_sums(model.getvalue())
 
 
 def copy_vocab(vocab_file: Path, folder: Path) -> Path:
