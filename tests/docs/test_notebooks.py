@@ -19,7 +19,7 @@ NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 FIRST = "own_text"  # the others start from its weights
 # In place of the values in the cell tagged `parameters`.
 SMALL = {
-    FIRST: {"UPDATES": "40", "EPOCHS": "1"},
+    FIRST: {"UPDATES": "40", "WARMUP": "5", "EPOCHS": "1"},
     "answers": {"EPOCHS": "0.1"},
     "entities": {"EPOCHS": "0.1"},
     "report": {"UPDATES": "30", "SAVE_EVERY": "10"},
