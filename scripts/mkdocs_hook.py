@@ -8,7 +8,15 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 # Not docs/LOG.md, which is for those who change the code.
-PAGES = ("*.md", "docs/*.md", "docs/images/*", "benchmarks/results/*.md", "benchmarks/results/records/*.md", "LICENSE")
+PAGES = (
+    "*.md",
+    "docs/*.md",
+    "docs/images/*",
+    "examples/*.ipynb",
+    "benchmarks/results/*.md",
+    "benchmarks/results/records/*.md",
+    "LICENSE",
+)
 
 
 def on_files(files: Files, config) -> Files:

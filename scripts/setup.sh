@@ -242,6 +242,9 @@ install_packages() {
   install "Python packages ($flavour)" --no-compile "${wanted[@]}"
   # Keras 2, without what it depends on: the package tensorflow would overwrite tensorflow-cpu.
   [[ ! -e "$of_version/keras.txt" ]] || install "Keras 2" --no-compile --no-deps -r "$of_version/keras.txt"
+  # Python finds the project from every folder, as notebooks and examples/ need it.
+  "$python" -c 'import sys, sysconfig
+open(sysconfig.get_path("purelib") + "/bert_tf.pth", "w").write(sys.argv[1] + "\n")' "$root"
   step "compiling them" compile_packages
 }
 

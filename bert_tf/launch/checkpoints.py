@@ -42,7 +42,10 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
     described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
     num_layers, hidden_size = PRESETS[typed["bert_model"]]
     if described != (num_layers, hidden_size):
+        way_out = "name the checkpoint's model"
+        if described not in PRESETS.values():
+            way_out = "no model here has that size: use the program itself (run_*.py), which takes any"
         raise UserError(
             f"{typed.title('bert_model')} is {typed['bert_model']}, {num_layers} layers of {hidden_size}, but {file} "
-            f"describes {described[0]} layers of {described[1]}; name the checkpoint's model"
+            f"describes {described[0]} layers of {described[1]}; {way_out}"
         )

@@ -33,6 +33,7 @@ PROMPT = re.compile(r"^\w*\$ ", re.MULTILINE)
 NEEDS = {
     "apptainer": "Apptainer",
     "docker": "Docker",
+    "jupyter": "the notebooks' packages",
     "make": "the tests' packages",
     "onnx/bin/pip": "a package registry",
     "onnx/bin/python": "tf2onnx",

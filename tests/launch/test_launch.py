@@ -554,6 +554,8 @@ def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
         UserError, match="bert_model .* is base, 12 layers of 768, but .*config.json .* 2 layers of 128"
     ):
         squad_flags(folder, model="base")
+    (folder / "config.json").write_text('{"num_hidden_layers": 6, "hidden_size": 384}')
+    refused("6 layers of 384; no model here has that size: use the program itself", squad_flags, folder)
     (folder / "config.json").unlink()
     refused("bert_config.json cannot be read .*; name the folder .* that is phase_2", squad_flags, folder)
 

@@ -60,6 +60,11 @@ def test_the_set_up_needs_no_home():
     assert done.returncode == 0 and "[--gpu] [--test]" in done.stdout and not done.stderr
 
 
+def test_python_finds_the_project_from_every_folder(tmp_path):
+    done = start(sys.executable, "-c", "import bert_tf", cwd=tmp_path, PYTHONPATH=None)
+    assert done.returncode == 0, f"{done.stderr} (made by an older set-up? bash scripts/setup.sh --test)"
+
+
 def test_the_set_up_deletes_nothing_that_it_has_not_made(tmp_path):
     place = tmp_path / "venv"
 
