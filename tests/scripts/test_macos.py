@@ -101,6 +101,7 @@ case "$*" in
   *sys.executable*) echo "$0" ;;
   "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; >"$3/pyvenv.cfg" ;;
   "-m "*) ;;
+  *bert_tf.pth*) ;;
   "-c import horovod"*) exit 1 ;;
   -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
   *) exec {sys.executable} "$@" ;;
