@@ -171,7 +171,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):
-        return f"has a {TOKENIZER} that gives other tokens than what the records were made with"
+        return f"has a {TOKENIZER} that gives other tokens than the records' tokenizer"
     return ""
 
 

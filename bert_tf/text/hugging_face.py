@@ -205,8 +205,8 @@ class HuggingFaceTokenizer(Tokenizer):
         starts, ends = [], []
         following = [start for start, _ in encoded.offsets[1:]]
         for (start, end), limit in zip(encoded.offsets, (*following, len(text))):
-            # What became part of the character before it, or was taken away: accents, vowel signs, letters of Hangul.
-            while end < limit and not _is_blank(text[end]):
+            # Accents, vowel signs and letters of Hangul that were taken away, or became part of the letter before them.
+            while end < limit and unicodedata.category(text[end])[0] in "LM":
                 end += 1
             # The space before a word is no part of it; a token for that alone stands for the character after it.
             start = next((place for place in range(start, len(text)) if not _is_blank(text[place])), start)
