@@ -165,7 +165,7 @@ class ChoiceModel(ClassifierModel):
     """Encoder with a score of each choice: features [B, N, S], of N choices a question -> scores float32 [B, N].
 
     Features [B, S], of single choices, give [B, 1]. The bias adds the same to all scores of a question, so that its
-    gradient is nothing but rounding errors, and Adam would take full steps by these: it is not trained.
+    gradient is nothing but rounding errors, other ones in each split of a batch: it is not trained.
     """
 
     scope, trains_bias = "cls/choice/", False

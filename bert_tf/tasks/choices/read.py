@@ -35,9 +35,7 @@ class Question(NamedTuple):
 def read_questions(
     path: Path, *, needs_labels: bool, max_bad_records: int = 0, limit: int | None = None
 ) -> tuple[list[Question], str]:
-    """All questions of a file, or the first `limit`, and a line about them.
-
-    All have as many choices as the first one, and a label if that has one.
+    """All questions of a file, or the first `limit`, and a line about them. All have as many choices as the first.
 
     Args:
       needs_labels: whether the right choices must be known.
