@@ -8,6 +8,8 @@ added to the vocabulary, is that token. Only in text to pre-train on the names o
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import re
 import unicodedata
@@ -35,6 +37,7 @@ from bert_tf.text.vocabulary import (
     continues_word,
     ids_of,
 )
+from bert_tf.text.wordpiece import CACHE_WORDS, WordCache
 
 TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
@@ -167,6 +170,7 @@ class HuggingFaceTokenizer(Tokenizer):
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
+        self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
     @property
     def markers(self) -> Collection[str]:
@@ -214,18 +218,27 @@ class HuggingFaceTokenizer(Tokenizer):
             ends.append(max(end, start + 1))
         return TokenSpans(encoded.ids, starts, ends)
 
+    @functools.cached_property
+    def _has_separate_words(self) -> bool:
+        """Whether what stands between two spaces has the same ids by itself."""
+        are_words = not any(" " in marker for marker in self.markers)
+        return are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
+
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
         # No threads: preparation has processes.
         return TokenizedLines.of(list(map(self._line_to_ids, text.split("\n")[:-1])))
 
-    def _line_to_ids(self, line: str) -> list[int]:
-        return self.tokenize_to_ids(line)
-
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
+        if self._has_separate_words:
+            return TokenizedLines.of(list(map(self._line_to_ids, lines)))
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
         return TokenizedLines.of([of_line.ids for of_line in encoded])
+
+    def _line_to_ids(self, line: str) -> list[int]:
+        words = line.split(" ") if self._has_separate_words else [line]
+        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
 
 
 def _steps(pipeline_json: str) -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ from bert_tf.base.files import check_file
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import HuggingFaceTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, WORD_START, check_pieces, ids_of
-from bert_tf.text.wordpiece import CACHE_WORDS, WordCache
 
 # What is read of sentencepiece_model.proto. The library's own module of it needs a newer protobuf than TensorFlow 2.15.
 _FORMAT = """
@@ -85,12 +84,6 @@ class SentencePieceTokenizer(HuggingFaceTokenizer):
         self._has_separate_words = (
             spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
         )
-        self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
-
-    def _line_to_ids(self, line: str) -> list[int]:
-        if not self._has_separate_words:
-            return super()._line_to_ids(line)
-        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, line.split(" "))))
 
 
 def import_sentencepiece(path: str | Path) -> Any:

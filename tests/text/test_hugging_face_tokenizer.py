@@ -11,6 +11,7 @@ import re
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
@@ -18,7 +19,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import SPECIAL_FIELDS, wordpiece_pipeline
+from bert_tf.text.hugging_face import SPECIAL_FIELDS, HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
 from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
@@ -87,6 +88,20 @@ def test_real_text(do_lower_case):
         lines = path.read_text(encoding="latin-1" if "latin1" in path.name else "utf-8").splitlines()[::5]
         for line, encoded in zip(lines, theirs.encode_batch(lines, add_special_tokens=False)):
             assert encoded.ids == ours.tokenize_to_ids(line) or reason_to_differ(line, do_lower_case), (path, line)
+
+
+def test_words_get_ids_by_themselves_only_where_these_are_the_same():
+    """They are kept for the next line that has them."""
+    lines = [*HARD, "the [MASK]. unaffable [SEP]the", " ".join(HARD)]
+    for name, splits in ((None, True), ("the river", False), ("[X]", True)):
+        pipeline = wordpiece_pipeline(ids_of(VOCAB), Casing.of(True))
+        pipeline.add_tokens([name] if name else [])
+        tokenizer = HuggingFaceTokenizer(pipeline, "it")
+        expected = [encoded.ids for encoded in pipeline.encode_batch(lines, add_special_tokens=False)]
+        for _ in range(2):
+            ids, sizes = tokenizer.encode_lines(lines)
+            assert [part.tolist() for part in np.split(ids, np.cumsum(sizes)[:-1])] == expected
+        assert bool(tokenizer._word_ids) == splits
 
 
 SPANISH = "la el una canción cancion año ano compañera esta está es bonita , . ñ n o é e Compañera"
