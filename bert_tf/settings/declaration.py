@@ -66,7 +66,7 @@ class Setting:
         if self.choices:
             return f"one of {', '.join(map(str, self.choices))}"
         if self.kind == "str":
-            return "not empty"
+            return "a text, not empty"
         bounds = (
             ("of at least", self.at_least),
             ("above", self.above),

@@ -181,7 +181,7 @@ BAD = [
     (f"{PUBMED}1", "x", "", "train_batch_size (position 1) is 'x': must be a whole number"),
     (f"{PUBMED}1", "8 1e-4 false fp16 true 16 300 200", "", "warmup_steps (position 7) is 300: must be at most the phase's 200"),
     (f"{PUBMED}1", "8", "INIT_CHECKPOINT=gpt", "gpt/config.json: the model's type is 'gpt2'"),
-    (f"{PUBMED}2", "", "", "init_checkpoint (position 1) is '': must be not empty"),
+    (f"{PUBMED}2", "", "", "init_checkpoint (position 1) is '': must be a text, not empty"),
     (f"{PUBMED}2", "base 16 2.9e-4 false fp16 true 16 434 4340 128 5000 26 tiny", "", "bert_model (position 13) is tiny, 2 layers"),
     (BIOBERT_BENCHMARK.format("train"), "ner_bc5cdr", "", "task (position 1) is 'ner_bc5cdr': must be one of ner_bc5cdr-chem, "),
     (BIOBERT_BENCHMARK.format("inference"), "rel_chemprot base no", "", "cased (position 3) is 'no': must be one of true"),
