@@ -101,7 +101,7 @@ def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, chang
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
     write_documents(tmp_path / "a", 7)
-    with pytest.raises(UserError, match="7 documents for 6 training and 2 test shards.*--n_training_shards="):
+    with pytest.raises(UserError, match="7 document.s. .* 6 training and 2 test shards.*--n_training_shards="):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 

@@ -175,9 +175,9 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     fewer = f"--n_training_shards={max(1, (num_documents - fewer_test) // 4)} --n_test_shards={fewer_test}"
     hint = "" if fewer_test else " --fraction_test_set=0 (no held-out text then)"
     raise UserError(
-        f"there are {num_documents:,} documents for {num_training:,} training and {num_test:,} test shards, and a "
-        f"document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines between "
-        "several documents in one file"
+        f"{num_documents:,} document(s) are too few for {num_training:,} training and {num_test:,} test shards, "
+        f"since none is split: ask for fewer shards, such as {fewer}{hint}, or add text; in your own text a blank line "
+        "ends a document"
     )
 
 
