@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import sys
+import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.job import FinetuningJob, run_task
 from bert_tf.tasks.task import Task
+from tests import processes
+
+ROOT = Path(__file__).resolve().parents[1]
 
 DEFAULTS = dict(
     init_checkpoint=None,
@@ -37,6 +45,44 @@ def make_job(task_class: type[Task], settings: dict[str, Any]) -> Job:
     settings = {**DEFAULTS, **settings}
     job = FinetuningJob(**{name: value for name, value in settings.items() if name in names})
     return Job(job, task_class(**{name: value for name, value in settings.items() if name not in names}))
+
+
+# Of updates of four rows in two micro-batches.
+_TRAINING = dict(
+    learning_rate=1e-3,
+    num_train_epochs=1.0,
+    train_batch_size=2,
+    num_accumulation_steps=2,
+    save_checkpoint_steps=2,
+    display_loss_steps=1,
+)
+
+
+def short_training(**changes):
+    return FinetuningConfig(**{**_TRAINING, "num_ranks": 1, **changes})
+
+
+def command_of(script, folder, model_dir, **flags):
+    """The command of a fine-tuning program for the model in a folder."""
+    model = dict(bert_config_file=folder / "bert_config.json", vocab_file=folder / "vocab.txt", model_dir=model_dir)
+    flags = {**model, **_TRAINING, **flags}
+    return [
+        sys.executable,
+        str(ROOT / script),
+        *(f"--{name}={value}" for name, value in flags.items() if value is not None),
+    ]
+
+
+def killed_and_finished(command, model_dir):
+    """Kills the command at its first checkpoint, and runs it again; returns how that ended."""
+    program = processes.Program(command)
+    deadline = time.monotonic() + 120
+    while not list(model_dir.glob("checkpoints/ckpt-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    program.send_signal(signal.SIGKILL)
+    program.wait(60)
+    assert not (model_dir / "eval_results.txt").exists(), "it was killed too late"
+    return processes.run(command)
 
 
 def write_small_model(folder, vocab, hidden_size=16, dropout=0.1):

@@ -3,10 +3,7 @@
 import io
 import json
 import re
-import signal
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from bert_tf.model.heads import ChoiceModel
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import make_choice_rows
 from bert_tf.tasks.choices.serving import converse
@@ -29,10 +25,8 @@ from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
-from tests.jobs import make_job, scores_in, weights_in
+from tests.jobs import command_of, killed_and_finished, make_job, scores_in, short_training, weights_in
 from tests.refusals import refused
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +37,12 @@ def data(tmp_path_factory):
     return folder
 
 
-def settings(**changes):
-    common = dict(learning_rate=1e-3, num_train_epochs=1.0, train_batch_size=2, num_accumulation_steps=2, num_ranks=1)
-    return FinetuningConfig(**{**common, "save_checkpoint_steps": 2, "display_loss_steps": 1, **changes})
-
-
 def job(data, model_dir, **changes):
     common = dict(
         model_dir=model_dir,
         bert_config_file=str(data / "bert_config.json"),
         vocab_file=str(data / "vocab.txt"),
-        training=settings(),
+        training=short_training(),
         predict_batch_size=3,
         train_file=data / "train.csv",
         predict_file=data / "val.csv",
@@ -185,7 +174,7 @@ def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
 
 def test_the_update_does_not_depend_on_the_split(data, tmp_path):
     for name, split in (("one", (4, 1)), ("four", (1, 4))):
-        training = settings(train_batch_size=split[0], num_accumulation_steps=split[1])
+        training = short_training(train_batch_size=split[0], num_accumulation_steps=split[1])
         assert job(data, tmp_path / name, training=training, predict_file=None).run()
     read = [
         tf.train.load_checkpoint(str(tmp_path / f"{name}/checkpoints/ckpt-00000004" / PREFIX))
@@ -200,22 +189,8 @@ def test_the_update_does_not_depend_on_the_split(data, tmp_path):
 
 
 def command(data, model_dir, **changes):
-    flags = dict(
-        train_file=data / "train.csv",
-        predict_file=data / "val.csv",
-        bert_config_file=data / "bert_config.json",
-        vocab_file=data / "vocab.txt",
-        model_dir=model_dir,
-        max_seq_length=18,
-        train_batch_size=2,
-        num_accumulation_steps=2,
-        learning_rate=1e-3,
-        num_train_epochs=1,
-        save_checkpoint_steps=2,
-        display_loss_steps=1,
-    )
-    typed = [f"--{name}={value}" for name, value in {**flags, **changes}.items() if value is not None]
-    return [sys.executable, str(ROOT / "run_swag.py"), *typed]
+    files = dict(train_file=data / "train.csv", predict_file=data / "val.csv", max_seq_length=18)
+    return command_of("run_swag.py", data, model_dir, **{**files, **changes})
 
 
 MISTAKES = [
@@ -257,14 +232,7 @@ def test_the_plan_counts_the_sequences_of_the_questions(data, tmp_path):
 def test_killed_and_started_again_it_ends_with_the_same_bits(data, tmp_path):
     longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
     assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
-    program = processes.Program(command(data, tmp_path / "killed", **longer))
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "killed/checkpoints").glob("ckpt-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    program.send_signal(signal.SIGKILL)
-    program.wait(60)
-    assert not (tmp_path / "killed/checkpoints/ckpt-00000100").exists(), "it was killed on the way"
-    done = processes.run(command(data, tmp_path / "killed", **longer))
+    done = killed_and_finished(command(data, tmp_path / "killed", **longer), tmp_path / "killed")
     assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
     assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
     np.testing.assert_array_equal(predicted_in(tmp_path / "killed"), predicted_in(tmp_path / "whole"))

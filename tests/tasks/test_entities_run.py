@@ -3,10 +3,7 @@
 import io
 import json
 import re
-import signal
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from bert_tf.interchange.export import export
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.entities.rows import make_rows
 from bert_tf.tasks.entities.serving import converse
 from bert_tf.tasks.entities.task import EntityTask
@@ -25,9 +21,7 @@ from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
-from tests.jobs import make_job, scores_in, weights_in
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.jobs import command_of, killed_and_finished, make_job, scores_in, short_training, weights_in
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +32,12 @@ def data(tmp_path_factory):
     return folder
 
 
-def settings(**changes):
-    common = dict(learning_rate=1e-3, num_train_epochs=1.0, train_batch_size=2, num_accumulation_steps=2, num_ranks=1)
-    return FinetuningConfig(**{**common, "save_checkpoint_steps": 2, "display_loss_steps": 1, **changes})
-
-
 def job(data, model_dir, **changes):
     common = dict(
         model_dir=model_dir,
         bert_config_file=str(data / "bert_config.json"),
         vocab_file=str(data / "vocab.txt"),
-        training=settings(),
+        training=short_training(),
         predict_batch_size=3,
         train_files=[data / "train.tsv"],
         predict_file=data / "test.tsv",
@@ -207,7 +196,7 @@ def test_what_does_not_fit_is_refused_before_the_training(data, tmp_path, train,
 def test_the_loss_does_not_depend_on_the_split(data, tmp_path):
     """Micro-batches of 4 sentences or of 1, with their different numbers of tokens, give the same updates."""
     for name, split in (("one", (4, 1)), ("four", (1, 4))):
-        training = settings(train_batch_size=split[0], num_accumulation_steps=split[1])
+        training = short_training(train_batch_size=split[0], num_accumulation_steps=split[1])
         assert job(data, tmp_path / name, training=training, predict_file=None).run()
     read = [
         tf.train.load_checkpoint(str(tmp_path / f"{name}/checkpoints/ckpt-00000004" / PREFIX))
@@ -221,22 +210,8 @@ def test_the_loss_does_not_depend_on_the_split(data, tmp_path):
 
 
 def command(data, model_dir, **changes):
-    flags = dict(
-        train_file=data / "train.tsv",
-        predict_file=data / "test.tsv",
-        bert_config_file=data / "bert_config.json",
-        vocab_file=data / "vocab.txt",
-        model_dir=model_dir,
-        max_seq_length=10,
-        train_batch_size=2,
-        num_accumulation_steps=2,
-        learning_rate=1e-3,
-        num_train_epochs=1,
-        save_checkpoint_steps=2,
-        display_loss_steps=1,
-    )
-    typed = [f"--{name}={value}" for name, value in {**flags, **changes}.items() if value is not None]
-    return [sys.executable, str(ROOT / "run_ner.py"), *typed]
+    files = dict(train_file=data / "train.tsv", predict_file=data / "test.tsv", max_seq_length=10)
+    return command_of("run_ner.py", data, model_dir, **{**files, **changes})
 
 
 MISTAKES = [
@@ -264,14 +239,7 @@ def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message
 def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path):
     longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
     assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
-    program = processes.Program(command(data, tmp_path / "killed", **longer))
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "killed/checkpoints").glob("ckpt-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    program.send_signal(signal.SIGKILL)
-    program.wait(60)
-    assert not (tmp_path / "killed/checkpoints/ckpt-00000100").exists(), "it was killed on the way"
-    done = processes.run(command(data, tmp_path / "killed", **longer))
+    done = killed_and_finished(command(data, tmp_path / "killed", **longer), tmp_path / "killed")
     assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
     assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
     assert predicted_in(tmp_path / "killed") == predicted_in(tmp_path / "whole")
