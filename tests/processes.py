@@ -20,6 +20,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["bert_tf.training.pretraining", "bert_tf.tasks.job", "horovod.tensorflow"])
@@ -80,7 +82,8 @@ def run(command: list[str], input: str = "", timeout: float = 540, **environment
 
 @contextlib.contextmanager
 def two_ranks(command: list[str], **environment: str) -> Iterator[list[Program]]:
-    """The same program started as two ranks of Horovod, without a launcher; killed at the end."""
+    """The same program started as two ranks of Horovod, with no launcher; killed at the end. Skips without Horovod."""
+    pytest.importorskip("horovod", reason="Horovod is not installed")
     from horovod.runner import gloo_run
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousServer

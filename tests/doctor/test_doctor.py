@@ -181,7 +181,15 @@ def test_keras_2_is_missing(package, monkeypatch):
     holds(software.examine_tensorflow(), (PROBLEM, "needs Keras 2, the package tf_keras"))
 
 
-def fake_horovod(package, nccl, mpi, gloo):
+def pretend_horovod(monkeypatch):
+    """It is found in this process, where it may not be installed."""
+    monkeypatch.setattr(software, "is_installed", lambda _: True)
+    monkeypatch.setattr(shared, "horovod_library", lambda: Path("mpi_lib.so"))
+    monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
+
+
+def fake_horovod(package, monkeypatch, nccl, mpi, gloo):
+    pretend_horovod(monkeypatch)
     package("horovod", "__version__ = '0.28.1'")
     package(
         "horovod.tensorflow", f"nccl_built, mpi_built, gloo_built = (lambda: {nccl}), (lambda: {mpi}), (lambda: {gloo})"
@@ -189,9 +197,9 @@ def fake_horovod(package, nccl, mpi, gloo):
     package("horovod.runner", "")
 
 
-def test_horovod_whose_ranks_do_not_meet(program, package):
+def test_horovod_whose_ranks_do_not_meet(program, package, monkeypatch):
     program("mpirun", "")
-    fake_horovod(package, 21800, True, True)
+    fake_horovod(package, monkeypatch, 21800, True, True)
     launch = "import sys\nif '--gloo' in sys.argv: sys.exit('RuntimeError: connection refused')"
     package("horovod.runner.launch", launch)
     (Path(os.environ["PYTHONPATH"]) / "horovod/runner/launch/__main__.py").write_text("from . import *")
@@ -204,12 +212,13 @@ def test_horovod_whose_ranks_do_not_meet(program, package):
 
 
 def test_horovod_without_nccl_beside_two_gpus(package, monkeypatch):
-    fake_horovod(package, 0, False, False)
+    fake_horovod(package, monkeypatch, 0, False, False)
     monkeypatch.setattr(software, "count_gpus", lambda _: 2)
     holds(software.examine_horovod(), (WARNING, "by way of the CPU"))
 
 
 def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
+    pretend_horovod(monkeypatch)
     package("horovod", "")
     package("horovod.tensorflow", "raise ImportError('undefined symbol: x')")
     holds(software.examine_horovod(), (PROBLEM, "undefined symbol: x"))
@@ -221,11 +230,9 @@ def test_no_horovod_or_one_that_does_not_load(package, monkeypatch):
 
 
 def test_horovod_that_was_built_for_another_tensorflow(monkeypatch):
-    monkeypatch.setattr(shared, "horovod_library", lambda: Path("mpi_lib.so"))
-    monkeypatch.setattr(shared, "horovod_has_mpi", lambda: False)
+    pretend_horovod(monkeypatch)
     monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.99.0")
     monkeypatch.setattr(installed, "horovod_built_for", lambda: "2.15.1")
-    monkeypatch.setattr(software, "is_installed", lambda _: True)
     holds(software.examine_horovod(), (PROBLEM, "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.99.0 is"))
 
 
