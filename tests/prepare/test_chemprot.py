@@ -98,6 +98,15 @@ def test_all_parts_however_they_are_packed(folder):
     assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 6
 
 
+def test_blanks_within_a_sentence_do_not_cut_it(tmp_path):
+    """Formatted text has two spaces between paragraphs; abstracts as they are have them anywhere."""
+    abstract = "We saw  that [T1 CHEMICAL zinc] \u00a0 binds  [T2 GENE-Y COX-2].  Then  all was well."
+    article = ("7", "A title.", abstract, [("CPR:3", "Y", "ACTIVATOR", "T1", "T2")])
+    write_files(tmp_path / "download/chemprot", files_of("training", [article]))
+    sentence = "We saw  that @CHEMICAL$ \u00a0 binds  @GENE$."
+    assert rows_of(formatted(tmp_path) / "train.tsv") == [("7.T1.T2", sentence, "CPR:3")]
+
+
 # A file's kind, the number of a line in it (from 1; 0: a new one), what the line becomes, the fault that is named.
 BAD = [
     ("abstracts", 1, "101\tonly a title", "2 columns instead of 3"),

@@ -52,9 +52,10 @@ class _Article:
         """The first character of each sentence and that after its last; none ends inside an entity."""
         found: list[tuple[int, int]] = []
         for part, place in ((self.title, 0), (self.abstract, len(self.title) + 1)):
-            for sentence in split_by_rules(part):
-                start = self.text.index(sentence, place)
-                place = start + len(sentence)
+            for sentence in split_by_rules(" ".join(part.split())):  # which takes two spaces for a paragraph's end
+                match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, place)
+                assert match
+                start, place = match.span()
                 if found and any(each.start < start and each.end > found[-1][1] for each in self.entities.values()):
                     start, _ = found.pop()
                 found.append((start, place))
