@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +33,7 @@ class Layout:
 
     def download_folder(self, dataset: str) -> Path:
         source = source_of(dataset)
-        return Path(os.path.normpath(self.download / (source.folder if source else dataset)))
+        return source.folder_below(self.download) if source else self.download / dataset
 
     def formatted_file(self, corpus: str) -> Path:
         name = registry.dataset_named(corpus).formatted_file

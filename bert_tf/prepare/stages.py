@@ -13,6 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from bert_tf.base.bad_records import BadRecords
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.checking import headings
 from bert_tf.prepare.corpora import formatting, registry, sample, tables
@@ -71,7 +72,7 @@ def _make_tables(dataset: tables.TableDataset, options: argparse.Namespace, layo
     inputs = [describe_input(path, layout.root) for path in paths]
     with Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs) as stage:
         if not already_done(stage):
-            bad = tables.BadLines(options.max_bad_records)
+            bad = BadRecords(options.max_bad_records, "line")
             print_done("formatted", tables.write_tables(stage, dataset.read(paths, bad), bad), stage.folder)
 
 

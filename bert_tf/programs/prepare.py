@@ -82,8 +82,7 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
     readers = [("action", {action: options_of(action) for action in ACTIONS})]
     if options.action in ("download", "text_formatting"):
         every = dict.fromkeys((*registry.DATASETS, options.dataset))
-        datasets = {name: registry.dataset_named(name) for name in every}
-        of_dataset = {n: [*each.options, *["keep_duplicates"] * (not each.tables)] for n, each in datasets.items()}
+        of_dataset = {name: registry.formatting_options(name) for name in every}
         readers.append(("dataset", of_dataset))
     for kind, read_by in readers:
         chosen = getattr(options, kind)
@@ -133,9 +132,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--action={options.action} needs --dataset")
     if options.dataset == "all" and options.action != "download":
         parser.error(f"--dataset=all is for --action=download, not for {options.action}")
-    if options.dataset and options.action in stages.STAGES and options.action != "download":
-        makes_tables = options.action == "text_formatting" and registry.dataset_named(options.dataset).tables
-        _ = makes_tables or registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
+    makes_tables = options.action == "text_formatting" and registry.dataset_named(options.dataset or "").tables
+    if options.dataset and options.action in stages.STAGES and options.action != "download" and not makes_tables:
+        registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
     _refuse_unused(given, options)
     options.license_groups = jats.parse_license_groups(options.license_groups)
     if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):

@@ -41,12 +41,15 @@ def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
             yield Record(number, line.rstrip("\r\n").split(delimiter))
 
 
-def read_csv(path: Path, delimiter: str) -> Iterator[Record]:
-    """Records by CSV's rules. Blank lines are skipped. Raises: UserError for a quotation mark at a wrong place."""
-    return (Record(lines[0][0], fields, len(lines)) for lines, fields in _parsed(path, delimiter))
+def read_csv(path: Path, delimiter: str, way_out: str = "") -> Iterator[Record]:
+    """Records by CSV's rules. Blank lines are skipped.
+
+    Raises: UserError, which ends with `way_out`, for a quotation mark at a wrong place.
+    """
+    return (Record(lines[0][0], fields, len(lines)) for lines, fields in _parsed(path, delimiter, way_out))
 
 
-def _parsed(path: Path, delimiter: str) -> Iterator[tuple[list[tuple[int, str]], list[str]]]:
+def _parsed(path: Path, delimiter: str, way_out: str = "") -> Iterator[tuple[list[tuple[int, str]], list[str]]]:
     """The lines of each record with their numbers, and its fields."""
     csv.field_size_limit(sys.maxsize)
     used: list[tuple[int, str]] = []
@@ -66,7 +69,7 @@ def _parsed(path: Path, delimiter: str) -> Iterator[tuple[list[tuple[int, str]],
     except csv.Error as error:
         raise UserError(
             f"{path}, line {used[0][0]}: {error}; quotation marks must enclose whole fields, and be doubled inside "
-            "them, or are text with --quoting=none"
+            f"them{way_out}"
         ) from None
 
 

@@ -237,8 +237,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return TokenizedLines.of([of_line.ids for of_line in encoded])
 
     def _line_to_ids(self, line: str) -> list[int]:
-        words = line.split(" ") if self._has_separate_words else [line]
-        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
+        if not self._has_separate_words:
+            return self.tokenize_to_ids(line)
+        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, line.split(" "))))
 
 
 def _steps(pipeline_json: str) -> list[dict[str, Any]]:

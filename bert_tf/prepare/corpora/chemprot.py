@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_tf.base.bad_records import BadRecords
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import decode_utf8
-from bert_tf.prepare.corpora.tables import BadLines, Table
+from bert_tf.prepare.corpora.tables import Table
 from bert_tf.prepare.corpora.text_files import find_text_files, open_bytes
 from bert_tf.prepare.sharding.sentences import split_by_rules
 
@@ -85,7 +86,7 @@ def find_files(folder: Path) -> list[Path]:
     return paths
 
 
-def read_tables(paths: Sequence[Path], bad: BadLines) -> dict[str, Table]:
+def read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, Table]:
     """The tables by their files' names: of each part of the corpus (training, development, test) that is there.
 
     Raises: UserError for damaged or missing files, two that contradict each other, and more bad lines than allowed.
@@ -116,7 +117,7 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         raise UserError(f"{name}: damaged, or not to be unpacked ({error}): fetch it again") from None
 
 
-def _make_table(files: _Files, bad: BadLines) -> Table:
+def _make_table(files: _Files, bad: BadRecords) -> Table:
     kinds = ("abstracts", "entities", "gold_standard" if "gold_standard" in files else "relations")
     if missing := [kind for kind in kinds if kind not in files]:
         raise UserError(f"{next(iter(files.values()))[0]}: there is no file of {' or '.join(missing)} beside it")
@@ -141,7 +142,7 @@ def _make_table(files: _Files, bad: BadLines) -> Table:
     return Table(rows, {**counts, "num_relations_across_sentences": sum(map(len, left))})
 
 
-def _lines(file: tuple[str, bytes], num_columns: Sequence[int], bad: BadLines) -> Iterator[tuple[str, list[str]]]:
+def _lines(file: tuple[str, bytes], num_columns: Sequence[int], bad: BadRecords) -> Iterator[tuple[str, list[str]]]:
     """The columns of each line, and how messages call the line."""
     for number, line in enumerate(file[1].split(b"\n"), 1):
         place = f"{file[0]}, line {number}"
@@ -152,7 +153,7 @@ def _lines(file: tuple[str, bytes], num_columns: Sequence[int], bad: BadLines) -
             bad.add(f"{place}: {len(fields)} columns instead of {' or '.join(map(str, num_columns))}")
 
 
-def _read_entities(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadLines) -> None:
+def _read_entities(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadRecords) -> None:
     for place, (number, name, kind, first, last, words) in _lines(file, (6,), bad):
         article = articles.get(number)
         start, end = (int(first), int(last)) if first.isdecimal() and last.isdecimal() else (0, 0)
@@ -169,7 +170,7 @@ def _read_entities(file: tuple[str, bytes], articles: Mapping[str, _Article], ba
             article.entities[name] = _Entity(_KINDS[kind], start, end)
 
 
-def _read_relations(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadLines) -> int:
+def _read_relations(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadRecords) -> int:
     """Adds the relations to their articles; returns how many are of no group that is evaluated.
 
     A gold standard has group and arguments; a file of relations says between them whether the group is evaluated

@@ -153,6 +153,12 @@ def dataset_named(name: str) -> Dataset:
     return DATASETS.get(name) or (_wiki_dataset(name) if wikipedia_of(name) else Dataset())
 
 
+def formatting_options(name: str) -> list[str]:
+    """The options that the formatting of a dataset reads."""
+    dataset = dataset_named(name)
+    return [*dataset.options] if dataset.tables else [*dataset.options, "keep_duplicates"]
+
+
 def parts_of(name: str) -> tuple[str, ...]:
     """The corpora of a dataset to pre-train on; empty for others."""
     dataset = dataset_named(name)

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from bert_tf.base.bad_records import BadRecords
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry
-
-_NUM_NAMED = 20  # the closing warnings name at most this many bad lines
 
 
 class Table(NamedTuple):
@@ -24,28 +23,13 @@ class Table(NamedTuple):
     counts: Mapping[str, int]  # each called num_...; "num_documents" among them
 
 
-class BadLines:
-    """Counts lines that are left out, and names the first ones: at most so many as a user allows."""
-
-    def __init__(self, most: int):
-        self._most, self.num, self.named = most, 0, list[str]()
-
-    def add(self, fault: str) -> None:
-        """Raises: UserError, with the `fault` that names file and line, if there are now too many."""
-        self.num += 1
-        self.named += [fault] if self.num <= _NUM_NAMED else []
-        if self.num > self._most:
-            too_many = f"more than {self._most:,} bad lines, now " if self._most else ""
-            raise UserError(f"{too_many}{fault}; correct the line, or leave such lines out with --max_bad_records")
-
-
 class TableDataset(NamedTuple):
     folder: str  # where the tables go, below the working directory
     find: Callable[[Path], list[Path]]  # the files in the folder of its download
-    read: Callable[[Sequence[Path], BadLines], dict[str, Table]]  # the tables, by name, of these files
+    read: Callable[[Sequence[Path], BadRecords], dict[str, Table]]  # the tables, by name, of these files
 
 
-def write_tables(stage: Stage, tables: Mapping[str, Table], bad: BadLines) -> dict[str, Any]:
+def write_tables(stage: Stage, tables: Mapping[str, Table], bad: BadRecords) -> dict[str, Any]:
     """Writes the tables by CSV's rules, with tabs, and completes the stage; returns the counts.
 
     Raises: UserError where a file of another origin has a table's name.

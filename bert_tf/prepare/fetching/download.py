@@ -60,7 +60,7 @@ def download(
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
     arguments = {"license_groups": list(license_groups)} if source.kind == "articles" else {}
-    files = _Collection(dataset, source, Path(os.path.normpath(root / source.folder)), client, arguments)
+    files = _Collection(dataset, source, source.folder_below(root), client, arguments)
     with clear_disk_errors(files.folder):
         _DOWNLOADERS[source.kind](files)
 

@@ -8,6 +8,7 @@ PubMed and PubMed Central publish checksums beside their files; BioCreative and 
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +58,9 @@ class Source(NamedTuple):
     url: str = ""
     grows: bool = False
     by_name_only: bool = False
+
+    def folder_below(self, download: Path) -> Path:
+        return Path(os.path.normpath(download / self.folder))
 
 
 def _archive(content: dict[str, Any]) -> Archive:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_tf.base.bad_records import BadRecords
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, read_csv, whole_characters
@@ -46,19 +47,15 @@ def read_questions(
     """
     check_file(path, NAME_A_FILE)
     good: list[Question] = []
-    bad: list[str] = []
+    bad = BadRecords(max_bad_records, "question", str(path))
     for line, fields in itertools.islice(_records(path), limit and limit + max_bad_records):
         try:
             good.append(_question(fields, good, needs_labels))
         except ValueError as fault:
-            bad.append(f"line {line}: {fault}")
-        if len(bad) > max_bad_records:
-            raise UserError(
-                f"{path}, {bad[-1]}; correct it, or leave up to N such questions out with --max_bad_records=N"
-            )
+            bad.add(f"line {line}: {fault}")
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    left_out = f"; {len(bad):,} question(s) left out: {'; '.join(bad[:3])}" if bad else ""
+    left_out = f"; {bad.describe()}" if bad.num else ""
     return good[:limit], f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each{left_out}"
 
 

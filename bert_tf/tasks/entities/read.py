@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_tf.base.bad_records import BadRecords
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.tasks.entities.schemes import Scheme, fault_of, find_scheme
@@ -22,7 +23,7 @@ from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, whole_characters
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
 _TAGS = ("ner_tags", "tags")
-_NUM_NAMED, _NUM_LABELS = 3, 20  # a line names so many sentences that were left out, an error so many labels
+_NUM_LABELS = 20  # an error names so many
 
 
 class _Token(NamedTuple):
@@ -71,21 +72,17 @@ def read_sentences(
     is_json = path.suffix.lower() in JSON_SUFFIXES
     sentences: list[list[_Token]] = []
     first_lines: dict[str | None, int] = {}  # of each label that is none with a fault
-    bad: list[str] = []
+    bad = BadRecords(max_bad_records, "sentence", str(path))
     for tokens in _read_json(path, label_names) if is_json else _read_columns(path):
         for token in tokens:
             if token.label in first_lines and token.text and not token.fault:
                 continue
             if fault := token.fault or _fault_of(token, known, first_lines):
-                bad.append(f"line {token.line}: {fault}")
+                bad.add(f"line {token.line}: {fault}")
                 break
             first_lines[token.label] = token.line
         else:
             sentences.append(tokens)
-        if len(bad) > max_bad_records:
-            raise UserError(
-                f"{path}, {bad[-1]}; correct it, or leave up to N such sentences out with --max_bad_records=N"
-            )
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
@@ -104,8 +101,7 @@ def read_sentences(
         }
         iobes, bilou = (next(lines[letter] for letter in pair if letter in lines) for pair in ("ES", "LU"))
         raise UserError(f"{path} mixes IOBES ({iobes}) and BILOU ({bilou}); write all labels in one of these schemes")
-    named = "; ".join(bad[:_NUM_NAMED]) + ("; ..." if len(bad) > _NUM_NAMED else "")
-    left_out = f"{path}: {len(bad):,} sentence(s) left out: {named}\n" if bad else ""
+    left_out = f"{path}: {bad.describe()}\n" if bad.num else ""
     return Sentences(path, [[token.text for token in tokens] for tokens in sentences], labels, scheme, left_out)
 
 

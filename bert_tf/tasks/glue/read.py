@@ -153,7 +153,9 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
         if task.may_be_quoted and delimiter == "\t":
             quoting, note = find_quoting(path, delimiter)
-    return (read_csv if quoting == CSV_QUOTING else read_plain)(path, delimiter), note
+    if quoting == CSV_QUOTING:
+        return read_csv(path, delimiter, ", or are text with --quoting=none"), note
+    return read_plain(path, delimiter), note
 
 
 # --- Columns -------------------------------------------------------------------------------------
