@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
@@ -71,6 +73,24 @@ def command_of(script, folder, model_dir, **flags):
         str(ROOT / script),
         *(f"--{name}={value}" for name, value in flags.items() if value is not None),
     ]
+
+
+def small_job(task_class, folder, model_dir, **changes):
+    """A job for the model in a folder, of short training and small batches of prediction."""
+    model = dict(bert_config_file=str(folder / "bert_config.json"), vocab_file=str(folder / "vocab.txt"))
+    return make_job(
+        task_class, {**model, "model_dir": model_dir, "training": short_training(), "predict_batch_size": 3, **changes}
+    )
+
+
+def weights_of_two_splits(job, folder):
+    """What `job`, called with a run folder and a training, learns in micro-batches of four rows and of one."""
+    checkpoints = []
+    for name, rows, num_accumulation_steps in (("one", 4, 1), ("four", 1, 4)):
+        training = short_training(train_batch_size=rows, num_accumulation_steps=num_accumulation_steps)
+        assert job(folder / name, training=training, predict_file=None).run()
+        checkpoints.append(tf.train.load_checkpoint(str(folder / f"{name}/checkpoints/ckpt-00000004" / PREFIX)))
+    return checkpoints
 
 
 def killed_and_finished(command, model_dir):

@@ -1,5 +1,6 @@
 """run_swag.py: files that come out, scores, other modes, Hugging Face, the split, resuming, two ranks, refusals."""
 
+import functools
 import io
 import json
 import re
@@ -16,7 +17,6 @@ from bert_tf.model.backends.plain import Plain
 from bert_tf.model.heads import ChoiceModel
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import PREFIX
 from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import make_choice_rows
 from bert_tf.tasks.choices.serving import converse
@@ -25,7 +25,7 @@ from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
-from tests.jobs import command_of, killed_and_finished, make_job, scores_in, short_training, weights_in
+from tests.jobs import command_of, killed_and_finished, scores_in, small_job, weights_in, weights_of_two_splits
 from tests.refusals import refused
 
 
@@ -38,17 +38,8 @@ def data(tmp_path_factory):
 
 
 def job(data, model_dir, **changes):
-    common = dict(
-        model_dir=model_dir,
-        bert_config_file=str(data / "bert_config.json"),
-        vocab_file=str(data / "vocab.txt"),
-        training=short_training(),
-        predict_batch_size=3,
-        train_file=data / "train.csv",
-        predict_file=data / "val.csv",
-        max_seq_length=18,
-    )
-    return make_job(ChoiceTask, {**common, **changes})
+    common = dict(train_file=data / "train.csv", predict_file=data / "val.csv", max_seq_length=18)
+    return small_job(ChoiceTask, data, model_dir, **{**common, **changes})
 
 
 def trained_job(data, model_dir, **changes):
@@ -173,13 +164,7 @@ def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
 
 
 def test_the_update_does_not_depend_on_the_split(data, tmp_path):
-    for name, split in (("one", (4, 1)), ("four", (1, 4))):
-        training = short_training(train_batch_size=split[0], num_accumulation_steps=split[1])
-        assert job(data, tmp_path / name, training=training, predict_file=None).run()
-    read = [
-        tf.train.load_checkpoint(str(tmp_path / f"{name}/checkpoints/ckpt-00000004" / PREFIX))
-        for name in ("one", "four")
-    ]
+    read = weights_of_two_splits(functools.partial(job, data), tmp_path)
     for name in read[0].get_variable_to_shape_map():
         np.testing.assert_allclose(*(checkpoint.get_tensor(name) for checkpoint in read), atol=2e-6, err_msg=name)
     assert read[0].get_tensor("cls/choice/output_bias") == 0, "what only rounding errors would move stays"

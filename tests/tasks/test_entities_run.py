@@ -1,5 +1,6 @@
 """run_ner.py: files that come out, scores, other modes, resuming, two ranks, what is refused."""
 
+import functools
 import io
 import json
 import re
@@ -13,7 +14,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import export
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import PREFIX
 from bert_tf.tasks.entities.rows import make_rows
 from bert_tf.tasks.entities.serving import converse
 from bert_tf.tasks.entities.task import EntityTask
@@ -21,7 +21,7 @@ from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
-from tests.jobs import command_of, killed_and_finished, make_job, scores_in, short_training, weights_in
+from tests.jobs import command_of, killed_and_finished, scores_in, small_job, weights_in, weights_of_two_splits
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +33,8 @@ def data(tmp_path_factory):
 
 
 def job(data, model_dir, **changes):
-    common = dict(
-        model_dir=model_dir,
-        bert_config_file=str(data / "bert_config.json"),
-        vocab_file=str(data / "vocab.txt"),
-        training=short_training(),
-        predict_batch_size=3,
-        train_files=[data / "train.tsv"],
-        predict_file=data / "test.tsv",
-        max_seq_length=10,
-    )
-    return make_job(EntityTask, {**common, **changes})
+    common = dict(train_files=[data / "train.tsv"], predict_file=data / "test.tsv", max_seq_length=10)
+    return small_job(EntityTask, data, model_dir, **{**common, **changes})
 
 
 def trained_job(data, model_dir, **changes):
@@ -195,13 +186,7 @@ def test_what_does_not_fit_is_refused_before_the_training(data, tmp_path, train,
 
 def test_the_loss_does_not_depend_on_the_split(data, tmp_path):
     """Micro-batches of 4 sentences or of 1, with their different numbers of tokens, give the same updates."""
-    for name, split in (("one", (4, 1)), ("four", (1, 4))):
-        training = short_training(train_batch_size=split[0], num_accumulation_steps=split[1])
-        assert job(data, tmp_path / name, training=training, predict_file=None).run()
-    read = [
-        tf.train.load_checkpoint(str(tmp_path / f"{name}/checkpoints/ckpt-00000004" / PREFIX))
-        for name in ("one", "four")
-    ]
+    read = weights_of_two_splits(functools.partial(job, data), tmp_path)
     for name in ("cls/token/output_weights", "bert/embeddings/word_embeddings"):
         np.testing.assert_allclose(*(checkpoint.get_tensor(name) for checkpoint in read), atol=2e-6)
 
