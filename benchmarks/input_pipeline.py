@@ -93,8 +93,8 @@ def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 def open_set(folder: str):
     """Opens records; or token files, whose folder is followed by @ and the length: .../training@128."""
+    from bert_tf.batches.data_sets import open_instances
     from bert_tf.batches.masking import MaskingRules
-    from bert_tf.batches.open import open_instances
 
     patterns, _, length = folder.partition("@")
     num = max(1, round(0.15 * int(length or 0)))
@@ -127,7 +127,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(bench: Bench) -> None:
-    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.batches.data_sets import RecordSet
 
     options = bench.options
     names = (options.names or shown(options.input_files)).split(",")

@@ -27,7 +27,7 @@ import tensorflow as tf
 from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
-from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.data_sets import RecordSet
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
@@ -35,7 +35,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer import update_rules
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
-from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, make_shard
+from bert_tf.prepare.instances.instances import ExampleSettings, make_shard
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.token_file import Shard
 from bert_tf.run.device import has_fast_bf16

@@ -13,7 +13,7 @@ import argparse
 
 from benchmarks.frame import Bench, Variant
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.flops import pretraining_flops_per_sequence
+from bert_tf.run.gpus import pretraining_flops_per_sequence
 
 NEEDS = "peers tf_models, pytorch"
 PEERS = ("tf_models", "pytorch")

@@ -26,7 +26,7 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.run.events import read_events
-from bert_tf.run.flops import pretraining_flops_per_sequence
+from bert_tf.run.gpus import pretraining_flops_per_sequence
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
@@ -170,7 +170,7 @@ def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
 
 
 def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples: int, folder: Path) -> list[Phase]:
-    """The phases of a trial. All trials of `num_examples` take the same compute, as counted by `bert_tf.run.flops`.
+    """The phases of a trial. All trials of `num_examples` take the same compute, as counted by `bert_tf.run.gpus`.
 
     As in the recipe, short sequences are a quarter as long, their batch is twice as large, and the rate of the
     second phase is two thirds of the first one's.
@@ -193,11 +193,11 @@ def num_predictions(max_seq_length: int) -> int:
 
 
 def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: Phase) -> None:
+    from bert_tf.batches.data_sets import open_instances
     from bert_tf.batches.masking import MaskingRules
-    from bert_tf.batches.open import open_instances
     from bert_tf.ranks.workers import Workers
-    from bert_tf.training.diverged import DivergedError
     from bert_tf.training.pretraining import PretrainingInputs, pretrain
+    from bert_tf.training.record import DivergedError
 
     length = phase.max_seq_length
     rules = MaskingRules(max_predictions_per_seq=num_predictions(length))

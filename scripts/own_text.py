@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from bert_tf.base.command_parser import CommandParser  # noqa: E402
+from bert_tf.base.command_line import CommandParser  # noqa: E402
 from bert_tf.base.errors import exit_on_user_error  # noqa: E402
 from bert_tf.base.files import check_file, write_text  # noqa: E402
 from bert_tf.prepare.corpora.books import is_book  # noqa: E402

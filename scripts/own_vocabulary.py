@@ -21,13 +21,13 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from bert_tf.base.command_parser import CommandParser  # noqa: E402
+from bert_tf.base.command_line import CommandParser  # noqa: E402
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
 from bert_tf.base.machine import count_cores  # noqa: E402
 from bert_tf.bert_config import BertConfig  # noqa: E402
 from bert_tf.launch import lamb  # noqa: E402
 from bert_tf.launch.pretraining import Phase  # noqa: E402
-from bert_tf.run.flops import pretraining_flops_per_sequence  # noqa: E402
+from bert_tf.run.gpus import pretraining_flops_per_sequence  # noqa: E402
 from bert_tf.text.tokenizer import CasingFlags, open_vocab_file  # noqa: E402
 
 NUM_TIMED = 3

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from bert_tf.base.command_parser import CommandParser  # noqa: E402
+from bert_tf.base.command_line import CommandParser  # noqa: E402
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
 from bert_tf.base.files import read_json_object, write_text  # noqa: E402
 from bert_tf.tasks.squad.examples import read_examples, sound_answers  # noqa: E402

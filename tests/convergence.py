@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import provenance

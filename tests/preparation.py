@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from bert_tf.prepare.stages import Layout
+from bert_tf.prepare.layout import Layout
 from bert_tf.programs import prepare as bertPrep
 
 # Generated words, so that nothing but what is planted occurs twice.

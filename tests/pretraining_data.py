@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
-from bert_tf.records import writer
+from bert_tf.records import shard
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
@@ -132,4 +132,4 @@ def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:
 
 def write_records(path: str | Path, rows: InstanceArrays) -> None:
     """Writes a shard and its index."""
-    writer.write_records(Path(path), [rows])
+    shard.write_records(Path(path), [rows])

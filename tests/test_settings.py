@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch.arguments import Typed, arguments

@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.registry import task_settings
+from bert_tf.tasks.task import task_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
@@ -46,7 +46,7 @@ PACKAGES = (
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
-MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.record_set", "batches.open"}
+MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
 TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "serving")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}

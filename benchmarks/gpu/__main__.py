@@ -36,8 +36,7 @@ from benchmarks.gpu.report import brief, is_right, render
 from benchmarks.gpu.row import Row
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.machine import GIB, ask_nvidia_smi
-from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import largest_micro_batch
+from bert_tf.memory.plan import find_device, largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 
 NEEDS = "a GPU, or --rehearse"

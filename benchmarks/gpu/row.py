@@ -127,10 +127,9 @@ def update(row: Row) -> dict[str, Any]:
     import tensorflow as tf
 
     from benchmarks.made_up import make_step
-    from bert_tf.memory.device import find_device
+    from bert_tf.memory.plan import find_device
     from bert_tf.planning.gpus import recognise
-    from bert_tf.run.flops import pretraining_flops_per_sequence
-    from bert_tf.run.gpus import peak_tflops
+    from bert_tf.run.gpus import peak_tflops, pretraining_flops_per_sequence
 
     work, num_steps = row.workload, row.num_accumulation_steps
     details, place = start_device(row.precision)

@@ -14,8 +14,7 @@ from benchmarks.results import table
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu
-from bert_tf.planning.recipe_time import Choices, plan_recipe
-from bert_tf.planning.update_time import START_SECS, Cluster, update_time
+from bert_tf.planning.recipe_time import START_SECS, Choices, Cluster, plan_recipe, update_time
 
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12

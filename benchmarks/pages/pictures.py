@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.pages.clusters import LENGTHS, RATES, rate_errors
 from benchmarks.results import FOLDER
 from bert_tf.base.errors import UserError
-from bert_tf.report.figures import smoothed
+from bert_tf.report.page import smoothed
 from bert_tf.report.runs import read_runs
 
 ROOT = FOLDER.parents[1]

@@ -26,7 +26,7 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 
 def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Records of one shard as a process of create_tfrecord_files makes them."""
-    from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, make_shard
+    from bert_tf.prepare.instances.instances import ExampleSettings, make_shard
     from bert_tf.records.token_file import Shard
 
     names = set(settings) - {"text", "output", "warm_up"}
@@ -41,7 +41,7 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """A token file and its pairs of all `lengths`, after `texts_before` have been tokenised, which does not count."""
-    from bert_tf.prepare.instances.tokens import TokenSettings, make_token_file
+    from bert_tf.prepare.instances.instances import TokenSettings, make_token_file
     from bert_tf.records.pair_file import make_pairs
     from bert_tf.records.pairs import PairSettings
     from bert_tf.records.token_file import Shard

@@ -10,7 +10,7 @@ import sys
 import weakref
 from pathlib import Path
 
-from bert_tf.base.leaving import before_leaving
+from bert_tf.base.signals import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)

@@ -16,10 +16,10 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file, split_paths
 from bert_tf.base.machine import allow_open_files
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
-from bert_tf.records.index import INDEX_SUFFIX
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
 from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.schema import RecordSchema
+from bert_tf.records.shard import INDEX_SUFFIX
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary

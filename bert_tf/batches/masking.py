@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.assembly import assemble
-from bert_tf.records.pairs import Pairs
+from bert_tf.records.pairs import Pairs, assemble
 from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.settings.declaration import check, same
 from bert_tf.settings.preparation import PreparationOptions

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.doctor import folders, machine, software
+from bert_tf.doctor import machine, software
 from bert_tf.doctor.findings import PROBLEM, WARNING, Findings
 from bert_tf.settings.declaration import from_variables
-from bert_tf.settings.launching import LaunchVariables
+from bert_tf.settings.programs import LaunchVariables
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and the way out.
 Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _examinations() -> Iterator[tuple[str, Findings]]:
-    data, results = folders.data_folder(), folders.results_folder()
+    data, results = machine.data_folder(), machine.results_folder()
     yield "Python", software.examine_python()
     yield "packages", software.examine_packages()
     yield "GPU", machine.examine_gpus()
@@ -42,9 +42,9 @@ def _examinations() -> Iterator[tuple[str, Findings]]:
     yield "shared memory", machine.examine_shared_memory()
     yield "machine", machine.examine_cores_and_memory()
     for folder in (data, results):
-        yield "file system", folders.examine_file_system(folder)
-    yield "data", folders.examine_data(data)
-    yield "disk", folders.examine_room_for_results(results)
+        yield "file system", machine.examine_file_system(folder)
+    yield "data", machine.examine_data(data)
+    yield "disk", machine.examine_room_for_results(results)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import sys
 
 from bert_tf.base.installed import SETUP, check_gpu_code, check_version, is_installed
 from bert_tf.base.machine import count_gpus, gpu_complaints
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
-from bert_tf.doctor.programs import ask, ask_python
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 from bert_tf.launch import checks
 from bert_tf.launch.hosts import hosts_of
 

@@ -1,4 +1,4 @@
-"""Makes a folder that Hugging Face's `transformers` can load, from a checkpoint and the run it comes from."""
+"""Makes a folder that Hugging Face's `transformers` can load, with its model card, from a checkpoint and its run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -16,19 +17,63 @@ import safetensors.numpy
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import HEADS, TEXTS
-from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
+from bert_tf.interchange.hugging_face import (
+    ACTIVATIONS,
+    CONFIG,
+    HEADS,
+    SAFETENSORS,
+    TEXTS,
+    is_transposed,
+    to_their_name,
+)
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
-from bert_tf.interchange.model_card import CARD, data_of, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
+from bert_tf.run.run_folder import read_config
 from bert_tf.run.variables import check_encoder
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import SPECIAL_FIELDS, TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer
 from bert_tf.text.wordpiece import MAX_WORD_CHARS
+
+CARD = "README.md"
+_TEMPLATE = "model_card.md"
+_PIPELINES = {
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+    **{head.architecture: head.pipeline for head in HEADS},
+}
+
+
+def data_of(checkpoint: Path) -> str:
+    """What the run of a checkpoint folder was trained on, without the path; "" if that is not known.
+
+    Raises:
+      UserError: the run's ``config.json`` is missing or damaged.
+    """
+    config = read_config(checkpoint.parent.parent) if checkpoint.parent.name == "checkpoints" else None
+    data = (config or {}).get("data")
+    data = data if isinstance(data, dict) else {}
+    return str(data.get("dataset") or Path(str(data.get("first_file", ""))).name)
+
+
+def write_card(name: str, architecture: str, config: BertConfig, *, casing: Casing, num_weights: int, data: str) -> str:
+    """The text of ``README.md`` in Markdown; `data`: from `data_of`."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
+    return template.render(
+        name=name,
+        architecture=architecture,
+        pipeline=_PIPELINES.get(architecture, "feature-extraction"),
+        config=config,
+        casing=casing,
+        num_weights=num_weights,
+        data=data,
+    )
+
 
 _POOLER = "bert/pooler/"
 # Prefixes of the variables of heads, and the class of transformers with exactly these heads. The first entry whose

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_parser import CommandParser, add_tokenizer_arguments
+from bert_tf.base.command_line import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.machine import choose_device
 

@@ -16,7 +16,7 @@ from bert_tf.launch.finetuning import MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.launch.pretraining import LENGTHS, Recipe, only_phase
 from bert_tf.settings.declaration import Setting, find_setting
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.registry import task_settings
+from bert_tf.tasks.task import task_settings
 
 CASED = Setting("cased", "bool", False, is_flag=False)
 _CLASSIFIER, _NER = task_settings()["glue"], task_settings()["entities"]

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Callable
 
 from bert_tf.base import installed
+from bert_tf.base.command_line import parse_count
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_folder
 from bert_tf.base.installed import SETUP, is_installed
 from bert_tf.base.machine import count_cores
-from bert_tf.base.values import parse_count
-from bert_tf.launch.container import uses_container
-from bert_tf.launch.hosts import hosts_of
+from bert_tf.launch.hosts import hosts_of, uses_container
 
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.

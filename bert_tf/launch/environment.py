@@ -17,12 +17,11 @@ from bert_tf.base.files import work_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.launch import launchers
 from bert_tf.launch.checks import choose_launcher, count_nodes, start_checks
-from bert_tf.launch.container import rank_python
+from bert_tf.launch.hosts import rank_python
 from bert_tf.launch.rank import describe_signal
 from bert_tf.settings.declaration import from_variables
-from bert_tf.settings.launching import LaunchVariables
-from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.registry import task_settings
+from bert_tf.settings.programs import PRETRAINING, LaunchVariables
+from bert_tf.tasks.task import task_settings
 
 Made = TypeVar("Made")
 

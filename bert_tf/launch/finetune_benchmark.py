@@ -19,11 +19,10 @@ from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.biobert import CASED
 from bert_tf.launch.checks import choose_launcher
-from bert_tf.launch.container import rank_python
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
 from bert_tf.launch.finetuning import MODEL
-from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import Workload, fits
+from bert_tf.launch.hosts import rank_python
+from bert_tf.memory.plan import Workload, find_device, fits
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS
 

@@ -32,8 +32,7 @@ from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.checks import count_nodes
-from bert_tf.launch.container import container_options, rank_python
-from bert_tf.launch.hosts import hosts_of
+from bert_tf.launch.hosts import container_options, hosts_of, rank_python
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
     FORWARDED_SIGNALS,

@@ -15,8 +15,8 @@ from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import lamb, launchers
 from bert_tf.launch.checks import count_nodes, slurm_count
-from bert_tf.launch.container import container_options
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
+from bert_tf.launch.hosts import container_options
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.supervisor import newest_update
 from bert_tf.settings.declaration import with_variable

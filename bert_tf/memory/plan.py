@@ -13,12 +13,12 @@ P masked positions, V vocabulary (padded).
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory.device import Device
 from bert_tf.settings.training import compute_dtype
 
 FLOAT = 4
@@ -30,6 +30,28 @@ PROGRAM = 0.75 * GIB
 # Copies of the word table's gradient at the end of the backward pass, including the sum over the micro-batches.
 TABLE_COPIES = 4
 LARGEST_MICRO_BATCH = 1024
+
+
+class Device(NamedTuple):
+    memory: float  # bytes
+    name: str
+
+
+def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
+    """A rank's memory: as given, else that of this machine's smallest GPU, else its share of the free memory."""
+    if gpu_memory_gib is not None:
+        return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
+    if gpus := _gpus():
+        return Device(min(gpus), "the GPU's memory")
+    return Device(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
+
+
+def _gpus() -> list[float]:
+    """Memory of each GPU in bytes; empty if none may be used."""
+    if not count_gpus(os.environ):
+        return []
+    answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    return [float(line) * (1 << 20) for line in answer if line.isdigit()]
 
 
 class _Kept(NamedTuple):

@@ -1,4 +1,4 @@
-"""How the global batch is split into micro-batches that fit into memory: chosen by the plan, halved where it was wrong.
+"""How the global batch is split into micro-batches that fit into memory: by the plan, halved where that was wrong.
 
 An update does not depend on the split, so it may change from one update to the next.
 """
@@ -13,8 +13,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.machine import count_cores
-from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import Workload, largest_micro_batch
+from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.settings.training import AUTO, BatchSplit
 
 # In the first updates, which include compilation, a micro-batch that does not fit is halved; after them all memory has

@@ -11,12 +11,11 @@ import dataclasses
 import re
 from typing import NamedTuple
 
+from bert_tf.base.command_line import parse_number
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import GIB
-from bert_tf.base.values import parse_number
 from bert_tf.memory.plan import Workload
-from bert_tf.run.flops import pretraining_flops_per_sequence
-from bert_tf.run.gpus import GPUS
+from bert_tf.run.gpus import GPUS, pretraining_flops_per_sequence
 
 # The shares of a GPU's peaks that are reached: by matmuls on tensor cores and on ordinary cores (a mean over the
 # compiled programs, including the loss in partly filled tiles), and by kernels that stream memory. Then the seconds

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
-from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
-from bert_tf.planning.update_time import Cluster, UpdateTime
-from bert_tf.run.flops import pretraining_flops_per_sequence
+from bert_tf.planning.recipe_time import Choices, Cluster, PhaseTime, RecipeTime, UpdateTime, plan_recipe
+from bert_tf.run.gpus import pretraining_flops_per_sequence
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
 

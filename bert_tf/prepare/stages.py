@@ -13,9 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from bert_tf.base.bad_records import BadRecords
-from bert_tf.base.errors import UserError
-from bert_tf.prepare.checking import headings
+from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.prepare.checking import inspection
 from bert_tf.prepare.corpora import formatting, registry, sample, tables
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import stages as instance_stages
@@ -121,7 +120,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
             counts = sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
             print_done("sharded", counts, folder)
             training = [folder / name for name in stage.finished if name.startswith("training/")]
-            for warning in headings.judge_ends(headings.sample_sentences(training)):
+            for warning in inspection.judge_ends(inspection.sample_sentences(training)):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 

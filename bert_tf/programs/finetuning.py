@@ -16,11 +16,11 @@ from bert_tf.base.installed import check_tensorflow
 from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags
-from bert_tf.tasks.registry import find_task_class
+from bert_tf.tasks.task import find_task_class
 
 
 def define_program(task_name: str, settings: Sequence[type]) -> Callable[[Sequence[str]], None]:
-    """The program of a task of `tasks.registry`, a main function whose flags, made here, are the `settings`."""
+    """The program of a task of `tasks.task`, a main function whose flags, made here, are the `settings`."""
     define_flags(*settings)
 
     @exit_on_user_error
@@ -31,7 +31,7 @@ def define_program(task_name: str, settings: Sequence[type]) -> Callable[[Sequen
 
 
 def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
-    """Does what --mode says, with the task of this name in `tasks.registry`; `flags` by name."""
+    """Does what --mode says, with the task of this name in `tasks.task`; `flags` by name."""
     leave_on_stop_signals()
     choose_device(flags["device"])
     task_class = find_task_class(task_name)

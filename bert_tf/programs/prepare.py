@@ -25,7 +25,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_parser import CommandParser, nearest
+from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine import count_cores

@@ -51,8 +51,8 @@ def _bert_config(records):
 
 
 def _inputs():
+    from bert_tf.batches.data_sets import open_instances
     from bert_tf.batches.masking import MaskingRules
-    from bert_tf.batches.open import open_instances
     from bert_tf.records.schema import RecordSchema
     from bert_tf.training.pretraining import PretrainingInputs
 
@@ -100,8 +100,7 @@ def _replay() -> None:
 
 def _plan() -> None:
     from bert_tf.batches.instance_set import InstanceSet
-    from bert_tf.memory.device import find_device
-    from bert_tf.memory.plan import Workload, plan
+    from bert_tf.memory.plan import Workload, find_device, plan
     from bert_tf.memory.split import with_scope
 
     records = InstanceSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bert_tf.settings.declaration import Setting, settings_of
-from bert_tf.settings.launching import LaunchVariables
 from bert_tf.settings.preparation import PreparationOptions
-from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.registry import task_settings
+from bert_tf.settings.programs import PRETRAINING, LaunchVariables
+from bert_tf.tasks.task import task_settings
 
 TABLES: dict[str, tuple[type, ...]] = {
     "Pre-training: `run_pretraining.py`": PRETRAINING,

@@ -2,6 +2,6 @@
 
 `manifest` says of both what they were made from.
 
-Token files: `token_file` stores the text, `pairs` draws the segments of each instance, `pair_file` stores them,
-`assembly` joins them into rows. Records: `schema`, `writer`, `reader`, `index`; below them `tfrecord`, `example_proto`.
+Token files: `token_file` stores the text, `pairs` draws the segments of each instance, `pair_file` stores them.
+Records: `schema`, `tfrecord`, `shard`.
 """

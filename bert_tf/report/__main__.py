@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_parser import CommandParser
+from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_output
 from bert_tf.report.page import write_page

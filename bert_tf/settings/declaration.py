@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, Union
 
-from bert_tf.base.command_parser import nearest
+from bert_tf.base.command_line import nearest, parse_number, parse_switch, parse_whole
 from bert_tf.base.errors import UserError
-from bert_tf.base.values import parse_number, parse_switch, parse_whole
 
 # Far beyond what anyone trains with, so that a typing error does not start a run that never ends.
 LARGEST = 100_000_000

@@ -22,20 +22,19 @@ from bert_tf.interchange.initialise import (
 )
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.device import find_device
-from bert_tf.memory.plan import Workload, plan
+from bert_tf.memory.plan import Workload, find_device, plan
 from bert_tf.memory.split import choose_split, with_scope
 from bert_tf.model.backends import make_backend
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.device import prepare_device
-from bert_tf.run.flops import task_flops_per_sequence
+from bert_tf.run.gpus import task_flops_per_sequence
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.run.variables import named_variables
 from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtype
-from bert_tf.tasks.cache import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
+from bert_tf.tasks.rows import CACHE_VERSION, Arrays, cached_arrays, content_key
 from bert_tf.tasks.task import Task, TaskRows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER

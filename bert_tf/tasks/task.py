@@ -1,18 +1,14 @@
 """What a fine-tuning task is: files, rows, head, objective, scores. `job` trains, predicts, scores and exports any.
 
-A new task is a folder with a subclass of `Task`, and a line in `registry`. Its module does not import TensorFlow, so
+A new task is a folder with a subclass of `Task`, and a line in `TASKS`. Its module does not import TensorFlow, so
 that a program can refuse flags and files at once; its head does, and is imported where a model is made.
 """
 
 from __future__ import annotations
 
-import abc
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
@@ -23,6 +19,11 @@ if TYPE_CHECKING:
     from bert_tf.ranks.workers import Workers
     from bert_tf.tasks.job import FinetuningJob, TaskRun
     from bert_tf.tasks.predict import Predictor
+import abc
+import importlib
+import json
+
+import numpy as np
 
 
 class Head(NamedTuple):
@@ -134,7 +135,7 @@ class Task(abc.ABC):
 
     def companions(self) -> dict[str, str]:
         """Text files, by name, that belong beside the weights."""
-        from bert_tf.interchange.labels import TASK_FILE  # imports TensorFlow
+        from bert_tf.interchange.labels import TASK_FILE
 
         meaning = self.meaning()
         return {TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {}
@@ -151,3 +152,22 @@ class Task(abc.ABC):
         """What --mode may do besides training, predicting, scoring, exporting: called with the job, this task, the
         ranks and all flags by name."""
         return {}
+
+
+TASKS = {
+    "squad": "task.SquadTask",
+    "glue": "task.GlueTask",
+    "entities": "task.EntityTask",
+    "choices": "task.ChoiceTask",
+}
+
+
+def find_task_class(name: str) -> type[Task]:
+    """Imports only this task's folder."""
+    module, _, name_of_class = TASKS[name].rpartition(".")
+    return getattr(importlib.import_module(f"bert_tf.tasks.{name}.{module}"), name_of_class)
+
+
+def task_settings() -> dict[str, tuple[type, ...]]:
+    """The classes that declare each task's settings, from the ``settings.py`` of its folder."""
+    return {name: importlib.import_module(f"bert_tf.tasks.{name}.settings").SETTINGS for name in TASKS}

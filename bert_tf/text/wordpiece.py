@@ -31,7 +31,7 @@ import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.base.errors import UserError
-from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, split_at_punctuation, split_words
+from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, spans_of_words, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
@@ -43,7 +43,6 @@ from bert_tf.text.vocabulary import (
     ids_of,
     load_wordpieces,
 )
-from bert_tf.text.word_spans import spans_of_words
 
 MAX_WORD_CHARS = 200
 

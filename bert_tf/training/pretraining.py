@@ -21,9 +21,9 @@ from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras
 from bert_tf.batches.batches import Batch, evaluation_batches, packed_training_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.open import open_instances
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
@@ -32,9 +32,9 @@ from bert_tf.model.losses import Features, MaskedWordObjective, Objective, Pretr
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
-from bert_tf.run.flops import pretraining_flops_per_sequence
-from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.gpus import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import CONFIG, RunFolder, write_whole
+from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS

@@ -1,15 +1,23 @@
-"""What ``config.json`` records besides a run's identity, so that a run can be understood and repeated."""
+"""What ``config.json`` records besides a run's identity, and what it says when it gives up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
 from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
 from bert_tf.memory.split import micro_batches_at_once
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
 from bert_tf.run.run_folder import provenance
+from bert_tf.run.statistics import first_non_finite
 from bert_tf.settings.training import TrainingConfig
+from bert_tf.training.state import TrainState
 
 
 def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict[str, Any]:
@@ -35,3 +43,42 @@ def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict
         bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
         planned["memory_mib"] = round(bytes_planned / 2**20)
     return {**record, "planned": planned}
+
+
+# A run gives up after this many consecutive updates with a non-finite gradient. With loss scaling some are
+# normal until the scale fits; otherwise something is wrong.
+MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
+# How many ranges of records the error message names; --replay_update lists them all.
+_NAMED_RECORDS = 8
+
+
+class DivergedError(UserError):
+    """Too many consecutive updates had a non-finite gradient, so nothing is learned any more."""
+
+
+def max_skips(loss_scale: LossScale) -> int:
+    """The number of consecutive skipped updates after which a run gives up."""
+    return MAX_SKIPS_WHILE_SCALING if loss_scale.enabled else MAX_SKIPS
+
+
+def describe_divergence(
+    state: TrainState, norms_V: np.ndarray, records: Sequence[str], checkpoints: CheckpointFolder
+) -> str:
+    """The error message after too many skipped updates.
+
+    Args:
+      norms_V: norms of the last update's gradients, by variable.
+      records: those of its global batch.
+    """
+    bad = first_non_finite(state.model.trainable_variables, norms_V)
+    more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
+    saved, _ = checkpoints.newest_sound()
+    sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
+    return (
+        f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
+        f"the last one was global batch {state.batches_consumed - 1}, not finite first in "
+        f"{bad or 'no single variable, but the sum of their squares'}; its records (file, number in it): "
+        f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {sound}. --replay_update="
+        f"{state.updates_applied + 1} examines that update; a lower learning rate, a longer warm-up or "
+        "--precision=fp32 may help"
+    )

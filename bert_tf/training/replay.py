@@ -21,8 +21,8 @@ from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.run_folder import find_checkpoints
 from bert_tf.run.statistics import UpdateResult, first_non_finite
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.diverged import max_skips
 from bert_tf.training.pretraining import training_of_run
+from bert_tf.training.record import max_skips
 from bert_tf.training.trainer import make_step, name_metrics
 
 

@@ -27,15 +27,12 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
 from bert_tf.run.gpus import peak_tflops
-from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import REPORT, RunFolder
-from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks
+from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics, compare_ranks
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
-from bert_tf.training.diverged import DivergedError, describe_divergence, max_skips
-from bert_tf.training.record import run_record
-from bert_tf.training.saving import BackgroundWriter
-from bert_tf.training.state import TrainState
+from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record
+from bert_tf.training.state import BackgroundWriter, TrainState
 from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
 
 # Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:

@@ -25,9 +25,9 @@ from bert_tf.base.files import (
     what_is_not_text,
     write_text,
 )
-from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
+from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad import examples as squad
 from tests.refusals import refused
 

@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import pathlib, sys
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.leaving import before_leaving
+from bert_tf.base.signals import before_leaving
 
 @exit_on_user_error
 def main(argv):

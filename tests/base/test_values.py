@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bert_tf.base.values import parse_number, parse_switch, parse_whole
+from bert_tf.base.command_line import parse_number, parse_switch, parse_whole
 
 
 @pytest.mark.parametrize("text", ["1_0", "", " 1", "1 ", "1.0", "1e3", "0x10", "٥", "--1", "9" * 19, "nan", "\n1"])

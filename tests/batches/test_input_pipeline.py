@@ -13,13 +13,12 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, packed_training_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.data_sets import RecordSet, open_instances
 from bert_tf.batches.instance_set import find_shards
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.open import open_instances
-from bert_tf.batches.record_set import RecordSet
-from bert_tf.records import index
-from bert_tf.records.index import load_index, write_index
+from bert_tf.records import shard as shards
 from bert_tf.records.schema import RecordSchema
+from bert_tf.records.shard import load_index, write_index
 from bert_tf.settings.training import BatchSplit
 from tests.batches.test_packing import Instance
 from tests.pretraining_data import (
@@ -385,7 +384,7 @@ def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch)
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(index, "write_index", refuse)
+    monkeypatch.setattr(shards, "write_index", refuse)
     assert RecordSet(str(folder / "training"), "input_files").fingerprint(with_lengths=True) == expected
     assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
 

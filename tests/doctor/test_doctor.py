@@ -16,10 +16,9 @@ import pytest
 from bert_tf.base import installed
 from bert_tf.base.errors import UserError
 from bert_tf.doctor import __main__ as doctor_program
-from bert_tf.doctor import folders, machine, software
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, problems
-from bert_tf.doctor.folders import GB, Folder
-from bert_tf.doctor.programs import ask
+from bert_tf.doctor import machine, software
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems
+from bert_tf.doctor.machine import GB, Folder
 from bert_tf.launch import checks as shared
 from tests.pretraining_data import write_manifest
 
@@ -100,7 +99,7 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     refused = [problems(check) for check in shared.start_checks(2, 0, os.environ, file)]
     checks = (software.examine_tensorflow(), software.examine_horovod(), software.examine_launcher())
     said = {finding.message for check in checks for finding in check}
-    said |= {finding.message for finding in folders.examine_file_system(Folder(file, "RESULTS_DIR"))}
+    said |= {finding.message for finding in machine.examine_file_system(Folder(file, "RESULTS_DIR"))}
     messages = {finding.message for findings in refused for finding in findings}
     assert len(messages) == 4 and messages <= said
     monkeypatch.setenv("LAUNCHER", "spark")
@@ -296,14 +295,14 @@ def test_a_containers_memory(monkeypatch, limit, state):
 
 
 def test_file_systems(tmp_path):
-    holds(folders.examine_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
+    holds(machine.examine_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     holds(
-        folders.examine_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
+        machine.examine_file_system(Folder(tmp_path / "file" / "x", "DATA_DIR")),
         (PROBLEM, "file is a file, and must be a folder"),
     )
-    holds(folders.examine_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "cannot be written"))
+    holds(machine.examine_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "cannot be written"))
 
 
 @pytest.mark.parametrize(
@@ -313,16 +312,16 @@ def test_locks(tmp_path, monkeypatch, number, state, part):
     def flock(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(folders.fcntl, "flock", flock)
-    holds(folders.examine_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
+    monkeypatch.setattr(machine.fcntl, "flock", flock)
+    holds(machine.examine_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
 
 
 @pytest.mark.parametrize("room, state", [(100, OK), (54, WARNING), (0.5, PROBLEM)])
 def test_room(tmp_path, monkeypatch, room, state):
-    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
     folder = Folder(tmp_path, "DATA_DIR")
-    holds(folders.examine_data(folder), (WARNING, "nothing is prepared"), (state, "Wikipedia takes 84 as token files"))
-    holds(folders.examine_room_for_results(folder), (PROBLEM if room < 1 else OK, "GB free at"))
+    holds(machine.examine_data(folder), (WARNING, "nothing is prepared"), (state, "Wikipedia takes 84 as token files"))
+    holds(machine.examine_room_for_results(folder), (PROBLEM if room < 1 else OK, "GB free at"))
 
 
 def test_prepared_data(tmp_path):
@@ -332,7 +331,7 @@ def test_prepared_data(tmp_path):
     (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
     write_manifest(tmp_path / "tfrecord/x/damaged", "records", {"max_seq_length": 1e999}, "a")
     holds(
-        folders.examine_data(Folder(tmp_path, "DATA_DIR")),
+        machine.examine_data(Folder(tmp_path, "DATA_DIR")),
         (OK, "done as tokens (all lengths)"),
         (WARNING, "damaged is"),
         (WARNING, "begun is unfinished"),

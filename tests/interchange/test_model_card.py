@@ -8,7 +8,7 @@ import re
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.model_card import data_of, write_card
+from bert_tf.interchange.export import data_of, write_card
 from bert_tf.text.basic_tokenizer import Casing
 from tests.exported import CONFIG, ENCODER_ONLY, make_variables, write_run
 

@@ -23,7 +23,7 @@ from bert_tf.launch import adam, call, checks, environment, finetune_benchmark, 
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
-from bert_tf.memory.device import Device
+from bert_tf.memory.plan import Device
 from bert_tf.settings.declaration import with_variable
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.pretraining_data import write_manifest

@@ -19,7 +19,7 @@ from bert_tf.base.machine import GIB
 from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
-from bert_tf.memory.device import Device
+from bert_tf.memory.plan import Device
 from tests.launch.test_launch import RECIPE_VARIABLES, fake_machine, prepare, values_of, with_gpus
 
 ROOT = Path(__file__).resolve().parents[2]

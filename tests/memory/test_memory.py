@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from bert_tf.base import machine
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import GIB
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory import device, split
 from bert_tf.memory import plan as memory
-from bert_tf.memory.device import GIB, find_device
-from bert_tf.memory.plan import Workload, largest_micro_batch, plan, predict
+from bert_tf.memory import split
+from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
 from bert_tf.memory.split import choose_split
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -134,9 +134,9 @@ def test_the_flags_of_a_split():
 
 def test_the_device(monkeypatch):
     assert find_device(11, 8).memory == 11 * GIB
-    monkeypatch.setattr(device, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
+    monkeypatch.setattr(memory, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
     assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
-    monkeypatch.setattr(device, "_gpus", list)
+    monkeypatch.setattr(memory, "_gpus", list)
     alone, shared = find_device(None, 1), find_device(None, 2)
     assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)
 

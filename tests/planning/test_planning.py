@@ -16,8 +16,16 @@ from bert_tf.launch import lamb
 from bert_tf.memory.plan import BUCKET_BYTES, GIB, Workload
 from bert_tf.planning import plan_cluster
 from bert_tf.planning.gpus import Gpu, find_gpu
-from bert_tf.planning.recipe_time import Choices, plan_recipe
-from bert_tf.planning.update_time import HOST_SECS, LATENCY_SECS, LINK_SHARE, WAITING_SHARE, Cluster, update_time
+from bert_tf.planning.recipe_time import (
+    HOST_SECS,
+    LATENCY_SECS,
+    LINK_SHARE,
+    WAITING_SHARE,
+    Choices,
+    Cluster,
+    plan_recipe,
+    update_time,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = Gpu(tflops=100.0, fp32_tflops=10.0, memory=32 * GIB, bandwidth=1e12, link=1e11)

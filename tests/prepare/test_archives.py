@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.fetching import archives
+from bert_tf.prepare.fetching import fetch
 from tests.refusals import refused
 
 FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
@@ -45,11 +45,11 @@ def contents(folder):
 def test_unpacks_what_is_in_it(tmp_path, name):
     make = make_zip if name.endswith("zip") else make_tar
     packed = make(tmp_path / name, FILES)
-    assert archives.stem(packed) == "a"
+    assert fetch.stem(packed) == "a"
     # What a killed run has left is replaced.
     (tmp_path / "out").mkdir()
     (tmp_path / "out/rest").write_text("rest")
-    archives.unpack(packed, tmp_path / "out")
+    fetch.unpack(packed, tmp_path / "out")
     assert contents(tmp_path / "out") == FILES
 
 
@@ -58,7 +58,7 @@ def test_unpacks_what_is_in_it(tmp_path, name):
 def test_nothing_is_written_outside(tmp_path, make, suffix, name):
     packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", name: b"evil"})
     with contextlib.suppress(UserError):
-        archives.unpack(packed, tmp_path / "in/out")
+        fetch.unpack(packed, tmp_path / "in/out")
     outside = [path for path in tmp_path.rglob("*") if tmp_path / "in/out" not in (path, *path.parents)]
     assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
 
@@ -66,12 +66,12 @@ def test_nothing_is_written_outside(tmp_path, make, suffix, name):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
     packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="../../etc")
-    refused("a.tar: .* can be unpacked .*link", archives.unpack, packed, tmp_path / "out")
+    refused("a.tar: .* can be unpacked .*link", fetch.unpack, packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_links_in_a_zip_are_no_links(tmp_path):
-    archives.unpack(make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777), tmp_path / "out")
+    fetch.unpack(make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777), tmp_path / "out")
     assert contents(tmp_path / "out") == {"top/link": b"/etc"} and not (tmp_path / "out/top/link").is_symlink()
 
 
@@ -82,7 +82,7 @@ def test_damaged_archive_leaves_nothing(tmp_path, name):
     content = bytearray(packed.read_bytes())
     content[len(content) // 3] ^= 255
     packed.write_bytes(content)
-    refused(f"{name}: damaged, or not an archive", archives.unpack, packed, tmp_path / "out")
+    refused(f"{name}: damaged, or not an archive", fetch.unpack, packed, tmp_path / "out")
     packed.write_bytes(b"<html>not found</html>")
-    refused(f"{name}: damaged, or not an archive", archives.unpack, packed, tmp_path / "out")
+    refused(f"{name}: damaged, or not an archive", fetch.unpack, packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -25,8 +25,8 @@ from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.prepare import stages
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import RecordSchema
+from bert_tf.records.shard import RecordFile, describe
 from tests.preparation import bertPrep
 from tests.prepare.test_wiki import PAGES, dump, page
 

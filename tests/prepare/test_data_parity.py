@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from bert_tf.batches.batches import evaluation_batches
+from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import VocabularyIds
-from bert_tf.batches.record_set import RecordSet
-from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, create_instances
-from bert_tf.records.index import load_index
-from bert_tf.records.reader import describe
+from bert_tf.prepare.instances.instances import ExampleSettings, create_instances
 from bert_tf.records.schema import RecordSchema
+from bert_tf.records.shard import describe, load_index
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.tokenized import tokenized
 

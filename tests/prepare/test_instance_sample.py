@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_tf.batches.masking import VocabularyIds
-from bert_tf.prepare.checking import instance_sample
-from bert_tf.prepare.checking.instance_sample import judge, measure, read_sample
+from bert_tf.prepare.checking import inspection
+from bert_tf.prepare.checking.inspection import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.schema import InstanceArrays
 from tests.pretraining_data import write_records
@@ -104,6 +104,6 @@ def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
     whole = read_sample(tmp_path, entries)
     for name, column in whole._asdict().items():
         assert np.array_equal(column, getattr(arrays, name)), name
-    monkeypatch.setattr(instance_sample, "SAMPLE_INSTANCES", 12)
+    monkeypatch.setattr(inspection, "SAMPLE_INSTANCES", 12)
     some = read_sample(tmp_path, entries)
     assert np.array_equal(some.input_ids, arrays.input_ids[np.linspace(0, 59, 12).astype(int)])

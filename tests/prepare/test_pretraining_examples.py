@@ -10,14 +10,11 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import VocabularyIds
-from bert_tf.prepare.instances import tokens
-from bert_tf.prepare.instances.pretraining_examples import ExampleSettings, create_instances, make_shard, total_counts
-from bert_tf.prepare.instances.tokens import read_text
-from bert_tf.records.example_proto import ExampleReader
-from bert_tf.records.index import load_index
+from bert_tf.prepare.instances import instances
+from bert_tf.prepare.instances.instances import ExampleSettings, create_instances, make_shard, read_text, total_counts
 from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, draw_pairs, truncate, with_two_documents
-from bert_tf.records.reader import RecordFile
-from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.schema import ExampleReader, InstanceArrays
+from bert_tf.records.shard import RecordFile, load_index
 from bert_tf.records.token_file import Shard
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
@@ -258,7 +255,7 @@ def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(t
     own = shard_settings(tmp_path)
     with open(shard_text, "r+b") as file:
         file.truncate(2_000_000_000)  # a hole, which takes no room
-    monkeypatch.setattr(tokens, "_blocks_of_lines", None)
+    monkeypatch.setattr(instances, "_blocks_of_lines", None)
     with pytest.raises(UserError, match="x_training_0.txt .2,000,000,000 bytes.* more shards, by --n_training_shards"):
         make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
     assert not (tmp_path / "x.tfrecord").exists()
@@ -267,11 +264,11 @@ def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(t
 def test_text_with_more_tokens_than_its_size_says_is_refused_while_it_is_read(tmp_path, shard_text, monkeypatch):
     own = shard_settings(tmp_path, dupe_factor=2)
     shard_text.write_text("].[.\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 11_000)
+    monkeypatch.setattr(instances, "MOST_WORKING_BYTES", 11_000)
     with pytest.raises(UserError, match="x_training_0.txt .*more shards"):
         make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
     shard_text.write_text("a0\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 50_000)
+    monkeypatch.setattr(instances, "MOST_WORKING_BYTES", 50_000)
     make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
 
 

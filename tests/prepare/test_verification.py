@@ -12,8 +12,8 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.running.stage import Stage, mark_damaged
-from bert_tf.records.index import load_index
 from bert_tf.records.manifest import FileEntry, read_manifest
+from bert_tf.records.shard import load_index
 from tests.preparation import documents, run, shard
 from tests.prepare.test_bertprep import files_below
 from tests.refusals import refused

@@ -13,12 +13,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.records import example_proto, writer
-from bert_tf.records.index import load_index, open_index, write_index
-from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records import schema
 from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.shard import RecordFile, describe, encode_records, load_index, open_index, write_index
+from bert_tf.records.shard import write_records as write_blocks
 from bert_tf.records.tfrecord import verify_records
-from bert_tf.records.writer import encode_records
 from tests.pretraining_data import write_records
 from tests.refusals import refused
 
@@ -112,7 +111,7 @@ def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     rows = instances(50)
     blocks = (rows.rows(slice(first, first + 17)) for first in range(0, 50, 17))
-    sha256 = writer.write_records(tmp_path / "y.tfrecord", blocks)
+    sha256 = write_blocks(tmp_path / "y.tfrecord", blocks)
     assert sha256 == hashlib.sha256(shard.read_bytes()).hexdigest()
     for suffix in ("", ".index"):
         assert (tmp_path / f"y.tfrecord{suffix}").read_bytes() == (tmp_path / f"x.tfrecord{suffix}").read_bytes()
@@ -251,7 +250,7 @@ def test_a_writer_that_fails_leaves_the_old_shard_alone(tmp_path, shard):
 
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(RuntimeError, match="from inside"):
-        writer.write_records(shard, failing())
+        write_blocks(shard, failing())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -277,7 +276,7 @@ def test_files_of_other_writers_are_indexed_and_described(tmp_path):
     assert describe(path) == RecordSchema(40, 6)
     np.testing.assert_array_equal(load_index(path).lengths(), rows.input_mask.sum(axis=1))
     assert (tmp_path / "foreign.tfrecord.index").exists()
-    reader = example_proto.ExampleReader(messages[5])
+    reader = schema.ExampleReader(messages[5])
     for name, _, _ in rows.schema.fields:
         np.testing.assert_array_equal(reader[name], np.atleast_1d(getattr(rows, name)[5]))
 

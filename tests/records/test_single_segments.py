@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.open import open_instances
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records import pair_file
 from bert_tf.records.pair_file import decode_pairs, encode_pairs, ensure_pairs, open_pairs

@@ -13,8 +13,7 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.report import write_page
-from bert_tf.report.figures import Chart, draw, thin_out
-from bert_tf.report.page import rank_rates, time_shares
+from bert_tf.report.page import Chart, draw, rank_rates, thin_out, time_shares
 from bert_tf.report.runs import differing_settings, read_run, read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}

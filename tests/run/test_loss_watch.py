@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
-from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.statistics import LossWatch
 
 # Logged by real runs of this code, every 10 updates: plateaus, noise of small batches, phases 2.
 CURVES = json.loads((Path(__file__).parents[1] / "golden" / "loss_curves.json").read_text())

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.run import flops as model_flops
+from bert_tf.run import gpus
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.telemetry import Telemetry
 
@@ -64,8 +64,8 @@ def dllogger_lines(path):
 )
 def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     config = BertConfig.preset(name, vocab_size=30522)
-    flops = model_flops.pretraining_flops_per_sequence(config, seq_length, num_predictions)
-    alone = model_flops.pretraining_flops_per_sequence(config, seq_length, num_predictions, uses_pooler=False)
+    flops = gpus.pretraining_flops_per_sequence(config, seq_length, num_predictions)
+    alone = gpus.pretraining_flops_per_sequence(config, seq_length, num_predictions, uses_pooler=False)
     assert flops - alone == 3 * 2 * config.hidden_size**2
     assert round(flops / 1e9, 1) == gflop
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks import cache
-from bert_tf.tasks.cache import cached_arrays, content_key
+from bert_tf.tasks import rows
+from bert_tf.tasks.rows import cached_arrays, content_key
 
 
 class Rows(NamedTuple):
@@ -52,7 +52,7 @@ def test_a_full_disk_costs_only_a_warning(tmp_path, monkeypatch, capsys):
     made = Rows(np.zeros([3, 2], np.int32), np.zeros(3, bool))
     complaints = []
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)
-    monkeypatch.setattr(cache, "atomic_file", lambda _: contextlib.closing(FullFile()))
+    monkeypatch.setattr(rows, "atomic_file", lambda _: contextlib.closing(FullFile()))
     path = tmp_path / "rows.npz"
     assert cached_arrays(path, Rows, lambda: made, write=True) is made
     warning = f"warning: {path} cannot be written (No space left on device); the next start makes these rows again\n"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.tasks.entities.metrics import describe_counts, score
-from bert_tf.tasks.entities.schemes import find_scheme, read_entities, read_strictly
+from bert_tf.tasks.entities.labels import describe_counts, find_scheme, read_entities, read_strictly, score
 
 CASES = json.loads((Path(__file__).parents[1] / "golden/seqeval.json").read_text())
 

@@ -18,12 +18,12 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.glue.results import describe_predictions
+from bert_tf.tasks.glue.metrics import describe_predictions
 from bert_tf.tasks.glue.task import GlueTask
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
 from bert_tf.tasks.job import export_task
+from bert_tf.tasks.rows import make_rows
 from bert_tf.tasks.scores import mean_loss
-from bert_tf.tasks.text_rows import make_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model

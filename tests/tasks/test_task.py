@@ -24,7 +24,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks import registry
+from bert_tf.tasks import task
 from bert_tf.tasks.job import export_task
 from bert_tf.tasks.predict import NO_LOGIT
 from bert_tf.tasks.task import Head, Task
@@ -146,7 +146,7 @@ def register(monkeypatch):
         module = types.ModuleType(f"bert_tf.tasks.odd{name}")
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(registry.TASKS, "odd", "task.Odd")
+    monkeypatch.setitem(task.TASKS, "odd", "task.Odd")
 
 
 def job(folder, model_dir, monkeypatch, **files):
@@ -157,7 +157,7 @@ def job(folder, model_dir, monkeypatch, **files):
         for name, file in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt"))
     }
     settings = dict(model_dir=model_dir, training=training, predict_batch_size=8, **names)
-    return make_job(registry.find_task_class("odd"), {**settings, **files})
+    return make_job(task.find_task_class("odd"), {**settings, **files})
 
 
 def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypatch):
@@ -188,6 +188,6 @@ def test_its_settings_are_known_to_the_launchers(monkeypatch):
 
 
 def test_every_registered_task_can_be_found():
-    for name in registry.TASKS:
-        task = registry.find_task_class(name)
-        assert issubclass(task, Task) and not task.__abstractmethods__ and task.head.variable
+    for name in task.TASKS:
+        task_class = task.find_task_class(name)
+        assert issubclass(task_class, Task) and not task_class.__abstractmethods__ and task_class.head.variable

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.tasks.text_rows import make_rows, truncated_pair
+from bert_tf.tasks.rows import make_rows, truncated_pair
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.glue_data import GOOD, VOCAB, write_model
 

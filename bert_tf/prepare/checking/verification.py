@@ -20,10 +20,10 @@ from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import clear_disk_errors, is_marked_damaged, mark_damaged
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records import tfrecord
-from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
+from bert_tf.records.shard import INDEX_SUFFIX, load_index, open_index
 from bert_tf.records.token_file import TokenFile
 from bert_tf.text.tokenizer import original_vocabulary
 

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.bad_records import BadRecords
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import decode_utf8
 from bert_tf.prepare.corpora.tables import Table
 from bert_tf.prepare.corpora.text_files import find_text_files, open_bytes

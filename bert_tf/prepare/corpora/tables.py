@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from bert_tf.base.bad_records import BadRecords
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry

@@ -13,8 +13,7 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.prepare.corpora import bzip2
-from bert_tf.prepare.corpora.bzip2 import Stream
+from bert_tf.prepare.corpora import xml_files
 from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
@@ -26,9 +25,9 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
 )
-from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key
+from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, paragraphs_of
-from bert_tf.prepare.corpora.xml_files import Cutter, XmlFile
+from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
 from bert_tf.prepare.fetching.sources import wikipedia_of
 
 # A dump's name has the wiki, date and kind; of one in several files each has a number.
@@ -122,8 +121,8 @@ def read_batches(paths: Sequence[Path], damages: list[str], position: Position) 
 
 
 def _batches_of(path: Path, start: Position, damages: list[str]) -> Iterator[Batch]:
-    if bzip2.is_multistream(path):
-        for stream in bzip2.streams(path, start["byte"]):
+    if xml_files.is_multistream(path):
+        for stream in xml_files.streams(path, start["byte"]):
             start = {**start, "byte": stream.end, "bytes": stream.end}
             size = _TEXT_PER_PACKED_BYTE * len(stream.packed)
             yield Batch([stream], path, len(stream.packed), start, size)
@@ -147,7 +146,7 @@ def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) 
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
     results: list[Cleaned] = []
     try:
-        for text in bzip2.unpack(part.packed):
+        for text in xml_files.unpack(part.packed):
             results += (clean_page(element.xml) for element in cutter.cut(text))
     except (OSError, EOFError) as error:
         fault = f"the bzip2 stream at byte {part.start:,}: {error}: its pages are lost; fetch the dump again"

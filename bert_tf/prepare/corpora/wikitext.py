@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from bert_tf.prepare.corpora import wiki_templates
 from bert_tf.prepare.corpora.documents import MIN_WORDS_WITHOUT_STOP, has_words
-from bert_tf.prepare.corpora.wiki_links import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
+from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 
 # The number of removed pieces by reason.

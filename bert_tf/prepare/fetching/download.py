@@ -21,7 +21,7 @@ from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.corpora import books, pubmed, pubmed_fulltext, wiki
 from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
-from bert_tf.prepare.fetching import archives, mrpc, pmc
+from bert_tf.prepare.fetching import fetch, mrpc, pmc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors, journal_path
@@ -157,7 +157,7 @@ class _Collection:
         packed = by_hand if by_hand.is_file() else fetched
         unpacked = self.folder / f".{packed_name}.unpacked"
         try:
-            archives.unpack(packed, unpacked)
+            fetch.unpack(packed, unpacked)
             top = unpacked / archive.top
             entries = {
                 placed: _checked_member(top / name, packed, archive.files[name]) for placed, name in missing.items()
@@ -312,10 +312,10 @@ def _unpack_by_hand(files: _Collection) -> None:
     folder = files.folder
     folder.mkdir(parents=True, exist_ok=True)
     for packed in sorted(folder.iterdir()):
-        stem = archives.stem(packed)
+        stem = fetch.stem(packed)
         if stem and not (folder / stem).exists():
             temporary = folder / f".{packed.name}.unpacked"
-            archives.unpack(packed, temporary)
+            fetch.unpack(packed, temporary)
             os.replace(temporary, folder / stem)
             print(f"{files.dataset}: unpacked {packed}", flush=True)
     checkpoints = sorted(folder.rglob("*.ckpt*.index"))

@@ -1,7 +1,8 @@
-"""Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums.
+"""Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums, unpacks.
 
 Received bytes are kept in ``<name>.<hash of the URL>.part``. The file gets its own name only when it is complete and
-its checksum is right, which also tells whether it has changed between two of its parts.
+its checksum is right, which also tells whether it has changed between two of its parts. No member of an archive can be
+written outside the target folder.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import lzma
 import os
 import shutil
+import sys
+import tarfile
 import time
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, TypeVar
@@ -227,3 +233,53 @@ def _in_words(error: Exception) -> str:
     while cause.__context__ is not None:
         cause = cause.__context__
     return f"connection failed ({getattr(cause, 'strerror', None) or repr(cause)})"
+
+
+SUFFIXES = (".tar.gz", ".zip", ".tar", ".tgz")
+_MEMBER_BLOCK_BYTES = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
+
+
+def stem(archive: Path) -> str | None:
+    """The name of an archive without its suffix; None if it is none."""
+    suffix = next(filter(archive.name.lower().endswith, SUFFIXES), None)
+    return archive.name[: -len(suffix)] if suffix and archive.is_file() else None
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a .zip, .tar or .tar.gz into `folder`, which is deleted first.
+
+    Raises:
+      UserError: the file is damaged, not an archive or needs a password, or (in a .tar) a member is a device or leads
+        out of the folder. Then `folder` does not exist.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        _unpack(archive, folder)
+        for path in folder.rglob("*"):
+            sync(path)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        # A damaged gzip is an `OSError` without a number, a password that is missing a `RuntimeError`.
+        if isinstance(error, _DAMAGED) or (isinstance(error, OSError) and error.errno is None):
+            raise UserError(
+                f"{archive}: damaged, or not an archive that can be unpacked ({error}): delete it and fetch it again, "
+                "or unpack it by hand"
+            ) from None
+        raise
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)  # which takes out of names what would lead out of the folder
+        return
+    with tarfile.open(archive) as tar:
+        if not hasattr(tarfile, "data_filter"):
+            raise tarfile.TarError(f"Python {sys.version.split()[0]} cannot check where a tar's files would go")
+        tar.extractall(folder, filter="data")
+        assert tar.fileobj
+        # Read to the end, where gzip verifies its checksum.
+        while tar.fileobj.read(_MEMBER_BLOCK_BYTES):
+            pass

@@ -14,8 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
-from bert_tf.prepare.instances import pretraining_examples as examples
-from bert_tf.prepare.instances import tokens, vocabulary
+from bert_tf.prepare.instances import instances, vocabulary
 from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
@@ -87,7 +86,7 @@ def _parameters_of_shards(sharded: Manifest) -> str:
     return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
 
 
-def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
+def tfrecord_folder(settings: instances.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
     of_this_project = "_whole_word_masking" if settings.whole_word_masking else ""
     return (
@@ -222,8 +221,8 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         if already_done(stage):
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
-        make = functools.partial(tokens.make_token_file, settings=settings)
+        settings = instances.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+        make = functools.partial(instances.make_token_file, settings=settings)
         workers = task_pool_of(options, layout)
         shards = _make_all(stage, source, TOKENS_SUFFIX, make=make, workers=workers, description="token files")
         counts = Counter[str]()
@@ -295,10 +294,10 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
 def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
     dataset = options.dataset
     vocab, casing = _check_vocab(vocab_file, options)
-    names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
+    names = [field.name for field in dataclasses.fields(instances.ExampleSettings)]
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
-    settings = examples.ExampleSettings(**given)
+    settings = instances.ExampleSettings(**given)
     not_recorded = ("vocab_file", "short_seq_prob", "strip_accents")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in not_recorded}
     # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
@@ -310,11 +309,11 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
-        make = functools.partial(examples.make_shard, settings=settings)
+        make = functools.partial(instances.make_shard, settings=settings)
         description = f"records of length {settings.max_seq_length}"
         workers = task_pool_of(options, layout)
         shards = _make_all(stage, source, ".tfrecord", make=make, workers=workers, description=description)
-        counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
+        counts = instances.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
         stage.complete(counts, shards)

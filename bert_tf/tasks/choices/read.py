@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.bad_records import BadRecords
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import check_file
 from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, read_csv, whole_characters
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.tasks.choices.read import Question
-from bert_tf.tasks.text_rows import TextRows, make_rows
+from bert_tf.tasks.rows import TextRows, make_rows
 from bert_tf.text.vocabulary import Tokenizer
 
 

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.bad_records import BadRecords
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.tasks.entities.schemes import Scheme, fault_of, find_scheme
+from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
 from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, whole_characters
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"

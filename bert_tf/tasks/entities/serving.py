@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from bert_tf.ranks.workers import Workers
+from bert_tf.tasks.entities.labels import read_entities
 from bert_tf.tasks.entities.rows import make_rows
-from bert_tf.tasks.entities.schemes import read_entities
 from bert_tf.tasks.entities.task import EntityTask
 from bert_tf.tasks.job import FinetuningJob, run_task
 from bert_tf.tasks.predict import Predictor, compute_rows
 from bert_tf.tasks.prompt import check_one_process, typed_lines
 from bert_tf.tasks.scores import probabilities
-from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.word_spans import spans_of_words
+from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 
 def describe_entities(task: EntityTask, predictor: Predictor, text: str) -> list[str]:

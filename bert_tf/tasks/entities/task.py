@@ -15,11 +15,10 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import TOKENS
-from bert_tf.tasks.entities.metrics import describe_counts, score
+from bert_tf.interchange.hugging_face import TOKENS
+from bert_tf.tasks.entities.labels import OUTSIDE, all_labels, describe_counts, fault_of, find_scheme, score
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
-from bert_tf.tasks.entities.schemes import OUTSIDE, all_labels, fault_of, find_scheme
 from bert_tf.tasks.scores import mean_loss
 from bert_tf.tasks.task import Head, Task, files_of_mode
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.base.command_line import parse_number
 from bert_tf.base.errors import UserError
-from bert_tf.base.values import parse_number
 from bert_tf.tasks.glue.tasks import TextTask
 from bert_tf.tasks.records import (
     CSV_QUOTING,

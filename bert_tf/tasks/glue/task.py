@@ -12,12 +12,12 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import TEXTS
+from bert_tf.interchange.hugging_face import TEXTS
+from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
-from bert_tf.tasks.glue.results import describe_predictions, score
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, custom_task, find_files, find_task
+from bert_tf.tasks.rows import TextRows, make_rows
 from bert_tf.tasks.task import Head, Task
-from bert_tf.tasks.text_rows import TextRows, make_rows
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain

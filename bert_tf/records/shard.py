@@ -1,18 +1,22 @@
-"""The index beside a shard: where its records begin and how many real tokens each has.
+"""A shard of records and its index: written a block at a time, read at random, no matter who wrote it.
 
-``<shard>.index`` contains: magic number, number of records n, offsets of the records (n + 1 uint64,
-the last is the file's size), real tokens of each (n uint16), and a checksum; all little-endian. It is
-rebuilt if it is missing or does not fit its shard.
+A shard is a TFRecord file of `tf.train.Example` messages, as read and written by Google's and NVIDIA's code.
 
-The index of 10^9 records takes 10 GB. So only the requested part is read, and only `bertPrep.py
+``<shard>.index`` contains: magic number, number of records n, offsets of the records (n + 1 uint64, the last is the
+file's size), real tokens of each (n uint16), and a checksum; all little-endian. It is rebuilt if it is missing or does
+not fit its shard. The index of 10^9 records takes 10 GB. So only the requested part is read, and only `bertPrep.py
 --action verify` checks the checksum; a wrong offset is noticed when its record is read.
+
+Shape letters: N instances, S sequence, P masked positions.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import hashlib
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
@@ -20,10 +24,11 @@ import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.raw_file import RawFile
-from bert_tf.records.tfrecord import Record, TFRecordFile
+from bert_tf.records.schema import ExampleReader, InstanceArrays, RecordSchema, encode_examples
+from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecordFile, frame
 
 INDEX_SUFFIX = ".index"
 
@@ -133,3 +138,89 @@ def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
         return ExampleReader(record.message)
     except DecodeError as error:
         raise file.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error
+
+
+class RecordFile(TFRecordFile):
+    """Random access to a shard's messages, every checksum verified.
+
+    Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
+    """
+
+    def __init__(self, path: str | Path, index: RecordIndex | None = None):
+        """`index`: this file's index, from `load_index`; None loads it here."""
+        self.index = index or load_index(path)
+        super().__init__(Path(path))
+        if self.size != self.index.data_bytes:
+            raise UserError(
+                f"{path} has {self.size} bytes, but had {self.index.data_bytes} when it was indexed; "
+                "do not change record files while they are read: start again"
+            )
+
+    @property
+    def num_records(self) -> int:
+        return self.index.num_records
+
+    def read(self, first: int, count: int = 1) -> list[bytes]:
+        """The serialised tf.train.Examples [first, first + count), counted from 0.
+
+        Raises: UserError, which names file, record and byte, if one is damaged.
+        """
+        return self.messages(first, self.index.offsets(first, count))
+
+
+def describe(path: str | Path) -> RecordSchema:
+    """The schema of a shard, from its first record.
+
+    Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
+    """
+    with TFRecordFile(Path(path)) as file:
+        if not file.size:
+            raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
+        record = file.read_at(0, 0)
+        example = read_example(file, record)
+    names = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
+    sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
+    schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
+    for name, _, needed in schema.fields:
+        if not sizes[name] or sizes[name] != needed:
+            raise UserError(
+                f"record file {path}: its first record has {sizes[name]} values of {names.stored_name(name)}, which "
+                f"does not fit {schema}; the file was made for something else than pre-training"
+            )
+    return schema
+
+
+# Instances encoded at once: enough for NumPy to be fast, few enough for the CPU cache.
+_BLOCK_INSTANCES = 256
+
+
+def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
+    """The instances' records, concatenated, and the size in bytes of each, int64 [N].
+
+    Raises: ValueError for integers that are negative or over `example_proto.LARGEST_INTEGER`.
+    """
+    num = instances.num_instances
+    messages = encode_examples({name: values.reshape(num, -1) for name, values in instances._asdict().items()})
+    return frame(messages), np.fromiter(map(len, messages), np.int64, num) + FRAMING_BYTES
+
+
+def write_records(path: Path, blocks: Iterable[InstanceArrays]) -> str:
+    """Writes a shard and its index, which appear when they are complete; returns the shard's sha256.
+
+    Args:
+      blocks: instances, all of the same schema.
+    Raises: OSError, which names the shard, if it cannot be written; ValueError as `encode_records` does.
+    """
+    digest = hashlib.sha256()
+    sizes, lengths = [np.zeros(1, np.uint32)], [np.zeros(0, np.uint16)]
+    with atomic_file(path) as file:
+        for block in blocks:
+            for first in range(0, block.num_instances, _BLOCK_INSTANCES):
+                part = block.rows(slice(first, first + _BLOCK_INSTANCES))
+                records, record_sizes = encode_records(part)
+                file.write(records)
+                digest.update(records)
+                sizes.append(record_sizes.astype(np.uint32))
+                lengths.append(part.input_mask.sum(axis=1, dtype=np.uint16))
+    write_index(path, np.cumsum(np.concatenate(sizes), dtype=np.uint64), np.concatenate(lengths))
+    return digest.hexdigest()
