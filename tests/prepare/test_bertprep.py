@@ -300,7 +300,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "number,target,mark",
     [
-        (0, "bert_tf.prepare.corpora.formatting._clean_all", '"checkpoint"'),
+        (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
         (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
         (3, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
         (4, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
@@ -416,11 +416,11 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     write = formatting.Writer.write
     left = [15]
 
-    def failing(self, documents, batch):
+    def failing(self, batch):
         left[0] -= 1
         if left[0] == 0:
             raise OSError(code, "the disk says no")
-        write(self, documents, batch)
+        write(self, batch)
 
     monkeypatch.setattr(formatting.Writer, "write", failing)
     with pytest.raises(UserError, match="the disk says no"):

@@ -13,15 +13,8 @@ from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, 
 
 
 def find_files(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
-    files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-    if not files:
-        raise UserError(
-            f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
-            "wikiextractor writes (unpack AA/wiki_00.bz2 with bunzip2); without --skip_wikiextractor the dump itself "
-            "is read, and wikiextractor is not needed"
-        )
-    return files
+    """The files that wikiextractor has written below `folder`."""
+    return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
