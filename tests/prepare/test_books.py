@@ -43,8 +43,8 @@ Licence.
 LINE = "THINGS  It was a very dark café.  The end came."
 
 
-def line_of(path, fallback=None, errors="strict"):
-    return books.clean(path, fallback, errors).line
+def line_of(path, *encoding):
+    return books.clean(path, lambda path: text_files.read_lines(path, *encoding)).line
 
 
 def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
@@ -101,7 +101,7 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     for fallback in ("utf-16", "utf-32", "ascii"):
         refused(f"not valid UTF-8 at byte 7 and not {fallback} either", line_of, path, fallback)
     assert line_of(path, "latin-1") == "Ein Café. Noch eins."
-    assert line_of(path, errors="replace") == "Ein Caf\ufffd. Noch eins."
+    assert line_of(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
 
 
 def test_files_of_any_depth_in_a_fixed_order(tmp_path):

@@ -21,7 +21,6 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 ROOT = Path(__file__).resolve().parents[2]
-ENCODING = {"fallback_encoding": None, "encoding_errors": "strict"}
 DOCUMENTS = preparation.documents(90, words=60)
 
 
@@ -64,13 +63,13 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
 
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
-    sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]), **ENCODING)
-    assert_resumable(functools.partial(custom.read_batches, sources, **ENCODING), list(sources), least=11)
+    sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]))
+    assert_resumable(functools.partial(custom.read_batches, sources), list(sources), least=11)
 
 
 def test_documents_by_file_line_and_blank_line(tmp_path):
     def read(input_format):
-        batches = custom.read_batches({path: input_format}, {}, **ENCODING)
+        batches = custom.read_batches({path: input_format}, {})
         return [custom.clean(document).line for batch in batches for document in batch.documents]
 
     path = tmp_path / "a.txt"
@@ -83,7 +82,7 @@ def test_documents_by_file_line_and_blank_line(tmp_path):
 
 def test_format_chosen_by_what_is_there(tmp_path):
     def chosen(*names, input_format="auto"):
-        return list(custom.choose_formats(input_format, [tmp_path / name for name in names], **ENCODING).values())
+        return list(custom.choose_formats(input_format, [tmp_path / name for name in names]).values())
 
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
     (tmp_path / "b.txt").write_text("One.\nTwo.\n")
@@ -113,7 +112,7 @@ def test_inputs_must_exist(tmp_path):
     refused("^input_files: name text files", custom.find_inputs, [])
     refused("nowhere does not exist", custom.find_inputs, [str(tmp_path / "nowhere")])
     refused("/dev/null is not a file; give --input_files files or folders", custom.find_inputs, ["/dev/null"])
-    refused("the folder .* holds no .txt, .jsonl or .parquet file", custom.find_inputs, [str(tmp_path)])
+    refused("holds no .txt, .jsonl or .parquet file", custom.find_inputs, [str(tmp_path)])
 
 
 @pytest.mark.parametrize("name", ["deep/c.jsonl.gz", "deep/er/d.ndjson.zst"])

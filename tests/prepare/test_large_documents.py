@@ -80,8 +80,7 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
             file.write(b"01" * (1 << 19))
     tracemalloc.start()
     try:
-        with open(path, encoding="utf-8") as text:
-            refused("endless.txt, line 1", lambda: list(text_files.read_lines(path, text)))
+        refused("endless.txt, line 1", lambda: list(text_files.read_lines(path)))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()

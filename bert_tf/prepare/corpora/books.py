@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Callable
 
 from bert_tf.prepare.corpora import text_files
 from bert_tf.prepare.corpora.documents import Batch, Document, Position, as_line, read_files
@@ -63,11 +64,10 @@ def without_distributor(lines: list[str]) -> list[str]:
     return lines[first:last]
 
 
-def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str) -> Document:
+def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_files.read_lines) -> Document:
     """One book, given its file's name: two spaces between paragraphs, hard-wrapped lines joined."""
     path = Path(name)
-    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        lines = text_files.document_lines(path, text_files.read_lines(path, file))
+    lines = text_files.document_lines(path, read_lines(path))
     book_lines = without_distributor(lines)
     paragraphs: Iterable[str] = text_files.blank_line_separated(path, book_lines)
     if len(book_lines) < len(lines):

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -39,6 +39,9 @@ _ROWS_AT_ONCE = 8
 _COLUMN_BUFFER_BYTES = 1 << 20
 
 
+ReadLines = Callable[[Path], Iterator[str]]
+
+
 class Sentences(str):
     """A document with a sentence on each line."""
 
@@ -53,12 +56,8 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
         path = Path(name).expanduser()
         if path.is_dir():
             inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
-            if not inside:
-                raise UserError(
-                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
-                    "if they have other suffixes"
-                )
-            files += inside
+            ways_out = "name the files themselves by --input_files if they have other suffixes"
+            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
@@ -68,7 +67,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 
 
 def choose_formats(
-    input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
+    input_format: str, paths: Sequence[Path], read_lines: ReadLines = text_files.read_lines
 ) -> dict[Path, str]:
     """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
 
@@ -93,9 +92,7 @@ def choose_formats(
     texts = [path for path, chosen in formats.items() if chosen == "auto"]
     of_texts = "file"
     if len(texts) == 1:
-        with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
-            has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
-        of_texts = "paragraph" if has_paragraphs else "line"
+        of_texts = "paragraph" if _has_paragraphs(texts[0], read_lines(texts[0])) else "line"
     return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
 
 
@@ -111,21 +108,17 @@ def read_batches(
     position: Position,
     *,
     text_column: str = "text",
-    fallback_encoding: str | None,
-    encoding_errors: str,
+    read_lines: ReadLines = text_files.read_lines,
 ) -> Iterator[Batch]:
     """Batches of documents, their line breaks kept."""
 
     def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
             yield from _table_documents(path, text_column)
-            return
-        with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-            lines = text_files.read_lines(path, file)
-            if formats[path] == "jsonl":
-                yield from _json_documents(lines, text_column)
-            else:
-                yield from _text_documents(path, lines, formats[path])
+        elif formats[path] == "jsonl":
+            yield from _json_documents(read_lines(path), text_column)
+        else:
+            yield from _text_documents(path, read_lines(path), formats[path])
 
     return read_files(list(formats), position, documents_of)
 

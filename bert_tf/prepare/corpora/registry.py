@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import books, chemprot, custom, extracted, pubmed, pubmed_fulltext, sample, wiki
+from bert_tf.prepare.corpora import (
+    books,
+    chemprot,
+    custom,
+    extracted,
+    pubmed,
+    pubmed_fulltext,
+    sample,
+    text_files,
+    wiki,
+)
 from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.corpora.tables import TableDataset
-from bert_tf.prepare.corpora.text_files import download_of, find_text_files, require_files
+from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
@@ -46,8 +56,10 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
     return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
 
 
-def _encoding(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
+def _encoding(options: argparse.Namespace) -> tuple[dict[str, Any], custom.ReadLines]:
+    """The options on encodings, and a function that reads a file's lines by them."""
+    encoding = {name: getattr(options, name) for name in ENCODING_OPTIONS}
+    return encoding, functools.partial(text_files.read_lines, **encoding)
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
@@ -86,9 +98,10 @@ def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Nam
 
 
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    folder, encoding = working_dir / "download" / dataset, _encoding(options)
-    paths = require_files(find_text_files(folder), folder, ".txt file", books.WAYS_OUT)
-    clean = functools.partial(books.clean, **encoding)
+    folder = working_dir / "download" / dataset
+    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", books.WAYS_OUT)
+    encoding, read_lines = _encoding(options)
+    clean = functools.partial(books.clean, read_lines=read_lines)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
@@ -103,8 +116,8 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
-    encoding = _encoding(options)
-    format_of = custom.choose_formats(input_format, paths, **encoding)
+    encoding, read_lines = _encoding(options)
+    format_of = custom.choose_formats(input_format, paths, read_lines)
     formats = sorted(set(format_of.values()))
     if options.text_column != "text" and not {"jsonl", "parquet"} & {*formats}:
         raise UserError(
@@ -113,7 +126,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
         )
     # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
+    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, read_lines=read_lines)
     return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
 
 

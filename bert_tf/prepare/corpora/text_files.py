@@ -18,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import HEAD_BYTES, check_file, naming_unreadable, what_is_not_text
@@ -182,18 +182,6 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     )
 
 
-@contextlib.contextmanager
-def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
-    """Opens `path` decompressed and decoded, with ``\\n`` as line ends and without a byte-order mark.
-
-    With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
-    invalid sequence.
-    """
-    encoding = encoding_of(path, fallback, errors)
-    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=errors) as text:
-        yield text
-
-
 def num_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -236,17 +224,21 @@ def decoded(content: bytes, path: str | Path, offset: int) -> str:
         ) from None
 
 
-def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
-    """The lines of an open file, stripped.
+def read_lines(path: Path, fallback_encoding: str | None = None, encoding_errors: str = "strict") -> Iterator[str]:
+    """The lines of a file, decompressed, decoded and stripped, without a byte-order mark.
 
-    Raises: UserError where a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
+    With ``encoding_errors="replace"`` a file of unknown encoding is UTF-8 with U+FFFD for each invalid sequence.
+
+    Raises: UserError as `encoding_of`, or where a line is too large for a document; it is not read to its end.
     """
-    number = 0
-    while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
-        number += 1
-        if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
-            raise document_too_large(f"{path}, line {number:,}")
-        yield line
+    encoding = encoding_of(path, fallback_encoding, encoding_errors)
+    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=encoding_errors) as text:
+        number = 0
+        while line := text.readline(LARGEST_DOCUMENT_BYTES + 2):
+            number += 1
+            if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
+                raise document_too_large(f"{path}, line {number:,}")
+            yield line
 
 
 def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
