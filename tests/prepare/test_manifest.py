@@ -12,7 +12,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running import stage as stages
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors, mark_damaged
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.records.manifest import FileEntry, InputFile, VocabEntry, describe_input
 
 
@@ -150,23 +150,6 @@ def test_inputs_may_move_with_the_working_directory(tmp_path):
 def test_two_runs_in_one_folder_are_refused(tmp_path):
     with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), stage(tmp_path):
         pass
-
-
-def test_distrusted_files_are_made_again_through_a_kill(tmp_path):
-    names = ("part_0", "part_1", "part_2")
-    manifest_path = tmp_path / "manifest.json"
-    with stage(tmp_path) as run:
-        finish(run, tmp_path, names)
-    mark_damaged(manifest_path, ["part_0", "part_2"])
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as again:
-        assert list(again.finished) == ["part_1"] and not again.is_done
-        again.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
-    with stage(tmp_path) as last:
-        assert sorted(last.finished) == ["part_0", "part_1"] and not last.is_done
-        finish(last, tmp_path, names)
-    with stage(tmp_path) as done:
-        assert done.is_done
 
 
 def test_killed_between_manifest_and_journal_leaves_no_rest(tmp_path):

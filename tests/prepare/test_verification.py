@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.running.stage import Stage, mark_damaged
-from bert_tf.records.manifest import FileEntry, read_manifest
+from bert_tf.prepare.running.stage import Stage, set_aside
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
 from tests.preparation import documents, run, shard
 from tests.prepare.test_bertprep import files_below
@@ -200,25 +200,14 @@ def test_nothing_there_says_so(tmp_path):
     refused("nothing of custom has been prepared", run, tmp_path, "verify")
 
 
-def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
+@pytest.mark.parametrize(
+    "action", [("verify", "--repair"), ("sharding", "--n_training_shards", 4, "--n_test_shards", 2)]
+)
+def test_a_repair_that_was_killed_is_ended(prepared, work, action):
     damage(work, "text")
-    mark_damaged(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
-    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2)
-    assert files_below(work) == files_below(prepared)
-
-
-def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
-    """All files are whole again; the manifest was not yet written."""
-    manifest_path = work / "sharded/custom/manifest.json"
-    manifest = read_manifest(manifest_path)
-    (entry,) = [e for e in manifest.shards["training"] if "_2.txt" in e.file]
-    mark_damaged(manifest_path, [entry.file])
-    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs) as stage:
-        stage.add(entry)
-    with pytest.raises(UserError):
-        run(work, "verify")
-    assert "manifest.json: must be written again, because a repair was interrupted" in capsys.readouterr().out
-    run(work, "verify", "--repair")
+    path = work / "sharded/custom/training/custom_training_2.txt"
+    os.replace(path, set_aside(path))
+    run(work, *action)
     assert files_below(work) == files_below(prepared)
 
 

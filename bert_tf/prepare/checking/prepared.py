@@ -74,6 +74,11 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
     return prepared if manifest or prepared.journal or prepared.is_at_work or fault else None
 
 
+def read_again(prepared: Prepared) -> Prepared:
+    """The present state of a stage that has begun."""
+    return read_stage(prepared.stage, prepared.dataset, prepared.manifest_path) or prepared
+
+
 def _manifest_paths(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     datasets = layout.datasets()

@@ -40,16 +40,16 @@ def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
     arguments, inputs = journal.header.arguments, journal.header.inputs
     if prepared.stage == "text_formatting":
         unit, total = "MB", sum(entry.num_bytes for entry in inputs) / 1e6
-        done = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
+        done = [step.get("checkpoint", {}).get("input_bytes", 0) / 1e6 for step in journal.steps]
     else:
         num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in ("training", "test"))
         # With a manifest this is a repair. How many files a download has is not known.
         unit, total = "files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
-        done = list(range(1, len(journal.entries) + 1))
+        done = list(range(1, len(journal.steps) + 1))
     words = f"{done[-1]:,.0f} of {total:,.0f} {unit} ({done[-1] / total:.0%})" if total else f"{done[-1]:,.0f} {unit}"
-    if not (latest := journal.entries[-1].time) or latest <= journal.time:
+    if not (latest := journal.steps[-1].get("time")) or latest <= journal.time:
         return words
-    before = max((amount for amount, entry in zip(done, journal.entries) if entry.time is None), default=0)
+    before = max((amount for amount, step in zip(done, journal.steps) if "time" not in step), default=0)
     rate = (done[-1] - before) / (latest - journal.time)
     words += f", {rate:,.3g} {unit}/s"
     return words + (f", about {time_in_words((total - done[-1]) / rate)} of work left" if total and rate else "")

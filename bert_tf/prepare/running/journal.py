@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,36 +32,24 @@ def program_version() -> dict[str, str]:
     return {"code": code_digest(), "unicode": unicodedata.unidata_version}
 
 
-class JournalEntry(NamedTuple):
-    """One step: a finished file, or a checkpoint in a single long file."""
-
-    finished: FileEntry | None
-    checkpoint: dict[str, Any] | None
-    time: float | None  # seconds since 1970; None if copied from an earlier run's journal
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
-        finished = FileEntry.from_json(content["finished"]) if "finished" in content else None
-        return cls(finished, content.get("checkpoint"), content.get("time"))
-
-
 class Journal(NamedTuple):
-    """The notes of an unfinished stage: its header, start time and program versions, then its finished steps."""
+    """The notes of an unfinished stage: its header, start time and program versions, then its steps."""
 
     header: Header
-    time: float
+    time: float  # seconds since 1970
     program: dict[str, str]  # as `program_version`
-    entries: list[JournalEntry]
+    # Each has "finished", a file's entry, or "checkpoint", a position in a single long file; and "time", unless it was
+    # copied from an earlier run's journal.
+    steps: list[dict[str, Any]]
 
+    @property
+    def finished(self) -> dict[str, FileEntry]:
+        entries = (FileEntry.from_json(step["finished"]) for step in self.steps if "finished" in step)
+        return {entry.file: entry for entry in entries}
 
-def read_damaged(path: Path) -> list[str]:
-    """The names of damaged files in a note beside a manifest. Raises: UserError if it is not such a note."""
-    try:
-        return list(map(str, json.loads(path.read_bytes())))
-    except (ValueError, TypeError, RecursionError):
-        raise UserError(
-            f"{path} is damaged: delete it, and let --action verify --repair find the damaged files again"
-        ) from None
+    @property
+    def checkpoint(self) -> dict[str, Any] | None:
+        return next((step["checkpoint"] for step in reversed(self.steps) if "checkpoint" in step), None)
 
 
 def read_journal(path: Path) -> Journal | None:
@@ -81,8 +68,8 @@ def read_journal(path: Path) -> Journal | None:
         if len(contents) < 2:
             return None
         first, *steps = contents
-        return Journal(
-            Header.from_json(first), first["time"], first["program"], list(map(JournalEntry.from_json, steps))
-        )
+        journal = Journal(Header.from_json(first), first["time"], first["program"], steps)
+        journal.finished  # noqa: B018 - reads all entries
+        return journal
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # or it is of an earlier version
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
