@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.raw_file import RawFile
-from bert_tf.records.schema import ExampleReader, InstanceArrays, RecordSchema, encode_examples
+from bert_tf.records.schema import ExampleReader, Features, RecordSchema, encode_examples
 from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecordFile, frame
 
 INDEX_SUFFIX = ".index"
@@ -194,33 +194,32 @@ def describe(path: str | Path) -> RecordSchema:
 _BLOCK_INSTANCES = 256
 
 
-def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
+def encode_records(features: Features) -> tuple[bytes, np.ndarray]:
     """The instances' records, concatenated, and the size in bytes of each, int64 [N].
 
-    Raises: ValueError for integers that are negative or over `example_proto.LARGEST_INTEGER`.
+    Raises: ValueError for integers that are negative or over `schema.LARGEST_INTEGER`.
     """
-    num = instances.num_instances
-    messages = encode_examples({name: values.reshape(num, -1) for name, values in instances._asdict().items()})
-    return frame(messages), np.fromiter(map(len, messages), np.int64, num) + FRAMING_BYTES
+    messages = encode_examples(features)
+    return frame(messages), np.fromiter(map(len, messages), np.int64, len(messages)) + FRAMING_BYTES
 
 
-def write_records(path: Path, blocks: Iterable[InstanceArrays]) -> str:
+def write_records(path: Path, blocks: Iterable[Features]) -> str:
     """Writes a shard and its index, which appear when they are complete; returns the shard's sha256.
 
     Args:
-      blocks: instances, all of the same schema.
+      blocks: the features of instances, all of the same schema.
     Raises: OSError, which names the shard, if it cannot be written; ValueError as `encode_records` does.
     """
     digest = hashlib.sha256()
     sizes, lengths = [np.zeros(1, np.uint32)], [np.zeros(0, np.uint16)]
     with atomic_file(path) as file:
         for block in blocks:
-            for first in range(0, block.num_instances, _BLOCK_INSTANCES):
-                part = block.rows(slice(first, first + _BLOCK_INSTANCES))
+            for first in range(0, len(block["input_ids"]), _BLOCK_INSTANCES):
+                part = {name: values[first : first + _BLOCK_INSTANCES] for name, values in block.items()}
                 records, record_sizes = encode_records(part)
                 file.write(records)
                 digest.update(records)
                 sizes.append(record_sizes.astype(np.uint32))
-                lengths.append(part.input_mask.sum(axis=1, dtype=np.uint16))
+                lengths.append(part["input_mask"].sum(axis=1, dtype=np.uint16))
     write_index(path, np.cumsum(np.concatenate(sizes), dtype=np.uint64), np.concatenate(lengths))
     return digest.hexdigest()

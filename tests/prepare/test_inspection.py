@@ -40,7 +40,7 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
     assert wrong == [] and "nothing looks wrong" in output
     manifest = json.loads(next(prepared.glob("tfrecord/*/custom/manifest.json")).read_text())
     assert f"vocabulary of {manifest['vocab']['size']:,} pieces" in output
-    assert "max_seq_length 64, max_predictions_per_seq 10" in output
+    assert "max_seq_length 64, dupe_factor 2" in output
     assert f"Of {manifest['counts']['num_instances_training']:,} training instances" in output
     random_next = float(re.search(r"([\d.]+)% random next", output)[1]) / 100
     padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100

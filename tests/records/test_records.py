@@ -14,12 +14,14 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.records import schema
-from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.schema import Features, RecordSchema
 from bert_tf.records.shard import RecordFile, describe, encode_records, load_index, open_index, write_index
 from bert_tf.records.shard import write_records as write_blocks
 from bert_tf.records.tfrecord import verify_records
 from tests.pretraining_data import write_records
 from tests.refusals import refused
+
+FIELDS = RecordSchema(0, 0).fields
 
 
 def instances(count: int, length: int = 128, predictions: int = 20, vocab_size: int = 30522, seed: int = 0):
@@ -27,22 +29,22 @@ def instances(count: int, length: int = 128, predictions: int = 20, vocab_size: 
     rng = np.random.default_rng(seed)
     lengths = rng.integers(5, length + 1, [count, 1])
     mask = np.arange(length) < lengths
-    return InstanceArrays(
-        input_ids=(rng.integers(0, vocab_size, [count, length]) * mask).astype(np.int32),
-        input_mask=mask.astype(np.uint8),
-        segment_ids=((np.arange(length) > lengths // 2) & mask).astype(np.uint8),
-        masked_lm_positions=np.sort(rng.integers(1, length, [count, predictions]), axis=1),
-        masked_lm_ids=rng.integers(0, vocab_size, [count, predictions]),
-        masked_lm_weights=(rng.random([count, predictions]) < 0.9).astype(np.float32),
-        next_sentence_labels=rng.integers(0, 2, [count]),
-    )
+    return {
+        "input_ids": (rng.integers(0, vocab_size, [count, length]) * mask).astype(np.int32),
+        "input_mask": mask.astype(np.uint8),
+        "segment_ids": ((np.arange(length) > lengths // 2) & mask).astype(np.uint8),
+        "masked_lm_positions": np.sort(rng.integers(1, length, [count, predictions]), axis=1),
+        "masked_lm_ids": rng.integers(0, vocab_size, [count, predictions]),
+        "masked_lm_weights": (rng.random([count, predictions]) < 0.9).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [count, 1]),
+    }
 
 
-def as_example(rows: InstanceArrays, number: int) -> tf.train.Example:
+def as_example(rows: Features, number: int) -> tf.train.Example:
     """TensorFlow's own message of one instance."""
     example = tf.train.Example()
-    for name, kind, _ in rows.schema.fields:
-        values = np.atleast_1d(getattr(rows, name)[number]).tolist()
+    for name, kind, _ in FIELDS:
+        values = rows[name][number].tolist()
         feature = example.features.feature[name]
         (feature.int64_list if kind == "int64" else feature.float_list).value.extend(values)
     return example
@@ -91,7 +93,7 @@ def shard(tmp_path):
 )
 def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab_size):
     rows = instances(40, length, predictions, vocab_size)
-    rows.input_ids[0, 0] = vocab_size - 1
+    rows["input_ids"][0, 0] = vocab_size - 1
     records, sizes = encode_records(rows)
     assert len(records) == sizes.sum()
     for number, end in enumerate(np.cumsum(sizes)):
@@ -110,7 +112,7 @@ def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
 
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     rows = instances(50)
-    blocks = (rows.rows(slice(first, first + 17)) for first in range(0, 50, 17))
+    blocks = ({name: values[first : first + 17] for name, values in rows.items()} for first in range(0, 50, 17))
     sha256 = write_blocks(tmp_path / "y.tfrecord", blocks)
     assert sha256 == hashlib.sha256(shard.read_bytes()).hexdigest()
     for suffix in ("", ".index"):
@@ -129,7 +131,7 @@ def test_random_access_gives_the_messages(shard):
 
 def test_index_says_where_records_lie_and_how_long_they_are(shard):
     index = load_index(shard)
-    np.testing.assert_array_equal(index.lengths(), instances(50).input_mask.sum(axis=1))
+    np.testing.assert_array_equal(index.lengths(), instances(50)["input_mask"].sum(axis=1))
     _, sizes = encode_records(instances(50))
     np.testing.assert_array_equal(index.offsets(), np.cumsum([0, *sizes]))
     assert (index.offsets().dtype, index.lengths().dtype) == (np.uint64, np.uint16)
@@ -191,7 +193,7 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed = tmp_path / "y.tfrecord.gz"
     packed.write_bytes(gzip.compress(shard.read_bytes()))
     assert describe(packed) == RecordSchema(128, 20)
-    np.testing.assert_array_equal(load_index(packed).lengths(), instances(50).input_mask.sum(axis=1))
+    np.testing.assert_array_equal(load_index(packed).lengths(), instances(50)["input_mask"].sum(axis=1))
     with RecordFile(packed) as file, RecordFile(shard) as plain:
         assert file.read(3, 40) == plain.read(3, 40)
     unpacked = tmp_path / "y.tfrecord.gz.unpacked"
@@ -258,27 +260,24 @@ def test_integers_that_the_tables_do_not_hold_are_refused():
     rows = instances(3, 16, 3)
     for moved in (-5, 1 << 20):
         with pytest.raises(ValueError, match="integers from 0 to"):
-            encode_records(rows._replace(input_ids=rows.input_ids + moved))
+            encode_records({**rows, "input_ids": rows["input_ids"] + moved})
 
 
 def test_files_of_other_writers_are_indexed_and_described(tmp_path):
     rows = instances(30, 40, 6)
     messages = [
-        unpacked_example(
-            (name, kind, np.atleast_1d(getattr(rows, name)[number]).tolist())
-            for name, kind, _ in reversed(rows.schema.fields)
-        )
+        unpacked_example((name, kind, rows[name][number].tolist()) for name, kind, _ in reversed(FIELDS))
         for number in range(30)
     ]
     assert tf.train.Example.FromString(messages[7]).features.feature["input_mask"].int64_list.value
     path = tmp_path / "foreign.tfrecord"
     write_with_tensorflow(path, messages)
     assert describe(path) == RecordSchema(40, 6)
-    np.testing.assert_array_equal(load_index(path).lengths(), rows.input_mask.sum(axis=1))
+    np.testing.assert_array_equal(load_index(path).lengths(), rows["input_mask"].sum(axis=1))
     assert (tmp_path / "foreign.tfrecord.index").exists()
     reader = schema.ExampleReader(messages[5])
-    for name, _, _ in rows.schema.fields:
-        np.testing.assert_array_equal(reader[name], np.atleast_1d(getattr(rows, name)[5]))
+    for name, _, _ in FIELDS:
+        np.testing.assert_array_equal(reader[name], rows[name][5])
 
 
 def test_an_index_that_is_missing_stale_or_damaged_is_made_again(tmp_path, shard):

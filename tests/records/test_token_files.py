@@ -14,7 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.records import pair_file, shard
+from bert_tf.records import pair_file
 from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
@@ -86,13 +86,13 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
     pieces = [file, file], np.array([0, 1, 0]), np.array([0, 100, 500]), np.array([50, 60, 70])
     expected = read_tokens(*pieces)
     assert expected.tolist() == [*(np.arange(50) % 500), *range(100, 160), *(np.arange(70) % 500)]
-    monkeypatch.setattr(shard.os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
     np.testing.assert_array_equal(read_tokens(*pieces), expected)
 
     def fail(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(shard.os, "pread", fail)
+    monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
         read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
     monkeypatch.undo()
@@ -258,7 +258,7 @@ def test_what_pairs_cannot_be_drawn_from(tmp_path):
     with pytest.raises(UserError, match="x.tokens is no token file"):
         ensure_pairs([path], PairSettings(32))
     write_tokens(path, TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1])), Shard(0, 0), 10)
-    with pytest.raises(UserError, match="token file .*x.tokens has 1 sentence.*fewer shards"):
+    with pytest.raises(UserError, match="x.tokens has 1 sentence.*fewer shards"):
         ensure_pairs([path], PairSettings(32))
     assert not pairs_path(path, PairSettings(32)).exists()
     with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):

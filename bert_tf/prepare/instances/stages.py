@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Mapping
@@ -12,9 +11,11 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
-from bert_tf.prepare.instances import instances, vocabulary
+from bert_tf.prepare.instances import vocabulary
+from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard, make_token_file, total_counts
 from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
@@ -86,14 +87,13 @@ def _parameters_of_shards(sharded: Manifest) -> str:
     return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
 
 
-def tfrecord_folder(settings: instances.ExampleSettings, sharded: Manifest) -> str:
+def _tfrecord_folder(casing: Casing, pairs: PairSettings, rules: MaskingRules, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
-    of_this_project = "_whole_word_masking" if settings.whole_word_masking else ""
+    of_this_project = "_whole_word_masking" if rules.whole_word_masking else ""
     return (
-        f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
-        f"_max_pred_{settings.max_predictions_per_seq}"
-        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
-        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
+        f"{_casing_in_names(casing)}_seq_len_{pairs.max_seq_length}_max_pred_{rules.max_predictions_per_seq}"
+        f"_masked_lm_prob_{rules.masked_lm_prob}_random_seed_{pairs.random_seed}"
+        f"_dupe_factor_{pairs.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
     )
 
 
@@ -107,14 +107,6 @@ class _Source(NamedTuple):
     folder: Path
     manifest: Manifest
     inputs: list[InputFile]  # the sharded text, even where token files take its place
-
-
-class _ShardTask(NamedTuple):
-    """What to make one output file from."""
-
-    source: Path
-    output: Path
-    shard: Shard
 
 
 def _sharded_text(dataset: str, layout: Layout) -> _Source:
@@ -135,30 +127,41 @@ def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, 
     return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
 
 
-def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
-    return make(task.source, task.output, shard=task.shard)
+class _Kind(NamedTuple):
+    """What a stage makes of each shard."""
+
+    label: str
+    suffix: str
+    unit: str  # the count that a manifest gives by split, too
+
+
+_TOKEN_FILES = _Kind("token files", TOKENS_SUFFIX, "num_tokens")
+_RECORDS = _Kind("records", ".tfrecord", "num_instances")
+
+
+def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
+    return make(*task)
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, *, make: Callable[..., FileEntry], workers: TaskPool, description: str
-) -> dict[str, list[FileEntry]]:
-    """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
-    names = {
-        split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
-        for split, entries in source.manifest.shards.items()
-    }
-    for split in names:
-        (stage.folder / split).mkdir(exist_ok=True)
-    tasks = [
-        _ShardTask(source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
-        for split, entries in source.manifest.shards.items()
-        for number, (entry, name) in enumerate(zip(entries, names[split]))
-        if name not in stage.finished
-    ]
-    make_one = functools.partial(_make_file, make=make)
-    num_files = sum(map(len, names.values()))
-    make_files(stage, workers, make_one, tasks=tasks, num_files=num_files, description=description)
-    return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
+    stage: Stage, source: _Source, kind: _Kind, make: Callable[..., FileEntry], workers: TaskPool
+) -> dict[str, float]:
+    """Makes a file from each file of `source`, by ``make(source, output, shard)``; completes the stage.
+
+    Returns: the counts.
+    """
+    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+    for split, entries in source.manifest.shards.items():
+        names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
+        tasks[split] = {
+            name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
+            for number, (entry, name) in enumerate(zip(entries, names))
+        }
+    shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
+    counts = total_counts(shards, kind.unit)
+    stage.complete(counts, shards)
+    print_done(kind.label, counts, stage.folder)
+    return counts
 
 
 def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
@@ -218,22 +221,12 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
     arguments = {**casing_arguments(casing), **of_shards}
     folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
     with _stage("create_token_files", folder, arguments, source, vocab) as stage:
-        if already_done(stage):
-            return
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = instances.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
-        make = functools.partial(instances.make_token_file, settings=settings)
-        workers = task_pool_of(options, layout)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make=make, workers=workers, description="token files")
-        counts = Counter[str]()
-        for split, entries in shards.items():
-            for entry in entries:
-                counts.update(entry.details["counts"])
-            counts[f"num_tokens_{split}"] = sum(entry.counts["num_tokens"] for entry in entries)
-        shares = {"unknown_share": counts["num_unknown_tokens"] / max(counts["num_tokens"], 1)}
-        stage.complete({**counts, **shares}, shards)
-        print_done("token files", {**counts, **shares}, folder)
-        _warn_of_unknown(options.dataset, counts, casing)
+        if not already_done(stage):
+            # A copy in the working directory, which workers on other machines see; they may not see the original.
+            settings = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+            make = functools.partial(make_token_file, settings=settings)
+            counts = _make_all(stage, source, _TOKEN_FILES, make, task_pool_of(options, layout))
+            _warn_of_unknown(options.dataset, counts, casing)
 
 
 def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
@@ -251,10 +244,14 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     return _Source(folder, manifest, list(manifest.inputs))
 
 
+def _pair_settings(options: argparse.Namespace, single_segments: bool) -> PairSettings:
+    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
+    return PairSettings.of(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
+
+
 def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
-    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    settings = PairSettings.of(length, options.no_next_sentence, random_seed=options.random_seed, **given)
+    settings = _pair_settings(options, options.no_next_sentence)
     settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
@@ -292,30 +289,20 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
 
 
 def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
-    dataset = options.dataset
     vocab, casing = _check_vocab(vocab_file, options)
-    names = [field.name for field in dataclasses.fields(instances.ExampleSettings)]
-    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
-    settings = instances.ExampleSettings(**given)
-    not_recorded = ("vocab_file", "short_seq_prob", "strip_accents")
-    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in not_recorded}
-    # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
-    arguments["max_ngram_size"] = 1
-    arguments.update(casing_arguments(casing), masking="static")
-    folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
+    pairs = _pair_settings(options, single_segments=False)
+    rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
+    pairs.check(rules.max_predictions_per_seq)
+    arguments = {
+        **{name: getattr(pairs, name) for name in ("max_seq_length", "dupe_factor", "random_seed")},
+        **rules.to_json(),
+        **casing_arguments(casing),
+        "masking": "static",  # which earlier versions recorded, so that what they have finished stays finished
+    }
+    folder = layout.tfrecord / _tfrecord_folder(casing, pairs, rules, source.manifest) / options.dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
-        if already_done(stage):
-            return
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
-        make = functools.partial(instances.make_shard, settings=settings)
-        description = f"records of length {settings.max_seq_length}"
-        workers = task_pool_of(options, layout)
-        shards = _make_all(stage, source, ".tfrecord", make=make, workers=workers, description=description)
-        counts = instances.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
-        for split, entries in shards.items():
-            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
-        stage.complete(counts, shards)
-        print_done("records", counts, folder)
-        _warn_of_unknown(options.dataset, counts, casing)
+        if not already_done(stage):
+            tokens = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+            make = functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
+            counts = _make_all(stage, source, _RECORDS, make, task_pool_of(options, layout))
+            _warn_of_unknown(options.dataset, counts, casing)
