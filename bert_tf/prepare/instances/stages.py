@@ -25,15 +25,9 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
-from bert_tf.text.tokenizer import (
-    CasingFlags,
-    StoredTokenizer,
-    is_pipeline,
-    open_stored,
-    open_tokenizer,
-    original_vocabulary,
-)
-from bert_tf.text.vocabulary import SETTINGS, UnknownTokens, check_casing
+from bert_tf.text.tokenizer import CasingFlags, open_tokenizer, open_vocab_file, original_vocabulary
+from bert_tf.text.vocabulary import SETTINGS, UnknownTokens
+from bert_tf.text.wordpiece import FullTokenizer
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
@@ -42,12 +36,15 @@ _MUCH_PADDING = 0.5
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
-def casing_of(options: argparse.Namespace, recorded: Casing | None = None) -> Casing:
-    """The casing that is asked for; by default the one `recorded` with a vocabulary, else Google's, lower case."""
-    lower_case, strip_accents = options.do_lower_case, options.strip_accents
-    if recorded and lower_case in (None, recorded.lower_case):
-        return Casing(recorded.lower_case, recorded.strip_accents if strip_accents is None else bool(strip_accents))
-    return Casing.of(lower_case != 0, None if strip_accents is None else bool(strip_accents))
+def _casing_flags(options: argparse.Namespace) -> CasingFlags:
+    given = (options.do_lower_case, options.strip_accents)
+    return CasingFlags(*(None if value is None else bool(value) for value in given))
+
+
+def casing_of(options: argparse.Namespace) -> Casing:
+    """The casing that is asked for; by default lower case."""
+    lower_case, strip_accents = _casing_flags(options)
+    return Casing.of(lower_case is not False, strip_accents)
 
 
 def casing_arguments(casing: Casing) -> dict[str, bool]:
@@ -167,44 +164,21 @@ def _make_all(
 def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
     """The vocabulary's entry in a manifest, and the casing of its text.
 
-    Raises: UserError if the casing that was asked for, or taken by default, is not that of the vocabulary.
+    Raises: UserError if the casing that is asked for is not that of the vocabulary, or if the file alone, of which the
+      stage keeps a copy, cuts text otherwise than together with the files beside it.
     """
-    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
-    casing = casing_of(options, stored.casing if stored else None)
-    if is_pipeline(vocab_file):
-        tokenizer = open_tokenizer(vocab_file)
-        CasingFlags(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
-        casing = tokenizer.casing
-        if stored and open_stored(stored)[0].files() != tokenizer.files():
-            raise UserError(
-                f"{vocab_file}: {SETTINGS} or {ADDED_TOKENS} beside it change its capitals, accents or tokens; make "
-                "one file of them (transformers does: AutoTokenizer.from_pretrained(...).save_pretrained(...))"
-            )
-    else:
-        tokenizer = open_tokenizer(vocab_file, *casing)
-        check_casing(tokenizer.inv_vocab, casing, vocab_file)
-        if stored:
-            _check_beside(stored, vocab_file, casing)
-    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), casing
-
-
-def _check_beside(stored: StoredTokenizer, vocab_file: Path, casing: Casing) -> None:
-    """Raises: UserError if the files of a tokenizer beside a vocab.txt say that its text is cut otherwise."""
-    if stored.casing is None and not (stored.folder / TOKENIZER).is_file():
-        return
-    tokenizer, _ = open_stored(stored)
-    if tokenizer.casing != casing:
-        lower_case, strip_accents = map(int, tokenizer.casing)
+    whole, assumed = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
+    alone = open_tokenizer(vocab_file, *whole.casing)
+    is_google = isinstance(whole, HuggingFaceTokenizer) and whole.is_google_wordpiece(whole.casing)
+    if whole.files() != alone.files() and not (is_google and isinstance(alone, FullTokenizer)):
         raise UserError(
-            f"{vocab_file}: what stands beside it says that its text has {tokenizer.casing}, not {casing}; pass "
-            f"--do_lower_case={lower_case} --strip_accents={strip_accents}"
+            f"{vocab_file} alone cuts text otherwise than with {TOKENIZER}, {SETTINGS} or {ADDED_TOKENS} beside it; "
+            f"pass --vocab_file with one {TOKENIZER} that says it all (transformers writes it: "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         )
-    if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
-        raise UserError(
-            f"{vocab_file}: the tokenizer beside it does not cut text by BERT's own rules; pass --vocab_file "
-            f"{vocab_file.with_name(TOKENIZER)} (transformers writes one: AutoTokenizer.from_pretrained(...)"
-            ".save_pretrained(...))"
-        )
+    if assumed:
+        print(assumed, flush=True)
+    return VocabEntry(whole.vocab_size, sha256_of_file(vocab_file)), whole.casing
 
 
 def _warn_of_unknown(dataset: str, counts: Mapping[str, Any], casing: Casing) -> None:
@@ -284,7 +258,8 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
     made = source.manifest.arguments
-    options.do_lower_case, options.strip_accents = made["do_lower_case"], made.get("strip_accents")
+    options.do_lower_case = made["do_lower_case"]
+    options.strip_accents = made.get("strip_accents", options.do_lower_case)
     _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
