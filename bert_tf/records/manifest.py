@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -174,25 +175,19 @@ class Header:
         ]
         if self.vocab != now.vocab:
             differences.append(f"the vocabulary is {self.vocab or 'none'} there, {now.vocab or 'none'} here")
-        return differences + _input_differences(self.inputs, now.inputs, is_finished)
+        difference = _input_difference(self.inputs, now.inputs, is_finished)
+        return [*differences, difference] if difference else differences
 
 
-def _input_differences(stored: tuple[InputFile, ...], now: tuple[InputFile, ...], is_finished: bool) -> list[str]:
-    before, after = ({entry.file: entry for entry in entries} for entries in (stored, now))
-    common = before.keys() & after.keys()
-    changed = [name for name in common if not before[name].is_same(after[name], with_time=not is_finished)]
-    differences = {
-        "was an input there": before.keys() - common,
-        "is an input only here": after.keys() - common,
-        "has changed since": changed,
-    }
-    if not any(differences.values()) and list(before) != list(after):
-        differences["comes at another place"] = [next(name for name, other in zip(before, after) if name != other)]
-    return [
-        f"input {min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
-        for difference, names in differences.items()
-        if names
-    ]
+def _input_difference(stored: tuple[InputFile, ...], now: tuple[InputFile, ...], is_finished: bool) -> str:
+    """The first difference, in words; "" if there is none."""
+    for number, (before, after) in enumerate(itertools.zip_longest(stored, now), 1):
+        names = [entry.file if entry else "missing" for entry in (before, after)]
+        if names[0] != names[1]:
+            return f"input {number} is {names[0]} there, {names[1]} here"
+        if not before.is_same(after, with_time=not is_finished):
+            return f"input {names[0]} has changed since"
+    return ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,15 +115,13 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
     """
     is_of_folder = path.name in (VOCABULARY, TOKENIZER)
     settings = hugging_face.read_settings(path.parent) if is_of_folder else FolderSettings()
-    beside = path.with_name(TOKENIZER)
-    if is_pipeline(path) or (is_of_folder and beside.is_file()):
-        pipeline_file = beside if is_of_folder else path
+    pipeline_file = path.with_name(TOKENIZER) if is_of_folder else path
+    if is_pipeline(pipeline_file) and (is_pipeline(path) or pipeline_file.is_file()):
         tokenizer = hugging_face.open_json(pipeline_file, settings)
         if is_of_folder and (vocab_file := path.with_name(VOCABULARY)).is_file():
             _check_same_ids(vocab_file, tokenizer)
         flags.check(tokenizer.casing, pipeline_file)
-        is_compared = is_of_folder and is_hugging_face
-        return tokenizer, hugging_face.describe_differences(beside, tokenizer, settings) if is_compared else ""
+        return tokenizer, ""
     casing, assumed = settings.casing, ""
     if not casing:
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents

@@ -118,19 +118,6 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
     assert any(re.match("sentences have 20 char.*, 100.0% without a stop: these are headings", what) for what in wrong)
 
 
-def test_an_unusual_share_of_random_next_passages_is_named(tmp_path, capsys):
-    rng = random.Random(0)
-    # Half of the documents are a single sentence.
-    sizes = [1, 10] * 400
-    texts = [" ".join(" ".join(rng.choices(WORDS, k=5)).capitalize() + "." for _ in range(size)) for size in sizes]
-    shard(tmp_path, texts, *SHARDS)
-    run(tmp_path, "create_vocab", "--vocab_size", 500)
-    run(tmp_path, "create_tfrecord_files", *RECORDS)
-    output, wrong = inspect(capsys, tmp_path)
-    share = float(re.search(r"([\d.]+)% random next", output)[1])
-    assert 65 < share < 75 and any("of the second passages are random" in what for what in wrong)
-
-
 @pytest.mark.parametrize("content", ["[]", "{}", '{"dataset": "cus'])
 def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, content):
     shutil.copytree(prepared, tmp_path / "work")

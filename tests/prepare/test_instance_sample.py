@@ -16,10 +16,10 @@ IDS = VocabularyIds(
 )
 
 
-def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest=24):
+def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, unknown=0, padding=0):
     """By the rules."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(shortest, 33, [count, 1])
+    lengths = rng.integers(24, 33, [count, 1])
     places = np.arange(32)
     mask = places < lengths
     half = lengths // 2
@@ -33,10 +33,12 @@ def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest
     shown = np.where(fate < masked, 4, np.where(fate < masked + kept, labels, 5 + (labels - 4) % 95))
     ids = before.copy()
     np.put_along_axis(ids, positions, shown, 1)
+    ids[:, 10 : 10 + unknown] = 1
+    ids, mask, segments = (np.pad(each, ((0, 0), (0, padding))) for each in (ids, mask, (places > half) & mask))
     return {
         "input_ids": ids,
         "input_mask": mask.astype(np.uint8),
-        "segment_ids": ((places > half) & mask).astype(np.uint8),
+        "segment_ids": segments.astype(np.uint8),
         "masked_lm_positions": positions,
         "masked_lm_ids": labels,
         "masked_lm_weights": np.ones(positions.shape, np.float32),
@@ -57,6 +59,7 @@ def test_shares_are_those_that_were_drawn():
     assert shares.random_next == pytest.approx(arrays["next_sentence_labels"].mean())
     assert shares.unknown == 0
     assert judged(arrays) == []
+    assert judged(instances(count=6, random_next=0.9)) == [], "a few instances prove nothing"
 
 
 @pytest.mark.parametrize(
@@ -66,27 +69,12 @@ def test_shares_are_those_that_were_drawn():
         ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
         ({"random_next": 0.2}, "where 50 to 60 % are usual: if less, is the label inverted"),
         ({"random_next": 0.95}, "of the second passages are random, where 50 to 60"),
+        ({"unknown": 10}, "of the tokens are [UNK]"),
+        ({"padding": 96}, "% of the positions are padding"),
     ],
 )
 def test_broken_rules_are_said(options, message):
     assert any(message in what for what in judged(instances(**options)))
-
-
-def test_unknown_tokens_are_said():
-    arrays = instances()
-    arrays["input_ids"][:, 10:20] = 1
-    assert any("of the tokens are [UNK]" in what for what in judged(arrays))
-
-
-def test_much_padding_is_said():
-    arrays = instances()
-    padded = {name: np.pad(arrays[name], ((0, 0), (0, 96))) for name in ("input_ids", "input_mask", "segment_ids")}
-    (what,) = judged({**arrays, **padded})
-    assert "% of the positions are padding" in what
-
-
-def test_a_few_instances_prove_nothing():
-    assert judged(instances(count=6, random_next=0.9)) == []
 
 
 def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):

@@ -27,6 +27,9 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     shard(folder, documents(40), "--n_training_shards", 4, "--n_test_shards", 2)
     run(folder, "create_vocab", "--vocab_size", 200)
+    run(folder, "create_token_files")
+    for kind in ((), ("--no_next_sentence",)):
+        run(folder, "create_pairs", "--max_seq_length", 32, *kind)
     run(folder, "create_tfrecord_files", *RECORDS)
     return folder
 
@@ -55,6 +58,7 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+TOKENS = "tokens/*/custom/training/custom_training_1.tokens"
 TRAINING, TEST = "tfrecord/*/custom/training/custom_training_", "tfrecord/*/custom/test/custom_test_"
 FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 SHARDED = "sharded/custom"
@@ -93,6 +97,10 @@ DAMAGE = {
     "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord.index: is missing, damaged or"),
     "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
     "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
+    "tokens": (TOKENS, flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),
+    "no tokens": (TOKENS, Path.unlink, "custom_training_1.tokens: cannot be read: No such file"),
+    "pairs": (f"{TOKENS}.32.pairs", flipped(100), "1.tokens.32.pairs: is damaged, or was drawn from another"),
+    "segments": (f"{TOKENS}.32.segments", cut_to(-1), "1.tokens.32.segments: is damaged, or"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
     "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has other bytes than .* 77 where"),
     "total": (
@@ -120,7 +128,7 @@ def damage(work: Path, name: str) -> str:
 def test_whole_data_are_whole(prepared, capsys):
     before = files_below(prepared)
     run(prepared, "verify")
-    assert capsys.readouterr().out.count(": whole, ") == 4
+    assert capsys.readouterr().out.count(": whole, ") == 5
     assert files_below(prepared) == before
 
 

@@ -132,16 +132,6 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     refused("holds no token files: run .*create_token_files", preparation.run, work, "export_tfrecord", *options)
 
 
-def test_any_number_of_processes_makes_the_same_bytes(prepared, tmp_path):
-    for stage in ("sharded", "vocab"):
-        shutil.copytree(prepared / stage, tmp_path / stage, copy_function=shutil.copy2)
-    preparation.run(tmp_path, "create_token_files", "--n_processes", 2)
-    preparation.run(tmp_path, "create_pairs", *SETTINGS, "--n_processes", 2)
-    with_one, with_two = contents(tokens_folder(prepared)), contents(tokens_folder(tmp_path))
-    shards = {name for name in with_one if name.endswith((".tokens", ".pairs"))}
-    assert len(shards) == 10 and {name: with_two[name] for name in shards} == {name: with_one[name] for name in shards}
-
-
 def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, capsys):
     folder = tokens_folder(work) / "training"
     before = contents(folder)
@@ -205,31 +195,6 @@ def test_a_folder_that_cannot_be_written(work, monkeypatch):
         ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, capsys):
-    folder = tokens_folder(work)
-    before = contents(folder)
-    preparation.run(work, "verify")
-    flip(folder / "training/custom_training_1.tokens")
-    for number in (1, 2):
-        flip(folder / f"training/custom_training_{number}.tokens.64.pairs")
-    (folder / "test/custom_test_0.tokens").unlink()
-    refused("broken: ", preparation.run, work, "verify")
-    said = capsys.readouterr().out
-    assert "training/custom_training_1.tokens: token file" in said and "block 0 of 64 KiB" in said
-    assert "training/custom_training_2.tokens.64.pairs: is damaged" in said
-    assert "custom_test_0.tokens: cannot be read" in said
-    preparation.run(work, "verify", "--repair")
-    assert "made again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out
-    assert contents(folder) == before
-    preparation.run(work, "verify")
-
-
 def test_pairs_with_a_damaged_head_or_another_name(work):
     """A head that promises 32 GiB of counts is read no further, and a copy that somebody has kept is nobody's pairs."""
     path = tokens_folder(work) / "training/custom_training_0.tokens.64.pairs"
@@ -241,15 +206,6 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
     path.write_bytes(content)
     preparation.run(work, "status")
     preparation.run(work, "inspect")
-
-
-def test_inspect_shows_instances_of_each_length(work, capsys):
-    preparation.run(work, "create_pairs", "--max_seq_length", 32)
-    capsys.readouterr()
-    preparation.run(work, "inspect")
-    said = capsys.readouterr().out
-    assert "create_token_files below" in said and "nothing looks wrong" in said
-    assert "Length 32, masked as" in said and "Length 64, masked as" in said and "to predict: " in said
 
 
 def test_what_pairs_cannot_be_drawn_from(tmp_path):

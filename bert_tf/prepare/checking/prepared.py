@@ -11,8 +11,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.instances.stages import OF_SHARDS
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.journal import Journal, read_journal
-from bert_tf.prepare.running.stage import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.prepare.running.stage import FORMAT_VERSION, Journal, is_at_work, journal_path, read_journal
 from bert_tf.records.manifest import FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.text.tokenizer import original_vocabulary
 

@@ -14,7 +14,7 @@ from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, 
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
-from bert_tf.prepare.running.journal import Journal
+from bert_tf.prepare.running.stage import Journal
 from bert_tf.records.pair_file import pair_lengths
 from bert_tf.records.pairs import SUFFIXES
 

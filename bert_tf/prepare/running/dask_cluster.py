@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.files import CHECKOUT
-from bert_tf.prepare.running.journal import code_digest
+from bert_tf.prepare.running.stage import code_digest
 from bert_tf.prepare.running.workers import Executor, TaskPool, WorkersError
 
 try:

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
 import time
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bert_tf.base.errors import NO_SPACE, UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
-from bert_tf.prepare.running.journal import program_version, read_journal
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, InputFile, Manifest, VocabEntry, read_manifest
 
 # Incremented when a change of the code gives other bytes for the same arguments.
@@ -74,6 +76,68 @@ def is_at_work(manifest_path: Path) -> bool:
 def set_aside(path: Path) -> Path:
     """Where a damaged file is kept while its stage makes it again."""
     return path.with_name(f".{path.name}.damaged")
+
+
+# The code that decides which bytes a stage writes.
+_CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 of the code that prepares data, at the time of the first call."""
+    digest = hashlib.sha256()
+    paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
+    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
+        digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def program_version() -> dict[str, str]:
+    """The versions that decide a stage's bytes: of our code, and of Python's Unicode tables."""
+    return {"code": code_digest(), "unicode": unicodedata.unidata_version}
+
+
+class Journal(NamedTuple):
+    """The notes of an unfinished stage: its header, start time and program versions, then its steps."""
+
+    header: Header
+    time: float  # seconds since 1970
+    program: dict[str, str]  # as `program_version`
+    # Each has "finished", a file's entry, or "checkpoint", a position in a single long file; and "time", unless it was
+    # copied from an earlier run's journal.
+    steps: list[dict[str, Any]]
+    finished: dict[str, FileEntry]
+    checkpoint: dict[str, Any] | None  # the last one
+
+
+def read_journal(path: Path) -> Journal | None:
+    """The journal at `path`, or None if there is none or it holds no finished step.
+
+    Raises: UserError where the journal is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    try:
+        # The last piece is empty, or a line cut short when the run was killed.
+        contents = list(map(json.loads, lines[:-1]))
+        # A run that ended before its first finished step does not restrict the arguments of the next one.
+        if len(contents) < 2:
+            return None
+        first, *steps = contents
+        finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
+        checkpoints = [dict(step["checkpoint"]) for step in steps if "checkpoint" in step]
+        return Journal(
+            Header.from_json(first),
+            first["time"],
+            first["program"],
+            list(map(dict, steps)),
+            {entry.file: entry for entry in finished},
+            checkpoints[-1] if checkpoints else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # or it is of an earlier version
+        raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
 
 
 class Stage:
