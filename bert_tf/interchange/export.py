@@ -17,15 +17,8 @@ import safetensors.numpy
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import (
-    ACTIVATIONS,
-    CONFIG,
-    HEADS,
-    SAFETENSORS,
-    TEXTS,
-    is_transposed,
-    to_their_name,
-)
+from bert_tf.interchange.heads import HEADS, TEXTS
+from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
 from bert_tf.interchange.weights import Weights

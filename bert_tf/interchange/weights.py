@@ -22,7 +22,7 @@ class Weights(StoredWeights):
     """A model's stored weights, with the files beside them.
 
     Names and layouts are our model's, which are those of Google's TF1 checkpoints: kernels [in, out], heads
-    ``cls/predictions/...``, ``cls/seq_relationship/...``, and those of `labels`.
+    ``cls/predictions/...``, ``cls/seq_relationship/...``, and those of `heads`.
     """
 
     folder: Path

@@ -26,7 +26,7 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine import process_state, rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.ranks import connect
+from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
-        os.environ[connect.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
+        os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         signals.pass_to(child)
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     if code not in (0, STOPPED_EXIT_CODE):
         (folder / FAILED).touch()
     _wait_for_others(folder, num_ranks, code)
-    connect.arrival_file(folder, rank).unlink(missing_ok=True)
+    rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code
 
 

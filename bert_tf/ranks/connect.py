@@ -1,74 +1,21 @@
-"""Connects the ranks of this job, and assigns each its GPU.
-
-Before Horovod starts, ranks wait for each other, so that a rank that never starts can be named. Horovod does not name
-it: Gloo gives up after 30 s without saying which rank is missing, and MPI waits forever. So each rank creates a file in
-the launcher's log folder, which all ranks share.
-"""
+"""Connects the ranks of this job, and assigns each its GPU."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
-import time
-from collections.abc import MutableMapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.errors import LostRankError, UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
+from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
-
-# Set by the launchers: "<rank> <number of ranks> <folder>".
-VARIABLE = "BERT_TF_RENDEZVOUS"
-LIMIT_SECS = 120.0
-_POLL_SECS = 0.2
-_VERDICT = "missing_ranks.txt"
-
-
-def arrival_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank_{rank}.here"
-
-
-def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Returns once all ranks of this job have called it.
-
-    Without our launchers there is no such folder; then Horovod is told to give up on ranks that do not answer
-    for `LIMIT_SECS`. It lists them in the log of rank 0.
-
-    Raises:
-      LostRankError: some ranks did not start in time. All others raise the same error.
-    """
-    if VARIABLE not in environ:
-        environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{LIMIT_SECS:.0f}")
-        return
-    rank, num_ranks, folder = environ[VARIABLE].split(" ", 2)
-    missing = set(range(int(num_ranks)))
-    verdict, until = Path(folder) / _VERDICT, time.monotonic() + LIMIT_SECS
-    arrival_file(Path(folder), int(rank)).touch()
-    while True:
-        # A single listing: thousands of ranks looking up every file by name would keep a shared file system busy.
-        here = set(os.listdir(folder))
-        missing = {number for number in missing if arrival_file(Path(folder), number).name not in here}
-        with contextlib.suppress(FileNotFoundError):
-            raise LostRankError(verdict.read_text(encoding="utf-8"))
-        if not missing:
-            return
-        if time.monotonic() > until:
-            write_text(
-                verdict,
-                f"rank {', '.join(map(str, sorted(missing)))} of {num_ranks} has not started within {LIMIT_SECS:.0f} s "
-                f"after rank {rank}; rank_<number>.log in {folder} may say why. Nothing is lost: the same command "
-                "starts again",
-            )
-        time.sleep(_POLL_SECS)
-
 
 # The longest host name on Linux.
 _HOST_BYTES = 64

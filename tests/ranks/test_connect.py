@@ -13,7 +13,9 @@ import pytest
 
 from bert_tf.base.errors import LostRankError, UserError
 from bert_tf.launch import launchers
-from bert_tf.ranks import connect, horovod_workers
+from bert_tf.ranks import connect as module
+from bert_tf.ranks import horovod_workers, rendezvous
+from bert_tf.ranks.connect import connect
 from tests import processes
 from tests.refusals import refused
 
@@ -32,11 +34,11 @@ def two_gpus(tmp_path, monkeypatch):
 
 
 def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_gpus, monkeypatch):
-    refused(r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu", connect.connect, use_horovod=False)
+    refused(r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    refused(r"nvidia-smi lists 1 GPU\(s\)", connect.connect, use_horovod=False)
+    refused(r"nvidia-smi lists 1 GPU\(s\)", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert connect.connect(use_horovod=False).size == 1
+    assert connect(use_horovod=False).size == 1
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
@@ -58,11 +60,11 @@ def test_the_programs_refuse_before_they_read_anything(two_gpus, tmp_path, progr
 
 def gpu_number(gpus, marks, local_rank, monkeypatch):
     """As rank 0 of as many ranks as `marks`, which say who sees the same GPU as this one."""
-    monkeypatch.setattr(connect, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
+    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
     workers = SimpleNamespace(
         rank=0, local_rank=local_rank, gather=lambda mine: np.array([mine if same else mine + 1 for same in marks])
     )
-    return connect._gpu_number(gpus, workers)
+    return module._gpu_number(gpus, workers)
 
 
 def test_a_rank_that_sees_one_gpu_uses_it(monkeypatch):
@@ -99,43 +101,44 @@ def test_processes_that_horovod_does_not_join(monkeypatch):
 
 
 def place(folder, rank, num_ranks=2):
-    return {connect.VARIABLE: f"{rank} {num_ranks} {folder}"}
+    return {rendezvous.VARIABLE: f"{rank} {num_ranks} {folder}"}
 
 
 def test_all_that_came_name_those_that_did_not(tmp_path, monkeypatch):
     folder = tmp_path / "a folder"
     folder.mkdir()
-    monkeypatch.setattr(connect, "LIMIT_SECS", 0.0)
+    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 0.0)
     with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not started within 0 s after rank 0"):
-        connect.arrival_file(folder, 2).touch()
-        connect.await_ranks(place(folder, 0, num_ranks=4))
-    monkeypatch.setattr(connect, "LIMIT_SECS", 1000.0)
+        rendezvous.arrival_file(folder, 2).touch()
+        rendezvous.await_ranks(place(folder, 0, num_ranks=4))
+    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 1000.0)
     with pytest.raises(LostRankError, match="rank 1, 3 of 4"):
-        connect.await_ranks(place(folder, 1, num_ranks=4))
+        rendezvous.await_ranks(place(folder, 1, num_ranks=4))
 
 
 def test_ranks_that_are_all_there_go_on(tmp_path):
-    connect.arrival_file(tmp_path, 1).touch()
-    connect.await_ranks(place(tmp_path, 0))
+    rendezvous.arrival_file(tmp_path, 1).touch()
+    rendezvous.await_ranks(place(tmp_path, 0))
 
 
 def test_without_a_launcher_horovod_gives_up_by_itself():
     environ = {}
-    connect.await_ranks(environ)
+    rendezvous.await_ranks(environ)
     assert environ == {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120"}
 
 
 PROGRAM = """
 import os, sys, time
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.ranks import connect
+from bert_tf.ranks import rendezvous
+from bert_tf.ranks.connect import connect
 
 @exit_on_user_error
 def main(argv):
     if os.environ["HOROVOD_RANK"] == "1":
         time.sleep(3600)
-    connect.LIMIT_SECS = 1.0
-    connect.connect(use_horovod=True)
+    rendezvous.LIMIT_SECS = 1.0
+    connect(use_horovod=True)
 
 main(sys.argv)
 """

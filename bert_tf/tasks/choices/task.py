@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import CHOICES
+from bert_tf.interchange.heads import CHOICES
 from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
 from bert_tf.tasks.scores import mean_loss, probabilities

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import TOKENS
+from bert_tf.interchange.heads import TOKENS
 from bert_tf.tasks.entities.labels import OUTSIDE, all_labels, describe_counts, fault_of, find_scheme, score
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows

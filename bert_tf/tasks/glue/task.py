@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import TEXTS
+from bert_tf.interchange.heads import TEXTS
 from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, custom_task, find_files, find_task

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.hugging_face import SPANS
+from bert_tf.interchange.heads import SPANS
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
