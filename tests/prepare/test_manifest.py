@@ -210,13 +210,13 @@ def test_a_change_at_the_same_size_is_noticed(tmp_path):
         changed = bytearray(content)
         changed[place] ^= 1
         source.write_bytes(changed)
-        os.utime(source, ns=(before.modified_ns, before.modified_ns))
+        os.utime(source, ns=(before.details["modified_ns"], before.details["modified_ns"]))
         refused("input.txt has changed since", tmp_path, inputs=[describe_input(source, tmp_path)])
     source.write_bytes(content)
-    os.utime(source, ns=(before.modified_ns, before.modified_ns + 1))
+    os.utime(source, ns=(before.details["modified_ns"], before.details["modified_ns"] + 1))
     touched = describe_input(source, tmp_path)
     refused("input.txt has changed since", tmp_path, inputs=[touched])
-    os.utime(source, ns=(before.modified_ns, before.modified_ns))
+    os.utime(source, ns=(before.details["modified_ns"], before.details["modified_ns"]))
     with stage(tmp_path, inputs=[before]) as run:
         finish(run, tmp_path)
     with stage(tmp_path, inputs=[touched]) as again:

@@ -196,14 +196,6 @@ def test_damaged_and_unfinished_stages(work, capsys):
     assert "not finished, so not verified" in output
 
 
-def test_records_of_an_older_text_are_noted(work, capsys):
-    shutil.rmtree(work / "sharded")
-    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2, "--random_seed", 7)
-    run(work, "verify")
-    output = capsys.readouterr().out
-    assert "note: made from another sharded/custom/training/custom_training_0.txt than" in output
-
-
 def test_nothing_there_says_so(tmp_path):
     refused("nothing of custom has been prepared", run, tmp_path, "verify")
 

@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
 
     @property
     def entries(self) -> list[FileEntry]:
-        return list(self.manifest.entries) if self.manifest else []
+        return self.manifest.entries if self.manifest else []
 
     @property
     def num_bytes(self) -> int:

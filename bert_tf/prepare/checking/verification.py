@@ -273,15 +273,6 @@ def _verify_and_repair(
     return remaining
 
 
-def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
-    """The first input that has since been made again with other bytes, according to the manifests."""
-    for entry in prepared.header.inputs:
-        now = made.get((layout.root / entry.file).resolve())
-        if now and now != (entry.sha256 or now):
-            return entry.file
-    return None
-
-
 def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     """Verifies all finished stages of a dataset, or of all datasets, in the order of the stages.
 
@@ -294,13 +285,9 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             "--action status says what to begin with"
         )
     broken: list[Path] = []
-    made: dict[Path, str] = {}
     for prepared in begun:
-        made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
-        if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
-            print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"

@@ -19,7 +19,7 @@ from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, m
 from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
-from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
@@ -103,7 +103,7 @@ class _Source(NamedTuple):
 
     folder: Path
     manifest: Manifest
-    inputs: list[InputFile]  # the sharded text, even where token files take its place
+    inputs: list[FileEntry]  # the sharded text, even where token files take its place
 
 
 def _sharded_text(dataset: str, layout: Layout) -> _Source:

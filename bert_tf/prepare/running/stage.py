@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 from bert_tf.base.errors import NO_SPACE, UserError
 from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
-from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, InputFile, Manifest, VocabEntry, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
 
 # Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
@@ -158,7 +158,7 @@ class Stage:
         dataset: str,
         manifest_path: Path,
         arguments: Mapping[str, Any],
-        inputs: Sequence[InputFile],
+        inputs: Sequence[FileEntry],
         *,
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
