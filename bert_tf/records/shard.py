@@ -143,18 +143,13 @@ def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
 class RecordFile(TFRecordFile):
     """Random access to a shard's messages, every checksum verified.
 
-    Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
+    Raises: UserError as `load_index` does.
     """
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
         """`index`: this file's index, from `load_index`; None loads it here."""
         self.index = index or load_index(path)
         super().__init__(Path(path))
-        if self.size != self.index.data_bytes:
-            raise UserError(
-                f"{path} has {self.size} bytes, but had {self.index.data_bytes} when it was indexed; "
-                "do not change record files while they are read: start again"
-            )
 
     @property
     def num_records(self) -> int:

@@ -24,7 +24,6 @@ from bert_tf.text.vocabulary import (
     guess_casing,
     is_sentencepiece_model,
     load_pieces,
-    load_wordpieces,
 )
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -129,7 +128,7 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
     flags.check(casing, path.with_name(SETTINGS))
     if (is_hugging_face or settings.needs_library) and not is_sentencepiece_model(path):
         folder = path.parent if is_of_folder else None
-        return hugging_face.open_vocabulary(load_wordpieces(path), casing, settings, folder), assumed
+        return hugging_face.open_vocabulary(load_pieces(path), casing, settings, folder), assumed
     return open_tokenizer(path, *casing), assumed
 
 

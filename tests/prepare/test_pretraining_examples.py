@@ -279,11 +279,3 @@ def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
     shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
     refused(r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)", make, shard_text)
     refused("sharding", make, tmp_path / "none.txt")
-
-
-@pytest.mark.parametrize(
-    "length, predictions, message",
-    [(4, 1, "--max_seq_length=4: must be from 5"), (32, 30, "--max_predictions_per_seq=30 .*at most 29 tokens")],
-)
-def test_lengths_and_predictions_out_of_range_are_refused(length, predictions, message):
-    refused(message, PairSettings(length).check, predictions)

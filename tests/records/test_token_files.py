@@ -14,7 +14,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.records import pair_file
 from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
@@ -182,17 +181,6 @@ def test_a_set_does_not_keep_its_shards_open(work):
     num_open = len(os.listdir("/proc/self/fd"))
     data = TokenSet(str(tokens_folder(work) / "training"), "input_files", 64, MaskingRules())
     assert len(data.files) == 3 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
-
-
-def test_a_folder_that_cannot_be_written(work, monkeypatch):
-    folder = tokens_folder(work) / "training"
-
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(pair_file, "atomic_file", refuse)
-    with pytest.raises(UserError, match="pairs of length 32 cannot be written in .*--action create_pairs"):
-        ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
 
 
 def test_pairs_with_a_damaged_head_or_another_name(work):
