@@ -133,7 +133,7 @@ def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
-    """Raises: DamagedRecord if the record is no tf.train.Example."""
+    """Raises: UserError if the record is no tf.train.Example."""
     try:
         return ExampleReader(record.message)
     except DecodeError as error:

@@ -64,13 +64,6 @@ def frame(messages: Sequence[bytes]) -> bytes:
     return b"".join(itertools.chain.from_iterable(zip(map(_header, map(len, messages)), messages, checksums)))
 
 
-class DamagedRecord(UserError):
-    """A damaged or truncated record; arguments: its file, and what is wrong with it."""
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}; {HOW_TO_MEND}"
-
-
 class Record(NamedTuple):
     """A record: its number, its offset in the file, its message, and the offset after it."""
 
@@ -87,7 +80,7 @@ class TFRecordFile:
       path: its name.
       size: number of its bytes (unpacked).
 
-    Raises: UserError if it cannot be read; `DamagedRecord`, which names the position, from all methods that read.
+    Raises: UserError if it cannot be read; one that names the position, from all methods that read.
     """
 
     def __init__(self, path: Path):
@@ -104,8 +97,8 @@ class TFRecordFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def fault(self, number: int, offset: int, fault: str) -> DamagedRecord:
-        return DamagedRecord(self.path, f"record {number} at byte {offset} {fault}")
+    def fault(self, number: int, offset: int, fault: str) -> UserError:
+        return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {HOW_TO_MEND}")
 
     def read_at(self, offset: int, number: int) -> Record:
         """The record that starts at `offset`, both checksums verified; it is record `number` of the file."""
@@ -193,7 +186,7 @@ def _unpack(packed: RawFile) -> Path:
 def verify_records(path: str | Path) -> np.ndarray:
     """Verifies every checksum; returns the offset of each record and then the file's size, uint64 [N + 1].
 
-    Raises: UserError, DamagedRecord.
+    Raises: UserError, which names the first damaged record.
     """
     with TFRecordFile(Path(path)) as file:
         return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)

@@ -119,11 +119,9 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
         options["input_files"] = [str(layout.root / entry.file) for entry in prepared.header.inputs]
-        # Of several kinds, tables are told by their suffix whatever the option says, and other kinds only by "auto".
-        kinds = {*str(options.get("input_format", "auto")).split("+")}
-        if len(kinds) > 1:
-            kinds.discard("parquet")
-            options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        kinds = {*str(options.get("input_format", "auto")).split("+")} - {"parquet"}
+        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
     if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
         options["max_bad_records"] = num_bad
     if prepared.stage == "create_vocab":

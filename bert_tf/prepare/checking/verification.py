@@ -21,7 +21,7 @@ from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import clear_disk_errors, set_aside, write_json
 from bert_tf.prepare.running.workers import TaskPool
-from bert_tf.records import tfrecord
+from bert_tf.records import tfrecord, token_file
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
@@ -50,7 +50,7 @@ def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except UserError as error:
-        fault = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
+        fault = str(error).removeprefix(f"{path}: ").removesuffix(f"; {tfrecord.HOW_TO_MEND}")
         yield Fault(entry.file, fault, Repair.BY_STAGE)
         return
     num_records, expected = len(offsets) - 1, entry.counts["num_instances"]
@@ -75,8 +75,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         checksum = tokens.checksum
         tokens.verify()
     except UserError as error:
-        # Its message tells the user to run this very action.
-        yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.BY_STAGE)
+        yield Fault(entry.file, str(error).removesuffix(f"; {token_file.HOW_TO_MEND}"), Repair.BY_STAGE)
     for pairs in sorted(each for each in path.parent.glob(f"{path.name}.*") if each.suffix in SUFFIXES):
         try:
             pair_file = PairFile(pairs)
