@@ -109,11 +109,11 @@ def load_index(path: str | Path) -> RecordIndex:
     Raises: UserError if the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
-    with TFRecordFile(path) as file:
-        index = open_index(path)
-        if index is not None and index.data_bytes == file.size:
-            return index
-        offsets, lengths = _scan(file)
+    file = TFRecordFile(path)
+    index = open_index(path)
+    if index is not None and index.data_bytes == file.size:
+        return index
+    offsets, lengths = _scan(file)
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
@@ -168,11 +168,11 @@ def describe(path: str | Path) -> RecordSchema:
 
     Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
     """
-    with TFRecordFile(Path(path)) as file:
-        if not file.size:
-            raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
-        record = file.read_at(0, 0)
-        example = read_example(file, record)
+    file = TFRecordFile(Path(path))
+    if not file.size:
+        raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
+    record = file.read_at(0, 0)
+    example = read_example(file, record)
     names = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
     sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
     schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)

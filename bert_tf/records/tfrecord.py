@@ -17,7 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -37,8 +37,6 @@ HOW_TO_MEND = (
     "delete its .index, which is made again; if that does not help, copy the file again from its source, or delete it "
     "and run bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
-
-_File = TypeVar("_File", bound="TFRecordFile")
 
 # TFRecord masks a CRC-32C: it is rotated right by 15 bits, and this constant is added.
 _CHECKSUM_CONSTANT = 0xA282EAD8
@@ -74,7 +72,7 @@ class Record(NamedTuple):
 
 
 class TFRecordFile:
-    """A record file, whose records are read by offset; GZIP files are unpacked first. A context manager.
+    """A record file, whose records are read by offset; GZIP files are unpacked first.
 
     Attributes:
       path: its name.
@@ -90,12 +88,6 @@ class TFRecordFile:
             if self._file.read(0, min(self._file.size, len(_GZIP_MAGIC))) == _GZIP_MAGIC:
                 self._file = RawFile(_unpack(self._file))
         self.size = self._file.size
-
-    def __enter__(self: _File) -> _File:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def fault(self, number: int, offset: int, fault: str) -> UserError:
         return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {HOW_TO_MEND}")
@@ -188,5 +180,5 @@ def verify_records(path: str | Path) -> np.ndarray:
 
     Raises: UserError, which names the first damaged record.
     """
-    with TFRecordFile(Path(path)) as file:
-        return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)
+    file = TFRecordFile(Path(path))
+    return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)

@@ -203,8 +203,8 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
     entry = make(shard_text, dupe_factor=3)
     counts = entry.details["counts"]
     index = load_index(output)
-    with RecordFile(output, index) as file:
-        readers = [ExampleReader(message) for message in file.read(0, file.num_records)]
+    file = RecordFile(output, index)
+    readers = [ExampleReader(message) for message in file.read(0, file.num_records)]
     text = shard_text.read_text(encoding="utf-8")
     assert counts == {
         "num_documents": 30,

@@ -123,10 +123,10 @@ def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
 def test_random_access_gives_the_messages(shard):
     rows = instances(50)
     messages = [as_example(rows, number).SerializeToString(deterministic=True) for number in range(50)]
-    with RecordFile(shard) as file:
-        assert file.num_records == 50
-        for first, count in ((49, 1), (0, 1), (3, 4), (0, 50), (7, 0)):
-            assert file.read(first, count) == messages[first : first + count]
+    file = RecordFile(shard)
+    assert file.num_records == 50
+    for first, count in ((49, 1), (0, 1), (3, 4), (0, 50), (7, 0)):
+        assert file.read(first, count) == messages[first : first + count]
 
 
 def test_index_says_where_records_lie_and_how_long_they_are(shard):
@@ -142,8 +142,8 @@ def test_index_says_where_records_lie_and_how_long_they_are(shard):
 def test_a_shard_without_records_has_an_index_but_no_schema(tmp_path):
     write_records(tmp_path / "x.tfrecord", instances(0))
     assert load_index(tmp_path / "x.tfrecord").num_records == 0
-    with RecordFile(tmp_path / "x.tfrecord") as file:
-        assert file.read(0, 0) == []
+    file = RecordFile(tmp_path / "x.tfrecord")
+    assert file.read(0, 0) == []
     refused("holds no record", describe, tmp_path / "x.tfrecord")
 
 
@@ -154,11 +154,12 @@ def test_a_wrong_byte_of_an_index_is_noticed(shard):
     damaged[16 + 8 * 7] ^= 1  # where record 7 begins
     index_file.write_bytes(damaged)
     assert not open_index(shard).has_right_checksum()
-    with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] at .*; delete its .index, which is"):
+    file = RecordFile(shard)
+    with pytest.raises(UserError, match="record [67] at .*; delete its .index, which is"):
         file.read(5, 4)
     index_file.unlink()
-    with RecordFile(shard) as file:
-        assert len(file.read(5, 4)) == 4
+    file = RecordFile(shard)
+    assert len(file.read(5, 4)) == 4
 
 
 def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
@@ -181,11 +182,11 @@ def test_damage_is_noticed_wherever_it_is(shard):
         damaged = bytearray(good)
         damaged[place] ^= 4
         shard.write_bytes(damaged)
-        with RecordFile(shard, index) as file:
-            file.read(6)
-            file.read(8)
-            with pytest.raises(UserError) as error:
-                file.read(5, 4)
+        file = RecordFile(shard, index)
+        file.read(6)
+        file.read(8)
+        with pytest.raises(UserError) as error:
+            file.read(5, 4)
         assert f"{shard}: record 7 at byte {first} " in str(error.value)
 
 
@@ -194,8 +195,9 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed.write_bytes(gzip.compress(shard.read_bytes()))
     assert describe(packed) == RecordSchema(128, 20)
     np.testing.assert_array_equal(load_index(packed).lengths(), instances(50)["input_mask"].sum(axis=1))
-    with RecordFile(packed) as file, RecordFile(shard) as plain:
-        assert file.read(3, 40) == plain.read(3, 40)
+    file = RecordFile(packed)
+    plain = RecordFile(shard)
+    assert file.read(3, 40) == plain.read(3, 40)
     unpacked = tmp_path / "y.tfrecord.gz.unpacked"
     assert unpacked.read_bytes() == shard.read_bytes()
     written = unpacked.stat().st_mtime_ns
@@ -207,30 +209,30 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
 
 
 def test_short_reads_are_completed(shard, monkeypatch):
-    with RecordFile(shard) as file:
-        expected = file.read(0, 50)
+    file = RecordFile(shard)
+    expected = file.read(0, 50)
     read = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 7), offset))
-    with RecordFile(shard) as file:
-        assert file.read(0, 50) == expected
-        assert file.read(17) == expected[17:18]
+    file = RecordFile(shard)
+    assert file.read(0, 50) == expected
+    assert file.read(17) == expected[17:18]
     assert len(verify_records(shard)) == 51
 
 
 def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
     index = load_index(shard)
-    with RecordFile(shard, index) as file:
-        begin = index.offsets(7, 1)[0]
-        read = os.pread
+    file = RecordFile(shard, index)
+    begin = index.offsets(7, 1)[0]
+    read = os.pread
 
-        def dying(descriptor, size, offset):
-            if offset == begin:
-                raise OSError(errno.ESTALE, "Stale file handle")
-            return read(descriptor, size, offset)
+    def dying(descriptor, size, offset):
+        if offset == begin:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(descriptor, size, offset)
 
-        monkeypatch.setattr(os, "pread", dying)
-        for take in (lambda: file.read(7), lambda: file.read(7, 3)):
-            refused(f"{shard.name} cannot be read at byte {begin} .Stale file handle", take)
+    monkeypatch.setattr(os, "pread", dying)
+    for take in (lambda: file.read(7), lambda: file.read(7, 3)):
+        refused(f"{shard.name} cannot be read at byte {begin} .Stale file handle", take)
 
 
 def test_integers_that_the_tables_do_not_hold_are_refused():
@@ -277,11 +279,12 @@ def test_an_index_that_does_not_fit_is_an_error_and_no_crash(shard):
         offsets = index.offsets().copy()
         offsets[place] = offset
         write_index(shard, offsets, index.lengths())
-        with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] .*delete its .index"):
+        file = RecordFile(shard)
+        with pytest.raises(UserError, match="record [67] .*delete its .index"):
             file.read(6, 4)
     shard.write_bytes(shard.read_bytes()[:-1])
-    with RecordFile(shard, index) as file:
-        refused("record 49 at byte .* is cut off", file.read, 49)
+    file = RecordFile(shard, index)
+    refused("record 49 at byte .* is cut off", file.read, 49)
 
 
 def test_a_gzip_shard_that_is_cut_off_is_refused(tmp_path, shard):

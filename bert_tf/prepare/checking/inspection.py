@@ -120,10 +120,10 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
     chosen = _evenly_spread(int(ends[-1]))
     names, records = [name for name, _, _ in RecordSchema(0, 0).fields], []
     for entry, begin, end in zip(entries, [0, *ends[:-1]], ends):
-        with RecordFile(folder / entry.file) as file:
-            for number in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
-                reader = ExampleReader(file.read(number)[0])
-                records.append([reader[name].astype(np.int32) for name in names])
+        file = RecordFile(folder / entry.file)
+        for number in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
+            reader = ExampleReader(file.read(number)[0])
+            records.append([reader[name].astype(np.int32) for name in names])
     return dict(zip(names, map(np.stack, zip(*records))))
 
 
