@@ -20,7 +20,7 @@ import pytest
 from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import NotDistributedError, download, unpack
 from bert_tf.prepare.fetching.fetch import Client
-from bert_tf.prepare.running.stage import mark_damaged
+from bert_tf.prepare.running.stage import set_aside
 from tests.http_server import Server
 from tests.refusals import refused
 
@@ -110,8 +110,8 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
     source = squad(server, {"a.json": b"published", "b.json": b"b"})
     served(server, tmp_path, "squad", source)
     before = manifest_of(tmp_path / "squad")
-    (tmp_path / "squad/a.json").write_bytes(b"PUBLISHED")
-    mark_damaged(tmp_path / "squad/manifest.json", ["a.json"])
+    path = tmp_path / "squad/a.json"
+    path.replace(set_aside(path))
     served(server, tmp_path, "squad", source)
     assert (tmp_path / "squad/a.json").read_bytes() == b"published"
     assert manifest_of(tmp_path / "squad") == before

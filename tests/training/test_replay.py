@@ -13,15 +13,7 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import Replay
-from tests.pretraining_data import (
-    ROOMY,
-    TINY,
-    instances,
-    make_instance_arrays,
-    open_dataset,
-    write_dataset,
-    write_records,
-)
+from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
 from tests.refusals import refused
 from tests.training.test_training import lines
 
@@ -130,7 +122,7 @@ def poisoned(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("poisoned"), shards=(1,))
     rows = instances(192)
     rows["masked_lm_weights"][64:] = np.nan
-    write_records(folder / "training" / "x_training_0.tfrecord", make_instance_arrays(rows))
+    write_records(folder / "training" / "x_training_0.tfrecord", rows)
     return folder
 
 
