@@ -16,7 +16,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.job import FinetuningJob, run_task
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.task import PREDICT, TRAIN, Task
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,10 +43,13 @@ class Job(NamedTuple):
 
 
 def make_job(task_class: type[Task], settings: dict[str, Any]) -> Job:
+    """A job whose task has the files `files`, or `train_file` and `predict_file`."""
     names = {field.name for field in dataclasses.fields(FinetuningJob)}
     settings = {**DEFAULTS, **settings}
-    job = FinetuningJob(**{name: value for name, value in settings.items() if name in names})
-    return Job(job, task_class(**{name: value for name, value in settings.items() if name not in names}))
+    job = FinetuningJob(**{name: settings.pop(name) for name in names})
+    given = {use: settings.pop(f"{use}_file", None) for use in (TRAIN, PREDICT)}
+    files = {use: [Path(path)] for use, path in given.items() if path}
+    return Job(job, task_class(settings.pop("files", files), **settings))
 
 
 # Of updates of four rows in two micro-batches.

@@ -35,7 +35,7 @@ from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtyp
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, cached_arrays, content_key
-from bert_tf.tasks.task import Task, TaskRows
+from bert_tf.tasks.task import TRAIN, Task, TaskRows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -89,8 +89,11 @@ def _workload(flags: Mapping[str, Any], task: type[Task], num_ranks: int) -> Wor
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
-    """Trains, predicts and scores. Returns False if a signal or --max_hours stopped the training."""
+def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Predictor], None] | None = None) -> bool:
+    """Trains, and then predicts and scores, or does what `use` does with the model.
+
+    Returns False if a signal or --max_hours stopped the training.
+    """
     run = TaskRun(job, task, workers)
     task.prepare(run)
     model = task.make_model(run.bert_config, run.backend, job.training.seed)
@@ -98,20 +101,27 @@ def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
     def finish(telemetry: Telemetry, update: int) -> None:
         predictor = Predictor(
             compile_model(model),
+            task,
             run.tokenizer,
             workers,
             telemetry=telemetry,
             update=update,
-            max_length=task.max_seq_length,
             batch_size=job.predict_batch_size,
             rows_per_compilation=rows_per_compilation(model),
         )
-        task.finish(predictor)
+        (use or task.finish)(predictor)
 
     if task.training_files:
         return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
     run.predict(model, finish)
     return True
+
+
+def converse(job: FinetuningJob, task: Task, workers: Workers) -> None:
+    """Answers what is typed. Raises `UserError` if there are several processes: one prompt is read by one."""
+    if workers.size > 1:
+        raise UserError("--mode=interactive answers in one process; omit --use_horovod")
+    run_task(job, task, workers, task.converse)
 
 
 def export_task(job: FinetuningJob, task: Task, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -220,7 +230,7 @@ class TaskRun:
 
     def make_training(self, model: keras.Model) -> Training:
         job, config, task = self.job, self.job.training, self._task
-        rows, files = task.training_rows(self), task.training_files
+        rows, files = task.rows[TRAIN], task.training_files
         num_rows = len(rows.num_tokens)
         num_updates = config.num_updates(num_rows)
         identity = {
@@ -269,7 +279,7 @@ class TaskRun:
             config,
             self._task.max_seq_length,
             size // config.hidden_size,
-            by_position=head.by_position,
+            by_position=not head.uses_pooler,
             uses_pooler=head.uses_pooler,
         )
 

@@ -19,9 +19,8 @@ from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import make_choice_rows
-from bert_tf.tasks.choices.serving import converse
 from bert_tf.tasks.choices.task import ChoiceTask
-from bert_tf.tasks.job import export_task
+from bert_tf.tasks.job import converse, export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
@@ -81,7 +80,7 @@ def test_a_run_leaves_what_is_promised(finished):
 
 
 def test_answering_and_scoring_later_gives_the_same(finished, data, tmp_path, capsys):
-    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8, needs_scores=True).run()
+    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8).run()
     assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
     np.testing.assert_allclose(predicted_in(tmp_path), predicted_in(finished), atol=2e-6)
     assert "val.csv: 7 questions with 4 choices each" in capsys.readouterr().out
@@ -140,7 +139,7 @@ def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     typed = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
     chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    converse(*chat, Workers(), {})
+    converse(*chat, Workers())
     lines = capsys.readouterr().out.splitlines()[-2:]
     found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in lines]
     assert float(found[0][0]) >= float(found[1][0]) and len({text for _, text in found}) == 2

@@ -15,9 +15,8 @@ from bert_tf.interchange.export import export
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.entities.rows import make_rows
-from bert_tf.tasks.entities.serving import converse
 from bert_tf.tasks.entities.task import EntityTask
-from bert_tf.tasks.job import export_task
+from bert_tf.tasks.job import converse, export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
@@ -33,13 +32,13 @@ def data(tmp_path_factory):
 
 
 def job(data, model_dir, **changes):
-    common = dict(train_files=[data / "train.tsv"], predict_file=data / "test.tsv", max_seq_length=10)
+    common = dict(train_file=data / "train.tsv", predict_file=data / "test.tsv", max_seq_length=10)
     return small_job(EntityTask, data, model_dir, **{**common, **changes})
 
 
 def trained_job(data, model_dir, **changes):
     """One that takes the model's files from a checkpoint, and trains nothing."""
-    return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_files=[]), **changes})
+    return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_file=None), **changes})
 
 
 def predicted_in(model_dir):
@@ -76,7 +75,7 @@ def test_a_run_leaves_what_is_promised(finished):
 
 
 def test_labelling_and_scoring_later_gives_the_same(finished, data, tmp_path, capsys):
-    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8, needs_scores=True).run()
+    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8).run()
     assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
     assert predicted_in(tmp_path) == predicted_in(finished)
     said = capsys.readouterr().out
@@ -94,7 +93,7 @@ def test_tokens_without_labels_and_without_pieces(finished, data, tmp_path, caps
     assert "1 token(s) of which the tokenizer leaves nothing: labelled O" in said and "not scored" in said
     assert not (tmp_path / "run/eval_results.txt").exists()
     with pytest.raises(UserError, match="new.jsonl has tokens without labels; training and --mode=eval"):
-        job(data, tmp_path / "none", train_files=[file]).run()
+        job(data, tmp_path / "none", train_file=file).run()
 
 
 def test_long_sentences_are_labelled_whole(finished, data, tmp_path):
@@ -142,7 +141,7 @@ def test_a_classifier_goes_on_with_its_order_of_labels_or_is_made_anew(finished,
     assert json.loads((tmp_path / "run/task.json").read_text())["labels"] == other_order
     assert "a new classifier is made" not in capsys.readouterr().out
     names = ["O", "B-P", "I-P", "B-T", "I-T", "B-Z"]
-    start = job(data, tmp_path / "more", init_checkpoint=str(finished), label_names=names)
+    start = job(data, tmp_path / "more", init_checkpoint=str(finished), label_names=",".join(names))
     assert start.run()
     assert json.loads((tmp_path / "more/task.json").read_text())["labels"] == names
     assert "was fine-tuned for entities (B-P, B-T, I-P, I-T, O): a new classifier is made" in capsys.readouterr().out
@@ -161,7 +160,7 @@ def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["B-P", "O", "B-T", "I-T", "O"])
     monkeypatch.setattr(sys, "stdin", io.StringIO("\u200d\nAnna buys lamp-chair\n\nnever read"))
     chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    converse(*chat, Workers(), {})
+    converse(*chat, Workers())
     *_, nothing, first, second = capsys.readouterr().out.splitlines()
     assert nothing == "(no entity)"
     assert re.fullmatch(r"  0\.\d{3}  P: Anna", first) and re.fullmatch(r"  0\.\d{3}  T: lamp-", second)
@@ -178,7 +177,7 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_before_the_training(data, tmp_path, train, test, message):
     write(tmp_path / "train.tsv", train)
     write(tmp_path / "test.tsv", test or train)
-    files = dict(train_files=[tmp_path / "train.tsv"], predict_file=tmp_path / "test.tsv")
+    files = dict(train_file=tmp_path / "train.tsv", predict_file=tmp_path / "test.tsv")
     with pytest.raises(UserError, match=message):
         job(data, tmp_path / "run", **files).run()
     assert not (tmp_path / "run/checkpoints").exists()

@@ -133,9 +133,15 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
         read(tmp_path, "RTE", *lines, max_bad_records=1)
     _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
-    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 record(s) with a wrong number of columns, left out"]
+    faults = "line 3: 2 columns instead of 4; line 4: 2 columns instead of 4"
+    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 record(s) left out: {faults}"]
     with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
         read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
+    swallowing = write(tmp_path, "own.csv", 'text,kind\na,b\n"c,b\nd",f,e\ng,b\n')
+    with pytest.raises(UserError, match="line 3: 3 columns instead of 2 .--quoting=none"):
+        read_examples(swallowing, OWN, wants_labels=True, max_bad_records=9)
+    missing = write(tmp_path, "own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "c"}\n')
+    assert read_examples(missing, OWN, wants_labels=True, max_bad_records=1).texts == (["a"],)
     # The published file of QQP has some.
     header = "id | qid1 | qid2 | question1 | question2 | is_duplicate"
     _, examples = read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1")
@@ -214,16 +220,15 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
         ),
         ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; quotation marks must enclose .*--quoting=none"),
         ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; quotation marks must enclose"),
-        ("own.csv", 'text,kind\na,b\n"c,b\nd",f,e\n', "line 3: 3 columns instead of 2; .*--quoting=none"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
         ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
-        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: the field 'kind' is null, or missing"),
-        ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
+        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: kind is null, or missing"),
+        ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: text is .*; it must be a text"),
         ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
         ("own.jsonl", "[]\n", "line 1: no JSON object"),
         ("own.jsonl", "", "holds no record"),
-        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: the field 'kind' is NaN, .* it must be"),
-        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: the field 'text' is Infinity, .* it must be"),
+        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: kind is NaN, .* it must be"),
+        ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: text is Infinity, .* it must be"),
         ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .* --quoting=csv takes quotation marks off"),
     ],
 )

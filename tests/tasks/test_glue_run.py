@@ -56,7 +56,11 @@ def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
         training=settings(),
         predict_batch_size=3,
         task=task,
-        files={use: find_files(task, use, str(folder), None) for use in uses},
+        files={
+            f"{use}_{part}".rstrip("_"): [path]
+            for use in uses
+            for part, path in find_files(task, use, str(folder), None).items()
+        },
         max_seq_length=8,
     )
     return make_job(GlueTask, {**common, **changes})
@@ -186,7 +190,7 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     run_dir = tmp_path / "run"
     assert job(data, run_dir, (TRAIN,), task=OWN, folder=tmp_path / "own", training=once).run()
     assert json.loads((run_dir / "task.json").read_text())["labels"] == ["bad order", "fine", "odd"]
-    files = {PREDICT: {"": write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))}}
+    files = {PREDICT: [write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))]}
     own = custom_task("text", None, False)
     assert trained_job(data, run_dir, (), task=own, files=files).run()
     header, *lines = predictions(run_dir)
@@ -194,10 +198,10 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     for line in lines:
         values = [float(value) for value in line[2:]]
         assert header[2 + int(np.argmax(values))] == line[1] and math.isclose(sum(values), 1, abs_tol=1e-5)
-    files = {PREDICT: {"": write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))}}
+    files = {PREDICT: [write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))]}
     with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
         trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files).run()
-    files = {EVAL: {"": write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))}}
+    files = {EVAL: [write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))]}
     with pytest.raises(
         UserError, match=r"dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
     ):
@@ -232,7 +236,7 @@ def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
 
 def test_own_labels_without_a_score(data, tmp_path):
     rows = [(text, kind) for kind, texts in (("none", BAD), ("fine", GOOD)) for text in texts]
-    files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (TRAIN, EVAL)}
+    files = {use: [write_own(tmp_path / f"{use}.jsonl", *rows)] for use in (TRAIN, EVAL)}
     own = custom_task("text", "kind", False, "none")
     once = settings(num_train_epochs=1.0)
     assert job(data, tmp_path / "run", (), task=own, files=files, training=once).run()

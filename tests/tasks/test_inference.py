@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import SPANS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
-from bert_tf.tasks.squad.task import SPAN_HEAD
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.squad_data import write_squad
 
@@ -158,23 +158,23 @@ def test_which_weights_predict(tmp_path):
     save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     empty = tmp_path / "empty"
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPANS).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPANS).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", None, SPANS).folder == fine_tuned
     with pytest.raises(UserError, match="has no question answering head"):
-        find_trained_weights(empty, str(tmp_path / "pretrained"), SPAN_HEAD)
+        find_trained_weights(empty, str(tmp_path / "pretrained"), SPANS)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
-        find_trained_weights(empty, None, SPAN_HEAD)
+        find_trained_weights(empty, None, SPANS)
 
 
 def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_trained_weights(find_weights(path), model, SPAN_HEAD) == 5
+    assert load_trained_weights(find_weights(path), model, SPANS) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_trained_weights(find_weights(path), model, SPAN_HEAD)
+        load_trained_weights(find_weights(path), model, SPANS)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

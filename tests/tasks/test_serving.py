@@ -14,10 +14,12 @@ from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.job import export_task
-from bert_tf.tasks.squad.decode import DecodeSettings
-from bert_tf.tasks.squad.features import FeatureSettings
-from bert_tf.tasks.squad.serving import converse, predict_with_export
+from bert_tf.settings.declaration import settings_of
+from bert_tf.tasks.job import converse, export_task
+from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings
+from bert_tf.tasks.squad.task import SquadTask
+from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 from tests.tasks.test_finetuning import job as squad_job
 
@@ -75,7 +77,7 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    predict_with_export(*other, Workers(), {"model_export_path": str(moved)})
+    other.task.predict_with_export(other.job, Workers(), moved)
     assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
@@ -115,7 +117,8 @@ def test_triton_config_has_its_fields(exported):
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
     def refused(message, folder):
         with pytest.raises(UserError, match=message):
-            predict_with_export(*job(trained, tmp_path / "run"), Workers(), {"model_export_path": str(folder)})
+            about = job(trained, tmp_path / "run")
+            about.task.predict_with_export(about.job, Workers(), folder)
 
     before = sorted(exported.rglob("*"))
     with pytest.raises(UserError, match="already exists; name another folder"):
@@ -146,35 +149,30 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     refused("model.savedmodel cannot be read", other)
 
 
-def ask(monkeypatch, capsys, typed, *arguments, context_file=None):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    converse(*arguments, {"context_file": context_file})
-    return capsys.readouterr().out
-
-
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):
+    def ask(typed, **changes):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        converse(*job(trained, tmp_path / "run", predict_file=None, **changes), Workers())
+        return capsys.readouterr().out
+
     paragraph = GOLDEN["squad"]["data"][0]["paragraphs"][0]
     questions = [question["question"] for question in paragraph["qas"]]
-    (tmp_path / "text.txt").write_text(paragraph["context"], encoding="utf-8")
     nbest = json.loads((predicted / "nbest_predictions.json").read_text())
-    chat = job(trained, tmp_path / "run", predict_file=None)
-    out = ask(monkeypatch, capsys, "\n".join(questions[:2]), *chat, Workers(), context_file=str(tmp_path / "text.txt"))
+    out = ask("\n".join(questions[:2]), context=paragraph["context"])
     for question in paragraph["qas"][:2]:
         for entry in nbest[question["id"]][:4]:
             assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}\n" in out
     assert out.count("null odds") == 2
     # The text can be typed first; an empty line ends.
-    typed = "Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read"
-    out = ask(monkeypatch, capsys, typed, *chat, Workers())
-    assert out.count("null odds") == 1
-    with pytest.raises(UserError, match="^what was typed: the text is empty"):
-        ask(monkeypatch, capsys, "", *chat, Workers())
+    assert ask("Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read").count("null odds") == 1
+    refused("^what was typed: the text is empty", ask, "")
+
+
+def test_what_is_typed_or_named_must_be_text(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
-    with pytest.raises(UserError, match="^what was typed is not UTF-8"):
-        converse(*chat, Workers(), {"context_file": None})
-    (tmp_path / "text.txt").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="is not UTF-8"):
-        ask(monkeypatch, capsys, "", *chat, Workers(), context_file=str(tmp_path / "text.txt"))
-    (tmp_path / "text.txt").write_bytes(b"\n")
-    with pytest.raises(UserError, match="^--context_file=.*text.txt: the text is empty"):
-        ask(monkeypatch, capsys, "", *chat, Workers(), context_file=str(tmp_path / "text.txt"))
+    refused("^what was typed is not UTF-8", list, typed_lines(""))
+    flags = {each.name: each.default for each in settings_of(*SETTINGS)}
+    flags = {**flags, "mode": "interactive", "context_file": str(tmp_path / "text.txt")}
+    for content, message in ((b"\xff", "is not UTF-8"), (b"\n", "^--context_file=.*text.txt: the text is empty")):
+        (tmp_path / "text.txt").write_bytes(content)
+        refused(message, SquadTask.from_flags, flags)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf.settings.declaration import setting, with_default
+from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 
@@ -13,7 +13,6 @@ from bert_tf.settings.training import FinetuningConfig
 class ChoiceOptions(FinetuningOptions):
     """What to do, and with which files."""
 
-    learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-5)
     mode: str = setting(
         "train_and_predict",
         "What to do; predict: choose, and score if the right choices are known; eval, train_and_eval: the same, but "

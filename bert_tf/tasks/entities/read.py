@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
-from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, whole_characters
+from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
@@ -175,7 +175,7 @@ def _read_json(path: Path, label_names: Sequence[str]) -> Iterator[list[_Token]]
             yield [_Token(line, "", None, fault)]
             continue
         labels = [None if tags is None else _label_of(path, line, tag, label_names) for tag in tags or tokens]
-        yield [_Token(line, whole_characters(text), label) for text, label in zip(tokens, labels)]
+        yield [_Token(line, as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
 
 
 def _label_of(path: Path, line: int, tag: Any, label_names: Sequence[str]) -> str:

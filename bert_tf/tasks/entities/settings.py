@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf.settings.declaration import setting, with_default
+from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 
@@ -13,7 +13,6 @@ from bert_tf.settings.training import FinetuningConfig
 class EntityOptions(FinetuningOptions):
     """What to do, and with which files."""
 
-    learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-5)
     mode: str = setting(
         "train_and_predict",
         "What to do; predict: label the file, and score it if it has labels; eval: the same, but labels must be there; "
