@@ -80,6 +80,7 @@ class Task(abc.ABC):
     Attributes:
       name: of the run; one of its settings that must not change.
       head: what its model has besides the encoder.
+      num_texts: in a row.
       files: by what they are for, TRAIN first; "_PART" may stand behind it, where a task has several such files.
       max_seq_length: positions of a row.
       keeps_head: whether a training starts with the head of its initial weights, if they have one.
@@ -88,6 +89,7 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     head: ClassVar[Head]
+    num_texts: ClassVar[int] = 1
     files: Mapping[str, Sequence[Path]]
     max_seq_length: int
     keeps_head: bool = dataclasses.field(default=True, init=False)
@@ -104,6 +106,14 @@ class Task(abc.ABC):
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
         """Of how many sequences a row consists, for the plan of the memory, which is made before files are read."""
         return 1
+
+    def __post_init__(self) -> None:
+        least = 1 + 2 * self.num_texts
+        if self.max_seq_length < least:
+            raise UserError(
+                f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
+                f"{self.num_texts} text(s), a token and [SEP]"
+            )
 
     # --- What each task does in its own way
 

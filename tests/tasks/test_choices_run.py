@@ -181,7 +181,7 @@ MISTAKES = [
     (dict(model_dir=None), "--model_dir is required"),
     (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
     (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
-    (dict(max_seq_length=4), "--max_seq_length=4: must be a whole number of at least 5"),
+    (dict(max_seq_length=4), "max_seq_length=4: must be at least 5, room for .CLS. and, for each of the 2 text"),
     (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
 ]
 

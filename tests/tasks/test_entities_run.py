@@ -206,7 +206,7 @@ MISTAKES = [
     (dict(label_names="O,B-P,B-P"), "--label_names=O,B-P,B-P: one occurs twice"),
     (dict(label_names="O,P"), "--label_names=O,P: the label is 'P': must be O, or B-TYPE"),
     (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
-    (dict(max_seq_length=2), "--max_seq_length=2: must be a whole number of at least 3"),
+    (dict(max_seq_length=2), "max_seq_length=2: must be at least 3, room for"),
     (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
     (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
 ]

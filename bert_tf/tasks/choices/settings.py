@@ -19,7 +19,6 @@ class ChoiceOptions(FinetuningOptions):
         "they must be known; export_only: write a SavedModel; interactive: choose among what is typed.",
         choices=("train_and_predict", "train_and_eval", "train", "predict", "eval", "export_only", "interactive"),
     )
-    max_seq_length: int = setting(128, "Tokens of a context with one of its choices.", at_least=5)
     train_file: str | None = setting(None, "File to train on: SWAG's CSV, or JSON lines.")
     predict_file: str | None = setting(None, "File of questions to answer; with the right choices it is scored.")
     max_bad_records: int = setting(0, "Questions with a fault that are left out, counted and named.", at_least=0)

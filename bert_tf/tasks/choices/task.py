@@ -33,7 +33,7 @@ class ChoiceTask(Task):
 
     max_bad_records: int = 0
 
-    name, head = "choices", CHOICES
+    name, head, num_texts = "choices", CHOICES, 2
 
     @classmethod
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:

@@ -19,9 +19,6 @@ class EntityOptions(FinetuningOptions):
         "export_only: write a SavedModel; interactive: find entities in sentences at a prompt.",
         choices=("train_and_predict", "train", "predict", "eval", "export_only", "interactive"),
     )
-    max_seq_length: int = setting(
-        128, "Tokens of a row; longer sentences are cut between words, into windows that overlap.", at_least=3
-    )
     train_file: str | None = setting(
         None, "Files to train on, with commas between: a token and its label in each line, or JSON lines."
     )

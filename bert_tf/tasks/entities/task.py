@@ -54,6 +54,7 @@ class EntityTask(Task):
     name, head = "entities", TOKENS
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.labels = _label_names(self.label_names)
 
     @classmethod

@@ -39,13 +39,9 @@ class GlueTask(Task):
 
     head = TEXTS
 
-    def __post_init__(self) -> None:
-        least = 1 + 2 * len(self.task.text_columns)
-        if self.max_seq_length < least:
-            raise UserError(
-                f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
-                f"{len(self.task.text_columns)} text(s), a token and [SEP]"
-            )
+    @property
+    def num_texts(self) -> int:  # type: ignore[override]
+        return len(self.task.text_columns)
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> GlueTask:
