@@ -24,7 +24,7 @@ from bert_tf.tasks.job import converse, export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
-from tests.jobs import command_of, killed_and_finished, scores_in, small_job, weights_in, weights_of_two_splits
+from tests.jobs import command_of, scores_in, small_job, weights_of_two_splits
 from tests.refusals import refused
 
 
@@ -177,22 +177,6 @@ def command(data, model_dir, **changes):
     return command_of("run_swag.py", data, model_dir, **{**files, **changes})
 
 
-MISTAKES = [
-    (dict(model_dir=None), "--model_dir is required"),
-    (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
-    (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
-    (dict(max_seq_length=4), "max_seq_length=4: must be at least 5, room for .CLS. and, for each of the 2 text"),
-    (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
-]
-
-
-@pytest.mark.parametrize("changes, message", MISTAKES)
-def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
-    done = processes.run(command(data, **{"model_dir": tmp_path / "run", **changes}))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert re.match(f"error: {message}", done.stderr)
-
-
 def test_a_fault_ends_the_program_before_the_training(data, tmp_path):
     write(tmp_path / "val.csv", swag(make_questions(3, 2), with_labels=False))
     done = processes.run(command(data, tmp_path / "run", predict_file=tmp_path / "val.csv", mode="train_and_eval"))
@@ -210,16 +194,6 @@ def test_the_plan_counts_the_sequences_of_the_questions(data, tmp_path):
     assert "classifying (2 sequences to a question)" in told["two"]
     assert "classifying (4 sequences to a question)" in told["four"]
     assert told["four"] == told["swag"]
-
-
-@pytest.mark.slow
-def test_killed_and_started_again_it_ends_with_the_same_bits(data, tmp_path):
-    longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
-    assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
-    done = killed_and_finished(command(data, tmp_path / "killed", **longer), tmp_path / "killed")
-    assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
-    assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
-    np.testing.assert_array_equal(predicted_in(tmp_path / "killed"), predicted_in(tmp_path / "whole"))
 
 
 @pytest.mark.slow

@@ -198,27 +198,6 @@ def command(data, model_dir, **changes):
     return command_of("run_ner.py", data, model_dir, **{**files, **changes})
 
 
-MISTAKES = [
-    (dict(model_dir=None), "--model_dir is required"),
-    (dict(train_file=None), "--train_file is required with --mode=train_and_predict"),
-    (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-    (dict(mode="predit"), "--mode=predit: must be one of"),
-    (dict(label_names="O,B-P,B-P"), "--label_names=O,B-P,B-P: one occurs twice"),
-    (dict(label_names="O,P"), "--label_names=O,P: the label is 'P': must be O, or B-TYPE"),
-    (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
-    (dict(max_seq_length=2), "max_seq_length=2: must be at least 3, room for"),
-    (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
-    (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
-]
-
-
-@pytest.mark.parametrize("changes, message", MISTAKES)
-def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
-    done = processes.run(command(data, **{"model_dir": tmp_path / "run", **changes}))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert re.match(f"error: {message}", done.stderr)
-
-
 @pytest.mark.slow
 def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path):
     longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
@@ -227,17 +206,6 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp
     assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
     assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
     assert predicted_in(tmp_path / "killed") == predicted_in(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_two_ranks_train_and_label_as_one(data, tmp_path):
-    alone = processes.run(command(data, tmp_path / "alone", learning_rate=2e-3))
-    both = processes.run_two_ranks(
-        command(data, tmp_path / "both", use_horovod="true", num_accumulation_steps=1, learning_rate=1e-3)
-    )
-    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
-    assert predicted_in(tmp_path / "both") == predicted_in(tmp_path / "alone")
-    assert scores_in(tmp_path / "both") == pytest.approx(scores_in(tmp_path / "alone"), abs=1e-5)
 
 
 @pytest.mark.slow

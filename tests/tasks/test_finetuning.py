@@ -222,20 +222,6 @@ def command(squad, model_dir, **changes):
     return command_of("run_squad.py", squad, model_dir, **{**files, **lengths, **changes})
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (dict(model_dir=None), "--model_dir is required"),
-        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
-    ],
-)
-def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
-    done = processes.run(command(squad, **{"model_dir": tmp_path, **changes}))
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"error: {message}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("flag, is_refused", [("false", False), ("true", True)])
 def test_deterministic_reaches_tensorflow(squad, tmp_path, flag, is_refused):
