@@ -23,7 +23,7 @@ from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
 from tests import processes, refusals
-from tests.jobs import command_of, short_training, small_job, weights_in
+from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
 from tests.squad_data import GOLDEN, write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,8 +135,7 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
 
 
 def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
-    of_checkpoint = dict(bert_config_file=None, vocab_file=None, init_checkpoint=str(finished))
-    job(squad, tmp_path, train_file=None, wants_scores=True, predict_batch_size=7, **of_checkpoint).run()
+    job(squad, tmp_path, **from_checkpoint(finished, wants_scores=True, predict_batch_size=7)).run()
     texts, odds = ([json.loads((run / name).read_text()) for run in (tmp_path, finished)] for name in PREDICTIONS)
     assert texts[0] == texts[1] and odds[0] == pytest.approx(odds[1], abs=1e-4)
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]

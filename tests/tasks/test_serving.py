@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.settings.declaration import settings_of
-from bert_tf.tasks.job import converse, export_task
+from bert_tf.tasks.job import export_task
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
+from tests.jobs import from_checkpoint, typed
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 from tests.tasks.test_finetuning import job as squad_job
@@ -39,9 +39,13 @@ def trained(tmp_path_factory):
 
 def job(folder, model_dir, **changes):
     """One that predicts with the run's model and its files."""
-    files = dict(train_file=None, init_checkpoint=str(folder / "run"), bert_config_file=None, vocab_file=None)
     decoding = DecodeSettings(n_best_size=5, version_2_with_negative=True)
-    return squad_job(folder, model_dir, **{**files, "decoding": decoding, "predict_batch_size": 8, **changes})
+    of_run = from_checkpoint(folder / "run", decoding=decoding, predict_batch_size=8)
+    return squad_job(folder, model_dir, **{**of_run, **changes})
+
+
+def predict_with_export(about, folder):
+    about.task.predict_with_export(about.job, Workers(), folder)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    other.task.predict_with_export(other.job, Workers(), moved)
+    predict_with_export(other, moved)
     assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
@@ -115,57 +119,55 @@ def test_triton_config_has_its_fields(exported):
 
 
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
-    def refused(message, folder):
-        with pytest.raises(UserError, match=message):
-            about = job(trained, tmp_path / "run")
-            about.task.predict_with_export(about.job, Workers(), folder)
-
-    before = sorted(exported.rglob("*"))
-    with pytest.raises(UserError, match="already exists; name another folder"):
-        export_task(*job(trained, tmp_path / "run"), Workers(), exported, None)
+    about, before = job(trained, tmp_path / "run"), sorted(exported.rglob("*"))
+    refused("already exists; name another folder", export_task, *about, Workers(), exported, None)
     assert sorted(exported.rglob("*")) == before
     for folder in (tmp_path / "absent", trained):
-        refused("settings.json cannot be read .*; write one with --mode=export_only", folder)
-    other = tmp_path / "other"
-    shutil.copytree(exported, other)
+        refused(
+            "settings.json cannot be read .*; write one with",
+            predict_with_export,
+            job(trained, tmp_path / folder.name),
+            folder,
+        )
     whole = json.loads((exported / "settings.json").read_text())
-    for changes, message in (
-        ({"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
-        ({"max_query_length": "x"}, "settings.json: max_query_length=x: must be a whole number"),
-        ({"n_best_size": 1.5}, "settings.json: n_best_size=1.5: must be a whole number"),
-        ({"max_query_length": -1}, "settings.json: max_query_length=-1: must be a whole number of .*; export"),
-        ({"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model, 48"),
+    vocabulary = (exported / "vocab.txt").read_text(encoding="utf-8")
+    for number, (file, content, message) in enumerate(
+        (
+            ("settings.json", {"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
+            ("settings.json", {"max_query_length": "x"}, "settings.json: max_query_length=x: must be a whole number"),
+            ("settings.json", {"n_best_size": 1.5}, "settings.json: n_best_size=1.5: must be a whole number"),
+            ("settings.json", {"max_query_length": -1}, "settings.json: max_query_length=-1: must be .*; export"),
+            ("settings.json", {"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model"),
+            ("vocab.txt", f"{vocabulary}more\n", "vocab.txt has 101 pieces, but .* says vocab_size=100"),
+            ("vocab.txt", None, "vocab.txt does not exist; export the model again"),
+            ("1/model.savedmodel/saved_model.pb", "rubbish", "model.savedmodel cannot be read"),
+        )
     ):
-        (other / "settings.json").write_text(json.dumps({**whole, **changes}))
-        refused(message, other)
-    (other / "settings.json").write_text(json.dumps(whole))
-    vocabulary = (other / "vocab.txt").read_text(encoding="utf-8")
-    (other / "vocab.txt").write_text(vocabulary + "more\n", encoding="utf-8")
-    refused("vocab.txt has 101 pieces, but the model's configuration says vocab_size=100", other)
-    (other / "vocab.txt").unlink()
-    refused("vocab.txt does not exist; export the model again", other)
-    (other / "vocab.txt").write_text(vocabulary, encoding="utf-8")
-    (other / "1/model.savedmodel/saved_model.pb").write_bytes(b"rubbish")
-    refused("model.savedmodel cannot be read", other)
+        damaged = shutil.copytree(exported, tmp_path / f"damaged{number}")
+        if content is None:
+            (damaged / file).unlink()
+        else:
+            text = json.dumps({**whole, **content}) if isinstance(content, dict) else content
+            (damaged / file).write_text(text, encoding="utf-8")
+        refused(message, predict_with_export, job(trained, tmp_path / f"run{number}"), damaged)
 
 
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):
-    def ask(typed, **changes):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        converse(*job(trained, tmp_path / "run", predict_file=None, **changes), Workers())
-        return capsys.readouterr().out
+    def ask(*lines, **changes):
+        chat = job(trained, tmp_path / "run", predict_file=None, **changes)
+        return "\n".join(typed(chat, lines, monkeypatch, capsys))
 
     paragraph = GOLDEN["squad"]["data"][0]["paragraphs"][0]
-    questions = [question["question"] for question in paragraph["qas"]]
     nbest = json.loads((predicted / "nbest_predictions.json").read_text())
-    out = ask("\n".join(questions[:2]), context=paragraph["context"])
+    out = ask(*(question["question"] for question in paragraph["qas"][:2]), context=paragraph["context"])
     for question in paragraph["qas"][:2]:
         for entry in nbest[question["id"]][:4]:
-            assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}\n" in out
+            assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}" in out
     assert out.count("null odds") == 2
     # The text can be typed first; an empty line ends.
-    assert ask("Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read").count("null odds") == 1
-    refused("^what was typed: the text is empty", ask, "")
+    out = ask("Anna was born", "in Rome.", "", "Where was Anna born?", "", "never read")
+    assert out.count("null odds") == 1
+    refused("^what was typed: the text is empty", ask)
 
 
 def test_what_is_typed_or_named_must_be_text(tmp_path, monkeypatch):
