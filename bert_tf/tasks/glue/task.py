@@ -46,11 +46,9 @@ class GlueTask(Task):
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> GlueTask:
         task = _text_task(flags)
-        files = {
-            f"{use}_{part}" if part else use: [path]
-            for use in _READS.get(flags["mode"], ())
-            for part, path in find_files(task, use, flags["data_dir"], flags[f"{use}_file"]).items()
-        }
+        files = {}
+        for use in _READS.get(flags["mode"], ()):
+            files.update(files_for(task, use, flags))
         return cls(files, flags["max_seq_length"], task, flags["max_bad_records"], flags["quoting"])
 
     @property
@@ -118,6 +116,12 @@ class GlueTask(Task):
             return {}
         scores = score(self.task, logits_FxC, examples.targets_F)
         return {f"{part}_{name}" if part else name: value for name, value in scores.items()}
+
+
+def files_for(task: TextTask, use: str, flags: Mapping[str, Any]) -> dict[str, list[Path]]:
+    """The files for a use, under its name with that of their part, if there are several."""
+    found = find_files(task, use, flags["data_dir"], flags[f"{use}_file"])
+    return {f"{use}_{part}" if part else use: [path] for part, path in found.items()}
 
 
 def _text_task(flags: Mapping[str, Any]) -> TextTask:
