@@ -199,5 +199,4 @@ def test_the_command(tmp_path, capsys, monkeypatch):
         main(["to_hugging_face", str(path), str(tmp_path / "out"), *options])
         assert "\nBertForPreTraining with" in capsys.readouterr().out
     for arguments, message in (([path, tmp_path / "out"], "--replace"), ([path], "FOLDER; see --help")):
-        with pytest.raises(UserError, match=message):
-            main.__wrapped__(["to_hugging_face", *map(str, arguments)])
+        refused(message, main.__wrapped__, ["to_hugging_face", *map(str, arguments)])

@@ -174,8 +174,7 @@ def copied(folder, **changes):
     ],
 )
 def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
-    with pytest.raises(UserError, match=f"config.json: {words}"):
-        read_folder(copied(tmp_path, **changes))
+    refused(f"config.json: {words}", read_folder, copied(tmp_path, **changes))
 
 
 def test_activations(tmp_path):
@@ -305,5 +304,4 @@ def test_a_parameter_under_two_names(tmp_path, name, other, ours):
     changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors.pop(name)}))
     np.testing.assert_array_equal(read_folder(tmp_path).read(ours), expected)
     changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name] + 1}))
-    with pytest.raises(UserError, match="model.safetensors: .* are names of the same parameter, but differ"):
-        read_folder(tmp_path).read(ours)
+    refused("model.safetensors: .* are names of the same parameter, but differ", read_folder(tmp_path).read, ours)

@@ -126,8 +126,7 @@ def changed(**changes):
 )
 def test_weights_of_another_model_are_refused(google, changes, words):
     config = changed(**changes)
-    with pytest.raises(UserError, match=words):
-        initialise_from(find_weights(google), SpanModel(config), Notes())
+    refused(words, initialise_from, find_weights(google), SpanModel(config), Notes())
 
 
 @pytest.mark.parametrize(
@@ -250,8 +249,7 @@ def test_a_wrong_size_is_named_before_a_model_is_built(google, tmp_path, field, 
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, field: 10**4}))
-    with pytest.raises(UserError, match=rf"^{folder}/config.json: {field}=10000, but {folder} has bert/"):
-        choose_config(None, find_weights(folder))
+    refused(rf"^{folder}/config.json: {field}=10000, but {folder} has bert/", choose_config, None, find_weights(folder))
 
 
 def test_one_rule_for_the_casing(tmp_path):

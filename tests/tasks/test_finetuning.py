@@ -24,6 +24,7 @@ from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
 from tests import processes, refusals
 from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
+from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,8 +62,7 @@ def test_updates_cover_the_epochs_and_no_more():
     assert config.num_updates(100) == 11  # 100 * 1.1 / 10 is a hair more than 11 in floating point
     assert settings(train_batch_size=1, num_accumulation_steps=1, num_train_epochs=0.29).num_updates(100) == 29
     assert config.num_updates(99) == 10  # the rest of the last epoch does not fill an update
-    with pytest.raises(UserError, match=r"9 rows x 1.1 epochs do not fill one update of 10 rows"):
-        config.num_updates(9)
+    refused(r"9 rows x 1.1 epochs do not fill one update of 10 rows", config.num_updates, 9)
     assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
 
 
@@ -157,13 +157,11 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
     unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
-    with pytest.raises(UserError, match=unscored):
-        run("scored", wants_scores=True)
+    refused(unscored, run, "scored", wants_scores=True)
     with pytest.raises(UserError, match=unscored):  # before the training, not after it
         run("both", train_file=squad / "squad.json", wants_scores=True)
     assert not (tmp_path / "both" / "checkpoints").exists()
-    with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
-        run("trained", train_file=tmp_path / "bare.json")
+    refused("bare.json: question 'founded' has no field 'answers'", run, "trained", train_file=tmp_path / "bare.json")
 
 
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
@@ -179,8 +177,7 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     other = SpanModel(dataclasses.replace(other, intermediate_size=2 * other.intermediate_size))
     made = CheckpointFolder(tmp_path / "other", keep=1, vocab_size=other.config.vocab_size, companions={})
     wrong = made.save(1, other.variables, {})
-    with pytest.raises(UserError, match="another model size"):
-        job(squad, tmp_path, init_checkpoint=str(wrong)).run()
+    refused("another model size", job(squad, tmp_path, init_checkpoint=str(wrong)).run)
     assert not (tmp_path / "config.json").exists(), "a refused start would bind the corrected one"
     with monkeypatch.context() as patch:
         patch.setattr(TaskData, "batches", stopping)

@@ -11,6 +11,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import custom_task, find_task
 from tests.glue_data import write_cola, write_lines
+from tests.refusals import refused
 
 MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
 MNLI_HEADER = (
@@ -123,14 +124,12 @@ def test_what_is_no_file_of_the_task(tmp_path, message):
 def test_bytes_that_are_not_utf8(tmp_path):
     path = write_cola(tmp_path) / "dev.tsv"
     path.write_bytes(path.read_bytes() + b"x\t1\t\tcaf\xe9\n")
-    with pytest.raises(UserError, match=r"dev.tsv, line 9: byte 8 is not UTF-8"):
-        read_examples(path, find_task("CoLA"), wants_labels=True)
+    refused(r"dev.tsv, line 9: byte 8 is not UTF-8", read_examples, path, find_task("CoLA"), wants_labels=True)
 
 
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
-    with pytest.raises(UserError, match="line 4: 2 columns instead of 4; .*--max_bad_records"):
-        read(tmp_path, "RTE", *lines, max_bad_records=1)
+    refused("line 4: 2 columns instead of 4; .*--max_bad_records", read, tmp_path, "RTE", *lines, max_bad_records=1)
     _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
     faults = "line 3: 2 columns instead of 4; line 4: 2 columns instead of 4"
@@ -233,8 +232,7 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
-    with pytest.raises(UserError, match=f"{name}.*{message}"):
-        find_labels(read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
+    refused(f"{name}.*{message}", find_labels, read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
 
 
 @pytest.mark.parametrize("is_regression, same", [(False, ("b", "b")), (True, ("2", "2.0"))])
@@ -350,8 +348,7 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
 def test_a_decimal_comma_is_named(tmp_path):
     task = custom_task("text", "kind", True)
     examples = read_examples(write(tmp_path, "own.tsv", "text\tkind\na\t3,5\n"), task, wants_labels=True)
-    with pytest.raises(UserError, match="line 2: the label is '3,5': must be a number .*, with a decimal point"):
-        targets(examples, task)
+    refused("line 2: the label is '3,5': must be a number .*, with a decimal point", targets, examples, task)
 
 
 def test_own_labels_that_training_did_not_have(tmp_path):

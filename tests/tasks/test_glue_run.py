@@ -254,8 +254,7 @@ def newest(model_dir):
 def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):
     folder = write_cola(tmp_path / "CoLA")
     write_lines(folder / "dev.tsv", "x01 |  1 |  | the cat sat", "x01 | 1 |  | a dog", "x01 | 3 |  | a cat")
-    with pytest.raises(UserError, match="dev.tsv, line 3: the label is '3'"):
-        job(data, tmp_path / "run", folder=folder).run()
+    refused("dev.tsv, line 3: the label is '3'", job(data, tmp_path / "run", folder=folder).run)
     assert not (tmp_path / "run/checkpoints").exists()
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
 from bert_tf.interchange.initialise import find_weights
@@ -15,6 +14,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
+from tests.refusals import refused
 from tests.squad_data import write_squad
 
 
@@ -161,10 +161,8 @@ def test_which_weights_predict(tmp_path):
     assert find_trained_weights(empty, str(tmp_path / "tuned"), SPANS).folder == fine_tuned
     assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPANS).folder == fine_tuned
     assert find_trained_weights(tmp_path / "tuned", None, SPANS).folder == fine_tuned
-    with pytest.raises(UserError, match="has no question answering head"):
-        find_trained_weights(empty, str(tmp_path / "pretrained"), SPANS)
-    with pytest.raises(UserError, match="holds no checkpoint to predict with"):
-        find_trained_weights(empty, None, SPANS)
+    refused("has no question answering head", find_trained_weights, empty, str(tmp_path / "pretrained"), SPANS)
+    refused("holds no checkpoint to predict with", find_trained_weights, empty, None, SPANS)
 
 
 def test_weights_must_be_complete(tmp_path):
@@ -175,6 +173,5 @@ def test_weights_must_be_complete(tmp_path):
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
-    with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_trained_weights(find_weights(path), model, SPANS)
+    refused("lacks cls/squad/output_", load_trained_weights, find_weights(path), model, SPANS)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

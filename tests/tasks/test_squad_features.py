@@ -13,6 +13,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
 from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_windows, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
+from tests.refusals import refused
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
 
@@ -172,5 +173,4 @@ def test_an_invisible_answer_is_refused_when_training(golden):
     ],
 )
 def test_lengths_are_checked(values, message):
-    with pytest.raises(UserError, match=message):
-        FeatureSettings(*values)
+    refused(message, FeatureSettings, *values)
