@@ -232,7 +232,8 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     ],
 )
 def test_own_files_that_are_refused(tmp_path, name, content, message):
-    refused(f"{name}.*{message}", find_labels, read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
+    path = write(tmp_path, name, content)
+    refused(f"{name}.*{message}", lambda: find_labels(read_examples(path, OWN, wants_labels=True)))
 
 
 @pytest.mark.parametrize("is_regression, same", [(False, ("b", "b")), (True, ("2", "2.0"))])
