@@ -37,7 +37,7 @@ _TEMPLATE = "model_card.md"
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
-    **{head.architecture: head.pipeline for head in HEADS},
+    **{head.architecture: head.name.replace(" ", "-") for head in HEADS},
 }
 
 

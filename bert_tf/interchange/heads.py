@@ -9,14 +9,13 @@ from typing import NamedTuple
 class Head(NamedTuple):
     """A linear layer, which a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
 
-    name: str  # as messages call it
+    name: str  # as messages call it, and with a hyphen Hugging Face
     scope: str  # what our names of its variables begin with
     outputs: Sequence[str]  # what the model computes, by its names in exports
+    architecture: str = ""  # the class of transformers that computes the same; "": there is none
+    prefix: str = "classifier"  # what Hugging Face's names begin with, where the class tells which head is meant
     uses_pooler: bool = True  # reads the pooled first position; else it gives a value for each position
     has_labels: bool = False  # whether the classes of its outputs have names
-    prefix: str = ""  # Hugging Face's names begin with this, where the class tells which head is meant
-    architecture: str = ""  # the class of transformers that computes the same; "": there is none
-    pipeline: str = ""  # what Hugging Face calls the task
 
     @property
     def variable(self) -> str:
@@ -29,41 +28,12 @@ class Head(NamedTuple):
         return {f"{self.prefix}.weight": self.variable, f"{self.prefix}.bias": f"{self.scope}output_bias"}
 
 
-TEXTS = Head(
-    "classification",
-    "",
-    outputs=("logits",),
-    has_labels=True,
-    prefix="classifier",
-    architecture="BertForSequenceClassification",
-    pipeline="text-classification",
-)
+_SPANS = ("start_logits", "end_logits")
+TEXTS = Head("text classification", "", ["logits"], "BertForSequenceClassification", has_labels=True)
 TOKENS = Head(
-    "token classification",
-    "cls/token/",
-    outputs=("logits",),
-    uses_pooler=False,
-    has_labels=True,
-    prefix="classifier",
-    architecture="BertForTokenClassification",
-    pipeline="token-classification",
+    "token classification", "cls/token/", ["logits"], "BertForTokenClassification", uses_pooler=False, has_labels=True
 )
-SPANS = Head(
-    "question answering",
-    "cls/squad/",
-    outputs=("start_logits", "end_logits"),
-    uses_pooler=False,
-    prefix="qa_outputs",
-    architecture="BertForQuestionAnswering",
-    pipeline="question-answering",
-)
-CHOICES = Head(
-    "multiple choice",
-    "cls/choice/",
-    outputs=("score",),
-    prefix="classifier",
-    architecture="BertForMultipleChoice",
-    pipeline="multiple-choice",
-)
+SPANS = Head("question answering", "cls/squad/", _SPANS, "BertForQuestionAnswering", "qa_outputs", uses_pooler=False)
+CHOICES = Head("multiple choice", "cls/choice/", ["score"], "BertForMultipleChoice")
 # Parameters of a file that does not say its class are those of the first head with such names.
 HEADS = (TEXTS, TOKENS, SPANS, CHOICES)

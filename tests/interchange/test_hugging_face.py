@@ -182,28 +182,6 @@ def test_activations(tmp_path):
         assert read_config(copied(tmp_path, hidden_act=theirs) / "config.json").hidden_act == ours
 
 
-def test_shards(tmp_path):
-    tensors = load_file(MODEL / "model.safetensors")
-    names = sorted(tensors)
-    files = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    copied(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    for file, held in files.items():
-        save_file({name: tensors[name] for name in held}, tmp_path / file)
-    index = {name: file for file, held in files.items() for name in held}
-    path = tmp_path / "model.safetensors.index.json"
-    path.write_text(json.dumps({"weight_map": index}))
-    model, report = filled(PretrainingModel, read_folder(tmp_path))
-    assert not report.missing and not report.unused
-    assert_same_hidden_states(model.bert)
-
-    path.write_text(json.dumps({"weight_map": {**index, names[0]: "../a.safetensors"}}))
-    refused("has no weight_map from parameters to files beside it", read_folder, tmp_path)
-    path.write_text(json.dumps({"weight_map": index}))
-    (tmp_path / "b.safetensors").unlink()
-    refused("b.safetensors does not exist; fetch this part of the weights", read_folder, tmp_path)
-
-
 def test_a_file_cut_short(tmp_path):
     path = copied(tmp_path) / "model.safetensors"
     for size in (os.path.getsize(path) - 2, 100, 3):
