@@ -149,13 +149,6 @@ def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words
     assert any(name in note for name in changes for note in telemetry.notes)
 
 
-def test_the_pooler_is_no_part_of_the_encoder(tmp_path):
-    shapes = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
-    telemetry = Notes()
-    initialise_from(find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), telemetry)
-    assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
-
-
 def test_another_activation_is_a_warning_and_another_model_a_fault(google, tmp_path):
     telemetry, config = Notes(), changed(hidden_act="gelu_exact")
     initialise_from(find_weights(google), SpanModel(config), telemetry)

@@ -109,15 +109,6 @@ def test_lengths_save_positions_and_are_few():
     assert many == sorted(many) and many[-1] == 384 and 3 < len(many) < 8
 
 
-def test_only_the_batch_of_the_shortest_rows_is_filled():
-    (_, filled), *others = make_batches(rows_of(499, 0), 8)
-    assert filled[0, :6].tolist() == [int(np.argmin(NUM_TOKENS[:499]))] * 6
-    numbers = np.concatenate([batches.ravel() for _, batches in [(0, filled), *others]])[5:]
-    np.testing.assert_array_equal(np.sort(numbers), np.arange(499))
-    for length, batches in [(0, filled), *others][1:]:
-        assert (NUM_TOKENS[batches[:, -1]] > length - 16).all()  # with compilations for nothing, no padding to speak of
-
-
 def test_speed_is_shown_in_words_that_scripts_know():
     predicted = Predicted((), [0.01 * number for number in range(1, 101)], 6)
     assert predicted.describe_speed() == [
