@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from bert_tf.base.tensorflow import keras
     from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
-    from bert_tf.ranks.workers import Workers
-    from bert_tf.tasks.job import FinetuningJob, TaskRun
+    from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
     from bert_tf.text.vocabulary import Tokenizer
 
@@ -150,8 +149,9 @@ class Task(abc.ABC):
         """Answers what is typed; for a task whose --mode may be "interactive"."""
         raise NotImplementedError
 
-    def predict_with_export(self, job: FinetuningJob, workers: Workers, folder: Path) -> None:
-        """Predicts with an exported model alone; for a task whose --mode may be "sm_predict"."""
+    def of_export(self, settings: Mapping[str, Any]) -> Task:
+        """The task as an exported model has it; for a task whose --mode may be "sm_predict". `settings`: those that
+        `export_settings` gave. Raises `UserError` if they are damaged."""
         raise NotImplementedError
 
     # --- What is the same in all, as a rule

@@ -10,7 +10,7 @@ import pytest
 from bert_tf.interchange.export import export
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.entities.rows import make_rows
-from bert_tf.tasks.job import export_task
+from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.tokenizer import open_tokenizer
@@ -91,7 +91,7 @@ def test_trained_served_exported_and_read_back_it_answers_alike(model, tmp_path)
     about = job(model, tmp_path / "made", init_checkpoint=str(trained), **only)
     export_task(*about, Workers(), tmp_path / "export", batch_size=None)
     served = job(model, tmp_path / "served", **only)
-    served.task.predict_with_export(served.job, Workers(), tmp_path / "export")
+    predict_with_export(*served, Workers(), tmp_path / "export")
     assert predictions(trained) == predictions(again) == predictions(back) == predictions(tmp_path / "served")
     more = job(model, tmp_path / "more", init_checkpoint=str(tmp_path / "theirs"), vocab_file=None, **trains)
     assert more.run(), "training goes on from the export"

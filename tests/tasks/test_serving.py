@@ -14,7 +14,7 @@ from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.settings.declaration import settings_of
-from bert_tf.tasks.job import export_task
+from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
@@ -42,10 +42,6 @@ def job(folder, model_dir, **changes):
     decoding = DecodeSettings(n_best_size=5, version_2_with_negative=True)
     of_run = from_checkpoint(folder / "run", decoding=decoding, predict_batch_size=8)
     return squad_job(folder, model_dir, **{**of_run, **changes})
-
-
-def predict_with_export(about, folder):
-    about.task.predict_with_export(about.job, Workers(), folder)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +77,8 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    predict_with_export(other, moved)
-    assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
+    predict_with_export(*other, Workers(), moved)
+    assert f"predicting with {moved}: task squad, max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
     assert odds == pytest.approx(expected_odds, abs=1e-5)
@@ -123,12 +119,8 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     refused("already exists; name another folder", export_task, *about, Workers(), exported, None)
     assert sorted(exported.rglob("*")) == before
     for folder in (tmp_path / "absent", trained):
-        refused(
-            "settings.json cannot be read .*; write one with",
-            predict_with_export,
-            job(trained, tmp_path / folder.name),
-            folder,
-        )
+        about = job(trained, tmp_path / f"of_{folder.name}", init_checkpoint=None)
+        refused("settings.json cannot be read .*; write one with", predict_with_export, *about, Workers(), folder)
     whole = json.loads((exported / "settings.json").read_text())
     vocabulary = (exported / "vocab.txt").read_text(encoding="utf-8")
     for number, (file, content, message) in enumerate(
@@ -139,7 +131,7 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
             ("settings.json", {"max_query_length": -1}, "settings.json: max_query_length=-1: must be .*; export"),
             ("settings.json", {"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model"),
             ("vocab.txt", f"{vocabulary}more\n", "vocab.txt has 101 pieces, but .* says vocab_size=100"),
-            ("vocab.txt", None, "vocab.txt does not exist; export the model again"),
+            ("vocab.txt", None, "--vocab_file is required, as .*vocab.txt does not exist"),
             ("1/model.savedmodel/saved_model.pb", "rubbish", "model.savedmodel cannot be read"),
         )
     ):
@@ -149,7 +141,7 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
         else:
             text = json.dumps({**whole, **content}) if isinstance(content, dict) else content
             (damaged / file).write_text(text, encoding="utf-8")
-        refused(message, predict_with_export, job(trained, tmp_path / f"run{number}"), damaged)
+        refused(message, predict_with_export, *job(trained, tmp_path / f"run{number}"), Workers(), damaged)
 
 
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):

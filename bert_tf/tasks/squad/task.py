@@ -14,6 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
+from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, sound_answers
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import SpanModel
     from bert_tf.model.losses import SpanObjective
-    from bert_tf.ranks.workers import Workers
-    from bert_tf.tasks.job import FinetuningJob, TaskRun
+    from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
     from bert_tf.text.vocabulary import Tokenizer
 
@@ -124,10 +124,9 @@ class SquadTask(Task):
     def export_settings(self) -> dict[str, Any]:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
-    def predict_with_export(self, job: FinetuningJob, workers: Workers, folder: Path) -> None:
-        from bert_tf.tasks.squad import serving
-
-        serving.predict_with_export(job, self, workers, folder)
+    def of_export(self, settings: Mapping[str, Any]) -> SquadTask:
+        features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
+        return dataclasses.replace(self, features=features, decoding=decoding)
 
     def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
         """Writes the answers to ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0,
@@ -181,6 +180,17 @@ class SquadTask(Task):
             yield f"{verdict}: null odds {odds:.2f}, threshold {self.decoding.null_score_diff_threshold:g}"
         for entry in decoded.nbest["question"][:_NUM_SHOWN]:
             yield f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
+
+
+def _stated(kind: type[Any], settings: Mapping[str, Any]) -> Any:
+    """The settings of this kind. Raises `UserError` for one that is not there, or wrong."""
+    values = {}
+    for each in settings_of(kind):
+        try:
+            values[each.name] = each.parse(str(settings.get(each.name)))
+        except ValueError:
+            raise each.refusal(each.name, settings.get(each.name)) from None
+    return kind(**values)
 
 
 def _check_text(text: str, source: str) -> None:
