@@ -7,9 +7,11 @@ of the programs a third.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -21,13 +23,11 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
 from bert_tf.settings.declaration import settings_of, with_variable
-from tests import choice_data
-from tests.entity_data import columns
-from tests.entity_data import write_model as write_entity_model
+from tests import choice_data, entity_data
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_model
 from tests.pretraining_data import TINY, write_dataset
-from tests.squad_data import write_squad
+from tests.squad_data import GOLDEN, write_squad
 from tests.test_structure import SETTINGS as PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,65 +144,80 @@ def pretraining_flags(tmp_path_factory):
     )
 
 
+def model_flags(folder, **flags):
+    model = dict(bert_config_file=folder / "bert_config.json", vocab_file=folder / "vocab.txt")
+    return {**model, "model_dir": folder / "run", "max_seq_length": 16, "train_batch_size": 4, **flags}
+
+
 @pytest.fixture(scope="module")
 def squad_flags(tmp_path_factory):
     folder = write_squad(tmp_path_factory.mktemp("squad"))
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "squad.json",
-        predict_file=folder / "squad.json",
-        model_dir=folder / "run",
-        max_seq_length=48,
-        doc_stride=12,
-        max_query_length=10,
-        version_2_with_negative="true",
-    )
+    files = dict(train_file=folder / "squad.json", predict_file=folder / "squad.json")
+    lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)
+    return model_flags(folder, **files, **lengths, version_2_with_negative="true")
 
 
 @pytest.fixture(scope="module")
 def classifier_flags(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("classifier")
-    write_model(folder)
-    write_cola(folder)
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        task_name="CoLA",
-        data_dir=folder,
-        model_dir=folder / "run",
-        max_seq_length=16,
-    )
+    folder = write_cola(write_model(tmp_path_factory.mktemp("classifier")))
+    return model_flags(folder, task_name="CoLA", data_dir=folder)
 
 
 @pytest.fixture(scope="module")
 def ner_flags(tmp_path_factory):
-    folder = write_entity_model(tmp_path_factory.mktemp("ner"))
-    (folder / "train.tsv").write_text(columns())
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "train.tsv",
-        predict_file=folder / "train.tsv",
-        model_dir=folder / "run",
-        max_seq_length=16,
-        train_batch_size=4,
-    )
+    folder = entity_data.write_model(tmp_path_factory.mktemp("ner"))
+    file = entity_data.write(folder / "train.tsv", entity_data.columns())
+    return model_flags(folder, train_file=file, predict_file=file)
 
 
 @pytest.fixture(scope="module")
 def swag_flags(tmp_path_factory):
     folder = choice_data.write_model(tmp_path_factory.mktemp("swag"))
-    choice_data.write(folder / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "train.csv",
-        predict_file=folder / "train.csv",
-        model_dir=folder / "run",
-        max_seq_length=16,
-        train_batch_size=4,
-    )
+    file = choice_data.write(folder / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
+    return model_flags(folder, train_file=file, predict_file=file)
+
+
+MISTAKES = {
+    "squad": [
+        (dict(model_dir=None), "--model_dir is required"),
+        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
+        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+    ],
+    "classifier": [
+        (dict(task_name="MRCP"), "--task_name=MRCP: must be one of CoLA, .* did you mean MRPC?"),
+        (dict(task_name=None), "--task_name is required"),
+        (dict(data_dir=None), "--data_dir, or --train_file, is required"),
+        (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
+        (dict(label_column="x"), "--label_column belongs to --task_name=custom; for CoLA it is known"),
+        (dict(no_score_for="0"), "--no_score_for belongs to --task_name=custom"),
+        (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
+        (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one col"),
+        (dict(mode="predit"), "--mode=predit: must be one of"),
+        (dict(max_seq_length=2), "max_seq_length=2: must be at least 3, room for .CLS. and, for each of the 1 text"),
+    ],
+    "ner": [
+        (dict(train_file=None), "--train_file is required with --mode=train_and_predict"),
+        (dict(label_names="O,B-P,B-P"), "--label_names=O,B-P,B-P: one occurs twice"),
+        (dict(label_names="O,P"), "--label_names=O,P: the label is 'P': must be O, or B-TYPE"),
+        (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
+        (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
+        (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
+    ],
+    "swag": [
+        (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
+        (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
+        (dict(max_seq_length=4), "max_seq_length=4: must be at least 5"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_flags_is_named(request, name, tmp_path):
+    right, folders = request.getfixturevalue(f"{name}_flags"), map(str, itertools.count())
+    lines = [spelled({**right, "model_dir": tmp_path / next(folders), **changes}) for changes, _ in MISTAKES[name]]
+    given = answers(f"run_{name}", lines)
+    for (changes, message), (code, said) in zip(MISTAKES[name], given):
+        assert code == 2 and re.match(message, said), (changes, said)
 
 
 def flags_to_change(*classes):
@@ -277,37 +292,24 @@ def is_small(config_file):
     return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
 
 
+QUESTION = {"stem": "anna sees", "choices": [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]}
+ROWS = {
+    "ner": {"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]},
+    "swag": {"question": QUESTION, "answerKey": "B"},
+    "squad": GOLDEN["squad"],
+}
+
+
 @pytest.mark.slow
-def test_json_files_of_entities(ner_flags, tmp_path):
-    chooser, good = random.Random(5), tmp_path / "good" / "rows.jsonl"
-    good.parent.mkdir()
-    good.write_text(json.dumps({"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]}))
+@pytest.mark.parametrize(
+    "name, flag", [("ner", "predict"), ("swag", "predict"), ("squad", "train"), ("squad", "predict")]
+)
+def test_json_files_of_tasks(request, name, flag, tmp_path):
+    chooser, good = random.Random(f"{name} {flag}"), tmp_path / "good.jsonl"
+    good.write_text(json.dumps(ROWS[name]))
+    right = {**request.getfixturevalue(f"{name}_flags"), "mode": "train" if flag == "train" else "train_and_predict"}
     lines = [
-        spelled({**ner_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
+        spelled({**right, f"{flag}_file": bad, "model_dir": bad.parent / "run"})
         for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
     ]
-    check("run_ner", lines)
-
-
-@pytest.mark.slow
-def test_json_files_of_choices(swag_flags, tmp_path):
-    chooser, good = random.Random(6), tmp_path / "good" / "rows.jsonl"
-    good.parent.mkdir()
-    question = {"stem": "anna sees", "choices": [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]}
-    good.write_text(json.dumps({"question": question, "answerKey": "B"}))
-    lines = [
-        spelled({**swag_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
-    ]
-    check("run_swag", lines)
-
-
-@pytest.mark.slow
-def test_json_files_of_squad(squad_flags, tmp_path):
-    chooser = random.Random(4)
-    lines = [
-        spelled({**squad_flags, flag: bad, "mode": mode, "model_dir": bad.parent / "run"})
-        for flag, mode in (("train_file", "train"), ("predict_file", "predict"))
-        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
-    ]
-    check("run_squad", lines)
+    check(f"run_{name}", lines)

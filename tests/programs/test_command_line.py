@@ -13,6 +13,7 @@ from bert_tf.base.machine import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.programs.flags import parse_flags
 from tests import processes
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,5 +173,4 @@ def test_a_flag_that_absl_would_take_wrongly(argument, monkeypatch):
     values = flags.FlagValues()
     flags.DEFINE_bool("recompute", False, "To be compared with.", flag_values=values)
     monkeypatch.setattr(flags, "FLAGS", values)
-    with pytest.raises(UserError, match="too long|choose another --precision"):
-        parse_flags.__wrapped__(["program", argument])
+    refused("too long|choose another --precision", parse_flags.__wrapped__, ["program", argument])
