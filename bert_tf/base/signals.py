@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 _clean_ups: set[Callable[[], None]] = set()
@@ -58,12 +58,19 @@ def leave_on_stop_signals() -> None:
 
 
 @contextlib.contextmanager
-def noted_stop_signals() -> Iterator[list[int]]:
-    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
-    received: list[int] = []
-    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOP_SIGNALS}
+def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
+    """In this context `handle` is called with the number of each of these signals that arrives, and nothing else."""
+    previous = {number: signal.signal(number, lambda number, _: handle(number)) for number in numbers}
     try:
-        yield received
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def noted_stop_signals() -> Iterator[list[int]]:
+    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
+    received: list[int] = []
+    with handling(STOP_SIGNALS, received.append):
+        yield received

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import MissingError
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Argument, Typed, arguments
-from bert_tf.launch.call import Flags
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.launch.pretraining import LENGTHS, Recipe, only_phase
@@ -67,12 +66,11 @@ def launch_entities(kind: str, texts: Sequence[str], environment: LaunchEnvironm
     call = _call(f"ner_bc5cdr_{kind}", f"BC5CDR/{kind}", typed, environment)
     folder, training, test = call.data[1], ("train.tsv", "devel.tsv"), "test.tsv"  # trained on the first two, as there
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         _check_files(folder, (*training, test), "a token and its label", "BC5CDR")
         return [
             {
-                **call.flags(call.folder / "entities"),
-                **call.training_flags(),
+                **call.flags("entities"),
                 "mode": "train_and_predict",
                 "do_lower_case": not typed["cased"],
                 "train_file": ",".join(str(folder / name) for name in training),
@@ -90,13 +88,13 @@ def launch_relations(texts: Sequence[str], environment: LaunchEnvironment) -> in
     call = _call("rel_chemprot", "ChemProt", typed, environment)
     folder, trained, tested = call.data[1], call.folder / "relations", call.folder / "test"
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         names = ("train.tsv", "dev.tsv", "test.tsv")
         _check_files(folder, names, "index, sentence and label", "ChemProt")
         task = {"task_name": "ChemProt", "data_dir": folder, "do_lower_case": not typed["cased"]}
-        testing = {**call.flags(tested), **task, "init_checkpoint": trained}
+        testing = {**call.flags("test"), **task, "init_checkpoint": trained}
         return [
-            {**call.flags(trained), **task, **call.training_flags(), "mode": "train_and_eval"},
+            {**call.flags("relations"), **task, "mode": "train_and_eval"},
             {**testing, "mode": "eval", "eval_file": folder / "test.tsv"},
             {**testing, "mode": "predict"},
         ]

@@ -9,8 +9,6 @@ from bert_tf.base.files import CHECKOUT, read_json_object
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Typed
 
-_THEIR_CONFIG = "config.json"  # Hugging Face's, which names the sizes as bert_config.json does
-
 
 def find_checkpoint(path: str, title: str) -> Path:
     """A folder or prefix, relative to the working folder or to the checkout; `title` begins the message."""
@@ -24,9 +22,9 @@ def find_checkpoint(path: str, title: str) -> Path:
 
 
 def config_file(checkpoint: Path) -> Path:
-    """The file beside a checkpoint that describes its model; it may not exist."""
+    """The file beside a checkpoint that describes its model, ours or Hugging Face's; it may not exist."""
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-    ours, theirs = folder / "bert_config.json", folder / _THEIR_CONFIG
+    ours, theirs = folder / "bert_config.json", folder / "config.json"
     return theirs if theirs.is_file() and not ours.is_file() else ours
 
 
@@ -36,16 +34,11 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
     sizes = read_json_object(
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
-    kind = sizes.get("model_type", "bert") if file.name == _THEIR_CONFIG else "bert"
-    if kind != "bert":
-        raise UserError(f"{file}: the model's type is {str(kind)[:40]!r}; name a checkpoint of BERT")
     described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
     num_layers, hidden_size = PRESETS[typed["bert_model"]]
     if described != (num_layers, hidden_size):
-        way_out = "name the checkpoint's model"
-        if described not in PRESETS.values():
-            way_out = "no model here has that size: use the program itself (run_*.py), which takes any"
         raise UserError(
             f"{typed.title('bert_model')} is {typed['bert_model']}, {num_layers} layers of {hidden_size}, but {file} "
-            f"describes {described[0]} layers of {described[1]}; {way_out}"
+            f"describes {described[0]} layers of {described[1]}; name the checkpoint's model, or use the program "
+            "itself (run_*.py), which takes any size"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.pretraining import LENGTHS, Phase, Recipe, check_warmup, rows_in
+from bert_tf.launch.pretraining import LENGTHS, Phase, Recipe, check_warmup, make_phase
 from bert_tf.settings.programs import PRETRAINING
 
 ARGUMENTS = arguments(
@@ -30,37 +31,21 @@ def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     Raises:
       UserError: a phase has no update, or its warm-up is longer than the phase.
     """
-    steps, num_ranks = typed["train_steps"], typed["num_gpus"]
-    sizes = [typed["train_batch_size_phase1"], typed["train_batch_size_phase2"]]
-    accumulations = [typed["num_accumulation_phase1"], typed["num_accumulation_steps_phase2"]]
-    first, second = (rows_in(size) * accumulation for size, accumulation in zip(sizes, accumulations))
-    phases = [
-        Phase(
-            f"phase_{number}",
-            *LENGTHS[number - 1],
-            sizes[number - 1],
-            accumulations[number - 1],
-            num_ranks,
-            typed[f"learning_rate_phase{number}"],
-            typed[f"warmup_steps_phase{number}"],
-            num_updates,
-            starts_after,
-        )
-        for number, num_updates, starts_after in (
-            (1, steps * 9 // 10, None),
-            (2, steps // 10 * first // second, "phase_1"),
-        )
-    ]
-    for number, phase in enumerate(phases, 1):
-        if only not in (None, phase.name):
-            continue
+    steps = typed["train_steps"]
+    first, second = (
+        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates, f"_phase{number}")
+        for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
+    )
+    num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
+    phases = [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
+    for phase in phases if only is None else [phase for phase in phases if phase.name == only]:
         if phase.num_updates < 1:
             raise UserError(
-                f"{typed.title('train_steps')} is {steps}: phase {number} would have no update (phase 1 "
-                "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
-                f"here {first * num_ranks} to {second * num_ranks}); raise train_steps"
+                f"{typed.title('train_steps')} is {steps}: {phase.title} would have no update (phase 1 has "
+                "train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, here "
+                f"{first.global_batch_size} to {second.global_batch_size}); raise train_steps"
             )
-        check_warmup(phase, typed.title(f"warmup_steps_phase{number}"))
+        check_warmup(phase, typed.title(typed.name_of("warmup_steps", phase.name[-1])))
     return phases
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
-from bert_tf.launch.arguments import Typed
-from bert_tf.launch.call import Call, Flags
+from bert_tf.launch.arguments import Typed, Values
+from bert_tf.launch.call import Call
 from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
@@ -31,14 +31,12 @@ LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
-def rows_in(train_batch_size: int | str) -> int:
-    """The rows in a micro-batch; 1 for "auto", because the accumulation argument then counts single rows."""
-    return 1 if isinstance(train_batch_size, str) else train_batch_size
-
-
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run at one sequence length; batch size and learning rate are per rank. A batch size of "auto" counts as 1."""
+    """A run at one sequence length; batch size and learning rate are per rank.
+
+    A batch size of "auto" counts as 1, because the accumulation argument then counts single rows.
+    """
 
     name: str  # also that of its run folder
     max_seq_length: int
@@ -64,7 +62,8 @@ class Phase:
 
     @property
     def global_batch_size(self) -> int:
-        return rows_in(self.train_batch_size) * self.num_accumulation_steps * self.num_ranks
+        num_rows = 1 if isinstance(self.train_batch_size, str) else self.train_batch_size
+        return num_rows * self.num_accumulation_steps * self.num_ranks
 
     @property
     def split_flags(self) -> dict[str, Any]:
@@ -147,9 +146,9 @@ class Recipe(Call):
                 check_model(checkpoint, self.typed)
         data = choose_data(
             environment.data_dir,
-            environment.values.dataset,
+            environment.given("dataset"),
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
-            environment.values.data_format or ("tokens" if environment.given("no_next_sentence") else None),
+            environment.given("data_format") or ("tokens" if environment.given("no_next_sentence") else None),
             self.is_cased,
         )
         data_format = data[0].data_format
@@ -187,7 +186,7 @@ class Recipe(Call):
             f"packing = {as_typed(bool(self.environment.given('packing')))}",
         ]
 
-    def _flags(self, phase: Phase, data: PreparedData) -> Flags:
+    def _flags(self, phase: Phase, data: PreparedData) -> Values:
         run_folder = self.run_folder(phase)
         flags = {
             **self.typed.flags(),
@@ -219,18 +218,19 @@ class Recipe(Call):
         show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
 
 
+def make_phase(typed: Typed, name: str, lengths: tuple[int, int], num_updates: int, ending: str = "") -> Phase:
+    """The phase that was typed; `ending`: that of the names of its arguments."""
+
+    def value(setting: str) -> Any:
+        return typed[typed.name_of(setting, ending)]
+
+    sizes = value("train_batch_size"), value("num_accumulation_steps"), typed[typed.name_of("num_ranks")]
+    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates)
+
+
 def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
     """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
-    phase = Phase(
-        name,
-        *lengths,
-        typed["train_batch_size"],
-        typed["num_accumulation_steps"],
-        typed[typed.name_of("num_ranks")],
-        typed["learning_rate"],
-        typed["warmup_steps"],
-        typed["train_steps"],
-    )
+    phase = make_phase(typed, name, lengths, typed["train_steps"])
     check_warmup(phase, typed.title("warmup_steps"))
     return phase
 
