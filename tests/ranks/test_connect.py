@@ -111,9 +111,6 @@ def test_all_that_came_name_those_that_did_not(tmp_path, monkeypatch):
     with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not started within 0 s after rank 0"):
         rendezvous.arrival_file(folder, 2).touch()
         rendezvous.await_ranks(place(folder, 0, num_ranks=4))
-    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 1000.0)
-    with pytest.raises(LostRankError, match="rank 1, 3 of 4"):
-        rendezvous.await_ranks(place(folder, 1, num_ranks=4))
 
 
 def test_ranks_that_are_all_there_go_on(tmp_path):
@@ -146,7 +143,7 @@ main(sys.argv)
 
 @pytest.mark.slow
 def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
-    """Where both come: test_launch."""
+    """Where both come: launch/test_ranks."""
     pytest.importorskip("horovod.tensorflow")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
