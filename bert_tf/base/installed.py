@@ -90,9 +90,9 @@ def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
         major, minor = max(without)
         raise UserError(
             f"this TensorFlow, built for CUDA {build_info.get('cuda_version')}, has no code for a GPU of compute "
-            f"capability {major}.{minor}: docs/machines.md says which version ('TENSORFLOW=2.15 bash scripts/setup.sh') "
-            "or image of NVIDIA's ('bash scripts/docker/build.sh') has it; CUDA_VISIBLE_DEVICES chooses another GPU, "
-            "DEVICE=cpu (--device=cpu) the CPU"
+            f"capability {major}.{minor}: docs/machines.md says which version has it ('TENSORFLOW=2.15 bash "
+            "scripts/setup.sh') or which of NVIDIA's images ('bash scripts/docker/build.sh'); CUDA_VISIBLE_DEVICES "
+            "chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
         )
 
 
