@@ -8,9 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import USER_ERROR_EXIT_CODE
-from bert_tf.base.files import work_folder
+from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
+from bert_tf.base.files import CHECKOUT, read_json_object, work_folder
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Typed, Values
 from bert_tf.launch.environment import LaunchEnvironment, program_command, run_job, show, shown
 from bert_tf.launch.launchers import Job
@@ -73,6 +74,40 @@ class Call:
         log_folder = Path(flags["model_dir"]) / "logs"
         job = self.environment.job(program_command(program), flags, self.num_ranks, log_folder)
         return train(title, job, self.environment)
+
+
+def find_checkpoint(path: str, title: str) -> Path:
+    """A folder or prefix, relative to the working folder or to the checkout; `title` begins the message."""
+    for base in (Path.cwd(), CHECKOUT):
+        if (base / path).is_dir() or Path(f"{base / path}.index").is_file():
+            return base / path
+    raise MissingError(
+        f"{title}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a model of Hugging "
+        "Face's, or a prefix such as .../bert_model.ckpt; fine-tuning takes 'none', too: random weights"
+    )
+
+
+def config_file(checkpoint: Path) -> Path:
+    """The file beside a checkpoint that describes its model, ours or Hugging Face's; it may not exist."""
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    ours, theirs = folder / "bert_config.json", folder / "config.json"
+    return theirs if theirs.is_file() and not ours.is_file() else ours
+
+
+def check_model(checkpoint: Path, typed: Typed) -> None:
+    """Raises `UserError` if the file beside a checkpoint describes another model than argument bert_model."""
+    file = config_file(checkpoint)
+    sizes = read_json_object(
+        file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
+    )
+    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
+    num_layers, hidden_size = PRESETS[typed["bert_model"]]
+    if described != (num_layers, hidden_size):
+        raise UserError(
+            f"{typed.title('bert_model')} is {typed['bert_model']}, {num_layers} layers of {hidden_size}, but {file} "
+            f"describes {described[0]} layers of {described[1]}; name the checkpoint's model, or use the program "
+            "itself (run_*.py), which takes any size"
+        )
 
 
 def newest_update(run_folder: Path) -> int:

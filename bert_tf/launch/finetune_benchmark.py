@@ -16,9 +16,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
-from bert_tf.launch.biobert import CASED
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, run_job, show, shown
 from bert_tf.launch.finetuning import MODEL
+from bert_tf.launch.recipes import CASED
 from bert_tf.memory.plan import Workload, find_device, fits
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS

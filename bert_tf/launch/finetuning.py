@@ -12,8 +12,7 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
 from bert_tf.launch.arguments import Values
-from bert_tf.launch.call import Call
-from bert_tf.launch.checkpoints import check_model, find_checkpoint
+from bert_tf.launch.call import Call, check_model, find_checkpoint
 from bert_tf.launch.environment import show, shown
 from bert_tf.settings.declaration import Setting
 from bert_tf.text.tokenizer import open_tokenizer

@@ -14,7 +14,7 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import lamb, launchers
+from bert_tf.launch import launchers, recipes
 from bert_tf.launch.call import newest_update
 from bert_tf.launch.checks import count_nodes, slurm_count
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
@@ -62,7 +62,7 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     run_folder = folder / f"phase_{phase}"
     before = newest_update(run_folder)
     here = LaunchEnvironment(environ)
-    code = lamb.launch(typed, here, f"phase_{phase}")
+    code = recipes.launch_lamb(typed, here, f"phase_{phase}")
     if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:  # SIGTERM: cancelled, or Slurm itself requeues
         if newest_update(run_folder) <= before:
             raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
@@ -87,8 +87,8 @@ def variables_of(phase: int) -> dict[str, str]:
     An argument of this phase has its setting's name, all others their own.
     """
     own = {"train_batch_size": "BATCHSIZE"}
-    names = {each.name: each.name for each in lamb.ARGUMENTS if not re.search(r"num_gpus|_phase\d$", each.name)}
-    names.update({each.name: each.setting.name for each in lamb.ARGUMENTS if each.name.endswith(f"_phase{phase}")})
+    names = {each.name: each.name for each in recipes.LAMB if not re.search(r"num_gpus|_phase\d$", each.name)}
+    names.update({each.name: each.setting.name for each in recipes.LAMB if each.name.endswith(f"_phase{phase}")})
     return {argument: own.get(name, name.upper()) for argument, name in names.items()}
 
 
@@ -117,7 +117,7 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
     """
     begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
     variables, texts = variables_of(phase), []
-    for argument in lamb.ARGUMENTS:
+    for argument in recipes.LAMB:
         variable = variables.get(argument.name, "")
         if text := environ.get(variable):
             try:
@@ -125,5 +125,5 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
             except ValueError:
                 raise UserError(f"{variable}={text}: must be {argument.rule}") from None
         texts.append(text or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default))))
-    texts[[argument.name for argument in lamb.ARGUMENTS].index("num_gpus")] = str(num_ranks)
+    texts[[argument.name for argument in recipes.LAMB].index("num_gpus")] = str(num_ranks)
     return texts

@@ -133,7 +133,6 @@ BAD = [
     ("pretraining_lamb_phase1", SMALL.replace(" 20 ", " 1 "), "", "phase 1 would have no update"),
     ("pretraining_lamb_phase2", SMALL.replace(" 20 ", " 9 "), "", "phase 2 would have no update"),
     ("pretraining_adam", "16 8 1e-4 fp16 true 8 11 10", "", "warmup_steps (position 7) is 11"),
-    ("pretraining_adam", "16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "", "max_pred_per_seq (position 13) is 80"),
     ("squad", "8 8 5e-6 fp16 true large 1.1 2", "", "precision (position 3) is '5e-6': must be one of"),
     ("squad", "/workspace/checkpoints/bert_uncased.pt 2.0 24", "", "batch_size_per_gpu (position 1) is '/workspace"),
     ("squad", first(5, SQUAD) + " 4", "", "seq_length (position 6) is '4': must be a whole number of at least 8"),

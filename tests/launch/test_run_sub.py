@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import checks, lamb, pretraining, run_sub
+from bert_tf.launch import checks, pretraining, recipes, run_sub
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.helpers import ROOT, VARIABLES, prepare
 from tests.refusals import refused
@@ -99,21 +99,21 @@ def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, old,
 
 
 def test_nvidias_defaults_make_nvidias_global_batches():
-    phases = lamb.make_phases(lamb.parse(NVIDIA.split()))
+    phases = recipes.make_phases(recipes.parse(NVIDIA.split()))
     assert [(phase.global_batch_size, phase.num_updates) for phase in phases] == [(65536, 7038), (32768, 1564)]
 
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
     (tmp_path / "plan.json").write_text(
-        json.dumps({**lamb.parse(typed).values, "use_xla": "false", "dataset": "sample"})
+        json.dumps({**recipes.parse(typed).values, "use_xla": "false", "dataset": "sample"})
     )
     assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
 def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
-    typed = lamb.parse(NVIDIA.split())
-    values, (_, second) = typed.values, lamb.make_phases(typed)
+    typed = recipes.parse(NVIDIA.split())
+    values, (_, second) = typed.values, recipes.make_phases(typed)
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
