@@ -188,8 +188,8 @@ class Recipe(Call):
         finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
         flags = {
             **self.typed.flags(),
-            "input_files": data.training,
-            "eval_files": data.test if data.has_test else None,
+            "input_files": data.folder / "training",
+            "eval_files": data.folder / "test" if data.has_test else None,
             "model_dir": run_folder,
             "train_batch_size": phase.train_batch_size,
             "num_accumulation_steps": None if finds_size else phase.num_accumulation_steps,

@@ -56,7 +56,7 @@ def test_token_files_serve_both_phases(tmp_path):
     message = r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records\|tokens"
     refused(message, choose_data, tmp_path, None, LENGTHS)
     assert [item.lengths for item in choose_data(tmp_path, None, LENGTHS, "records")] == LENGTHS
-    assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].training == folder / "training"
+    assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].folder == folder
 
 
 # --- Running -------------------------------------------------------------------------------------
