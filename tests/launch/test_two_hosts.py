@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.launch import checks
-from tests.launch.test_launch import processes_of
+from tests.launch.test_ranks import processes_of
 from tests.pretraining_data import TINY, write_dataset
 from tests.training.test_training import LAUNCH, ROOT, command, lines, wait_for, weights
 

@@ -6,6 +6,7 @@ As programs where that matters (`start`), else in this process, which has import
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.prepare import stages
+from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
 from tests.preparation import bertPrep

@@ -7,7 +7,6 @@ of the programs a third.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -23,11 +22,13 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
 from bert_tf.settings.declaration import settings_of, with_variable
-from tests import choice_data, entity_data
+from tests import choice_data
+from tests.entity_data import columns
+from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_model
 from tests.pretraining_data import TINY, write_dataset
-from tests.squad_data import GOLDEN, write_squad
+from tests.squad_data import write_squad
 from tests.test_structure import SETTINGS as PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,52 +130,33 @@ def is_slow(name, text):
 
 
 @pytest.fixture(scope="module")
-def pretraining_flags(tmp_path_factory):
-    folder = write_dataset(tmp_path_factory.mktemp("records"))
-    (folder / "bert_config.json").write_text(TINY.to_json())
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        input_files=folder / "training",
-        eval_files=folder / "test",
-        model_dir=folder / "run",
-        num_train_steps=20,
-        train_batch_size=4,
-        max_seq_length=16,
-        max_predictions_per_seq=3,
-    )
-
-
-def model_flags(folder, **flags):
-    model = dict(bert_config_file=folder / "bert_config.json", vocab_file=folder / "vocab.txt")
-    return {**model, "model_dir": folder / "run", "max_seq_length": 16, "train_batch_size": 4, **flags}
-
-
-@pytest.fixture(scope="module")
-def squad_flags(tmp_path_factory):
-    folder = write_squad(tmp_path_factory.mktemp("squad"))
-    files = dict(train_file=folder / "squad.json", predict_file=folder / "squad.json")
-    lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)
-    return model_flags(folder, **files, **lengths, version_2_with_negative="true")
-
-
-@pytest.fixture(scope="module")
-def classifier_flags(tmp_path_factory):
-    folder = write_cola(write_model(tmp_path_factory.mktemp("classifier")))
-    return model_flags(folder, task_name="CoLA", data_dir=folder)
-
-
-@pytest.fixture(scope="module")
-def ner_flags(tmp_path_factory):
-    folder = entity_data.write_model(tmp_path_factory.mktemp("ner"))
-    file = entity_data.write(folder / "train.tsv", entity_data.columns())
-    return model_flags(folder, train_file=file, predict_file=file)
-
-
-@pytest.fixture(scope="module")
-def swag_flags(tmp_path_factory):
-    folder = choice_data.write_model(tmp_path_factory.mktemp("swag"))
-    file = choice_data.write(folder / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
-    return model_flags(folder, train_file=file, predict_file=file)
+def right(tmp_path_factory):
+    """A folder with a small model and its files, and the flags that are right, for each program."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in PROGRAMS}
+    write_dataset(folders["pretraining"])
+    (folders["pretraining"] / "bert_config.json").write_text(TINY.to_json())
+    write_squad(folders["squad"])
+    write_model(folders["classifier"])
+    write_cola(folders["classifier"])
+    write_entity_model(folders["ner"])
+    (folders["ner"] / "train.tsv").write_text(columns())
+    choice_data.write_model(folders["swag"])
+    choice_data.write(folders["swag"] / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
+    own = {
+        "pretraining": "input_files=training eval_files=test num_train_steps=20 max_predictions_per_seq=3",
+        "squad": "train_file=squad.json predict_file=squad.json doc_stride=12 max_query_length=10 max_seq_length=48 "
+        "version_2_with_negative=true",
+        "classifier": "task_name=CoLA data_dir=.",
+        "ner": "train_file=train.tsv predict_file=train.tsv train_batch_size=4",
+        "swag": "train_file=train.csv predict_file=train.csv train_batch_size=4",
+    }
+    flags = {}
+    for name, folder in folders.items():
+        files = {} if name == "pretraining" else {"vocab_file": folder / "vocab.txt"}
+        flags[name] = {"bert_config_file": folder / "bert_config.json", **files, "max_seq_length": 16}
+        for flag, value in (pair.split("=") for pair in own[name].split()):
+            flags[name][flag] = folder / value if (folder / value).exists() else value
+    return flags
 
 
 MISTAKES = {
@@ -212,9 +194,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_the_flags_is_named(request, name, tmp_path):
-    right, folders = request.getfixturevalue(f"{name}_flags"), map(str, itertools.count())
-    lines = [spelled({**right, "model_dir": tmp_path / next(folders), **changes}) for changes, _ in MISTAKES[name]]
+def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
+    folders = map(str, itertools.count())
+    lines = [
+        spelled({**right[name], "model_dir": tmp_path / next(folders), **changes}) for changes, _ in MISTAKES[name]
+    ]
     given = answers(f"run_{name}", lines)
     for (changes, message), (code, said) in zip(MISTAKES[name], given):
         assert code == 2 and re.match(message, said), (changes, said)
@@ -227,13 +211,10 @@ def flags_to_change(*classes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_flags_of_programs(request, name, tmp_path):
-    chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
-    flags = flags_to_change(*PROGRAMS[name])
-    cases = [
-        mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
-    ]
-    given = check(f"run_{name}", [spelled(right), *map(spelled, cases)])
+def test_flags_of_programs(right, name, tmp_path):
+    chooser, flags = random.Random(name), flags_to_change(*PROGRAMS[name])
+    places = [{**right[name], "model_dir": tmp_path / str(number)} for number in range(NUM_PROGRAM_CASES + 1)]
+    given = check(f"run_{name}", [spelled(places[0]), *(spelled(mutated(chooser, each, flags)) for each in places[1:])])
     assert given[0] == [0, ""], "what is right is not refused"
 
 
@@ -264,52 +245,45 @@ def junk_files(chooser, file, folder, count):
     yield directory
 
 
-@pytest.mark.slow
-def test_json_files_of_pretraining(pretraining_flags, tmp_path):
-    chooser = random.Random(3)
-    lines = [
-        spelled({**pretraining_flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(
-            chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_PROGRAM_CASES // 3
-        )
-        if is_small(bad)
-    ]
-    begun = tmp_path / "begun"
-    check("run_pretraining", [spelled({**pretraining_flags, "model_dir": begun})])
-    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_PROGRAM_CASES // 3):
-        lines.append(spelled({**pretraining_flags, "model_dir": bad.parent}))
-        lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
-    records = pretraining_flags["input_files"].parent
-    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
-        if bad.is_file():
-            shutil.copytree(records / "training", bad.parent / "training")
-            lines.append(spelled({**pretraining_flags, "input_files": bad.parent / "training"}))
-    check("run_pretraining", lines)
-
-
 def is_small(config_file):
     """Whether a model of this configuration, if it is one, can be made here."""
     return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
 
 
-QUESTION = {"stem": "anna sees", "choices": [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]}
-ROWS = {
-    "ner": {"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]},
-    "swag": {"question": QUESTION, "answerKey": "B"},
-    "squad": GOLDEN["squad"],
-}
+@pytest.mark.slow
+def test_json_files_of_pretraining(right, tmp_path):
+    chooser, flags, count = random.Random(3), right["pretraining"], NUM_PROGRAM_CASES // 3
+    lines = [
+        spelled({**flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
+        for bad in junk_files(chooser, flags["bert_config_file"], tmp_path / "config", count)
+        if is_small(bad)
+    ]
+    begun = tmp_path / "begun"
+    check("run_pretraining", [spelled({**flags, "model_dir": begun})])
+    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", count):
+        lines.append(spelled({**flags, "model_dir": bad.parent}))
+        lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
+    records = flags["input_files"].parent
+    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
+        if bad.is_file():
+            shutil.copytree(records / "training", bad.parent / "training")
+            lines.append(spelled({**flags, "input_files": bad.parent / "training", "model_dir": bad.parent / "run"}))
+    check("run_pretraining", lines)
+
+
+ENTITIES = {"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]}
+CHOICES = [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]
+QUESTION = {"question": {"stem": "anna sees", "choices": CHOICES}, "answerKey": "B"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, flag", [("ner", "predict"), ("swag", "predict"), ("squad", "train"), ("squad", "predict")]
-)
-def test_json_files_of_tasks(request, name, flag, tmp_path):
-    chooser, good = random.Random(f"{name} {flag}"), tmp_path / "good.jsonl"
-    good.write_text(json.dumps(ROWS[name]))
-    right = {**request.getfixturevalue(f"{name}_flags"), "mode": "train" if flag == "train" else "train_and_predict"}
+@pytest.mark.parametrize("name, row", [("ner", ENTITIES), ("swag", QUESTION), ("squad", None)])
+def test_json_files_of_tasks(right, tmp_path, name, row):
+    chooser, good = random.Random(name), tmp_path / "rows.jsonl"
+    good.write_text(json.dumps(row) if row else right[name]["train_file"].read_text())
     lines = [
-        spelled({**right, f"{flag}_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
+        spelled({**right[name], flag: bad, **mode, "model_dir": bad.parent / "run"})
+        for flag, mode in (("predict_file", {}), ("train_file", {"mode": "train"}))[: 2 if name == "squad" else 1]
+        for bad in junk_files(chooser, good, tmp_path / flag, NUM_PROGRAM_CASES // 2)
     ]
     check(f"run_{name}", lines)
