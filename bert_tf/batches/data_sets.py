@@ -112,7 +112,7 @@ def open_instances(
       rules: for token files; records were masked when they were made.
       single_segments: instead of pairs; only token files have them.
 
-    Raises: UserError if files are missing or of both kinds, or if what is asked for is not what records can provide.
+    Raises: UserError if files are missing or of both kinds, or are records of other sizes or masked by other rules.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
         return TokenSet(patterns, argument, sequence_length, rules, single_segments)
@@ -128,4 +128,11 @@ def open_instances(
                 f"--{field.name} has no effect on --{argument}={patterns}: records were masked when they were made. "
                 "Give it to --action create_tfrecord_files, or use token files"
             )
-    return RecordSet(patterns, argument)
+    records, sizes = RecordSet(patterns, argument), (sequence_length, rules.max_predictions_per_seq)
+    for name, size, stored in zip(("max_seq_length", "max_predictions_per_seq"), sizes, records.schema):
+        if size != stored:
+            raise UserError(
+                f"--{name}={size}, but the records of --{argument} ({records.files[0]}) have {stored}; use "
+                f"--{name}={stored} or records made with {size}"
+            )
+    return records

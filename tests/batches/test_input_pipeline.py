@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.batches import evaluation_batches, packed_training_batches, training_batches
+from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.data_sets import RecordSet, open_instances
 from bert_tf.batches.instance_set import find_shards
@@ -50,14 +50,9 @@ def token_dataset(tmp_path_factory):
 
 def updates(dataset, count, packing=False, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1, schema=ROOMY):
     data = open_dataset(dataset, schema=schema)
-    read = packed_training_batches if packing else training_batches
-    iterator = read(
-        data,
-        GlobalOrder(data.copies, seed=1),
-        BatchSplit(micro_batch, accumulation, ranks, rank),
-        first_batch=first_batch,
-        vocab_size=VOCAB_SIZE,
-    )
+    order, split = GlobalOrder(data.copies, seed=1), BatchSplit(micro_batch, accumulation, ranks, rank)
+    how = dict(first_batch=first_batch, vocab_size=VOCAB_SIZE, packing=packing)
+    iterator = training_batches(data, order, split, **how)
     return [next(iterator) for _ in range(count)]
 
 
@@ -105,9 +100,10 @@ def test_evaluation_sees_every_instance_once_with_the_same_masks_for_any_split(r
     records = open_dataset(request.getfixturevalue(name), "test")
     seen = []
     for batch_size, ranks in ((4, 1), (4, 2), (3, 2), (4, 3)):
-        settings = dict(batch_size=batch_size, max_batches=0, num_ranks=ranks, vocab_size=VOCAB_SIZE)
-        parts = [list(evaluation_batches(records, rank=rank, **settings)) for rank in range(ranks)]
-        assert len(set(map(len, parts))) == 1, "all ranks must take part in as many reductions"
+        splits = [BatchSplit(batch_size, 1, ranks, rank) for rank in range(ranks)]
+        num_batches = -(-13 // (batch_size * ranks))
+        parts = [list(evaluation_batches(records, split, num_batches, vocab_size=VOCAB_SIZE)) for split in splits]
+        assert {*map(len, parts)} == {num_batches}, "all ranks must take part in as many reductions"
         rows = []
         for batch in itertools.chain.from_iterable(parts):
             is_real = batch["example_weights"].numpy() == 1
@@ -143,22 +139,19 @@ def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, w
 
 
 def test_records_that_do_not_fit_are_refused(dataset):
-    records = RecordSet(str(dataset / "training"), "input_files")
-    records.check(SCHEMA, VOCAB_SIZE, "input_files")
-    with pytest.raises(UserError, match="--max_seq_length=128.*have 16"):
-        records.check(RecordSchema(128, 3), VOCAB_SIZE, "input_files")
-    with pytest.raises(UserError, match="--max_predictions_per_seq=20.*have 3"):
-        records.check(RecordSchema(16, 20), VOCAB_SIZE, "input_files")
-    records.check(SCHEMA, VOCAB_SIZE + 8, "input_files")  # padded
+    refused("--max_seq_length=128.*have 16", open_dataset, dataset, schema=RecordSchema(128, 3))
+    refused("--max_predictions_per_seq=20.*have 3", open_dataset, dataset, schema=RecordSchema(16, 20))
+    records = open_dataset(dataset)
+    for num_rows, has_reserved_rows in ((VOCAB_SIZE, False), (VOCAB_SIZE + 8, False), (VOCAB_SIZE + 128, True)):
+        records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)
     for num_rows in (VOCAB_SIZE - 1, VOCAB_SIZE + 128):
-        with pytest.raises(UserError, match=f"data of --input_files were made, has 40 pieces, but .*={num_rows}"):
-            records.check(SCHEMA, num_rows, "input_files")
-    records.check(SCHEMA, VOCAB_SIZE + 128, "input_files", has_reserved_rows=True)
+        words = f"data of --input_files were made, has 40 pieces, but .*={num_rows}"
+        refused(words, records.check_vocabulary, num_rows, has_reserved_rows=False)
 
 
 def test_piece_outside_the_vocabulary_is_refused_without_a_manifest(dataset):
     records = RecordSet(str(dataset / "training"), "input_files")
-    iterator = evaluation_batches(records, batch_size=64, max_batches=0, rank=0, num_ranks=1, vocab_size=20)
+    iterator = evaluation_batches(records, BatchSplit(64), 1, vocab_size=20)
     refused("only 20 pieces", next, iterator)
 
 
@@ -331,14 +324,8 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     records = RecordSet(str(folder / "training"), "input_files")
     assert records.fingerprint() != records.fingerprint(with_lengths=True)
     right = load_index(folder / "training" / "x_training_0.tfrecord")
-    lengths = right.lengths().copy()
-    lengths[7] -= 1
-    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
-    records = RecordSet(str(folder / "training"), "input_files")
-    iterator = packed_training_batches(
-        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE
-    )
-    refused("record 7 does not hold.*delete x_training_0.tfrecord.index", next, iterator)
+    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), right.lengths() // 2)
+    refused("of a row's 40 places for tokens, .*index beside them says", updates, folder, 1, True)
 
 
 def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
@@ -346,7 +333,7 @@ def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
     write_manifest(folder, "records", {"masked_lm_prob": 0.05})
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 4
-    refused("masked tokens in a row with room for 4.*manifest.json", updates, folder, 1, True)
+    refused("of a row's 4 places .*than masked_lm_prob in manifest.json", updates, folder, 1, True)
     (folder / "manifest.json").unlink()
     assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
     updates(folder, 1, True)
