@@ -92,9 +92,12 @@ def _replay() -> None:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.training.replay import Replay
+    from bert_tf.training.replay import replay
 
-    print("\n".join(Replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
+    started_from, attempts = replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files)
+    print(f"update {FLAGS.replay_update}, made again from {started_from}")
+    for attempt in attempts:
+        print("\n".join(attempt.describe()))
 
 
 def _plan() -> None:

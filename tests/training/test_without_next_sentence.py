@@ -10,7 +10,7 @@ import pytest
 from bert_tf.interchange.export import export
 from bert_tf.memory.plan import Workload
 from bert_tf.run.variables import open_checkpoint
-from bert_tf.training.replay import Replay
+from bert_tf.training.replay import replay
 from tests import processes
 from tests.pretraining_data import TINY, write_dataset
 from tests.training import test_packed_update
@@ -85,7 +85,7 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
     assert "going on from" in run(dataset, model_dir, eval_files=None, **SINGLE).stdout
     assert weights(model_dir) == weights(finished)
     # The run's own record says what kind of run it is.
-    (attempt,) = Replay(model_dir, 20).attempts
+    _, (attempt,) = replay(model_dir, 20)
     assert attempt.is_finite and set(attempt.figures) >= {"mlm_loss"} and "nsp_loss" not in attempt.figures
 
 
