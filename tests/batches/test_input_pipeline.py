@@ -139,8 +139,8 @@ def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, w
 
 
 def test_records_that_do_not_fit_are_refused(dataset):
-    refused("--max_seq_length=128.*have 16", open_dataset, dataset, schema=RecordSchema(128, 3))
-    refused("--max_predictions_per_seq=20.*have 3", open_dataset, dataset, schema=RecordSchema(16, 20))
+    refused("--max_seq_length=128.*--max_seq_length=16 alone", open_dataset, dataset, schema=RecordSchema(128, 3))
+    refused("--max_predictions_per_seq=20.*=3 alone", open_dataset, dataset, schema=RecordSchema(16, 20))
     records = open_dataset(dataset)
     for num_rows, has_reserved_rows in ((VOCAB_SIZE, False), (VOCAB_SIZE + 8, False), (VOCAB_SIZE + 128, True)):
         records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)
@@ -228,8 +228,10 @@ def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_
 
 
 def test_rules_for_masking_are_refused_for_records(dataset):
-    with pytest.raises(UserError, match="--whole_word_masking has no effect on --input_files=.*records were masked"):
-        open_instances(str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True))
+    folder, rules = str(dataset / "training"), MaskingRules(0.15, 3, True)
+    refused(
+        "--whole_word_masking=True: .* --input_files=.* masked when", open_instances, folder, "input_files", 16, rules
+    )
 
 
 def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):

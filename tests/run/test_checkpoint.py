@@ -142,6 +142,6 @@ def test_unusable_paths(tmp_path):
 def test_what_is_gone_is_named_without_words_of_pythons(tmp_path):
     path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
     (path / f"{PREFIX}.index").rename(tmp_path / "elsewhere")
-    assert find_damage(path) == f"{PREFIX}.index is missing"
+    assert find_damage(path) == f"{path / PREFIX}.index cannot be read (No such file or directory)"
     (path / "manifest.json").write_text('{"sha256": []}')
     assert find_damage(path) == "manifest.json does not hold the sha256 of files by their names"
