@@ -158,14 +158,6 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
     assert stored(tmp_path) == {2: 2.0}
 
 
-def test_a_bug_in_the_writer_is_not_swallowed(tmp_path, count):
-    def write(*_):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        count(tmp_path, 99, write)
-
-
 def test_what_is_being_written_is_finished_when_an_update_fails(tmp_path, monkeypatch, count):
     def fails(counter, *arguments, **options):
         if counter.updates_applied == 3:
