@@ -37,7 +37,7 @@ from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
-from bert_tf.training.trainer import Schedule, Trainer, Training, name_metrics
+from bert_tf.training.trainer import Schedule, Trainer, Training
 
 # The model and the objective, with next sentence and with no_next_sentence.
 _LEARNED = ((PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective()))
@@ -271,4 +271,4 @@ def _evaluate(
             sums[num_denominators:] += compiled(features).numpy()
     totals = workers.gather(sums).sum(axis=0)
     denominators = np.maximum(totals[:num_denominators], 1.0)
-    return name_metrics(objective, totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+    return objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])

@@ -26,7 +26,7 @@ from bert_tf.training.pretraining import training_of_run
 from bert_tf.training.record import max_skips
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
-from bert_tf.training.trainer import Training, make_step, name_metrics
+from bert_tf.training.trainer import Training, make_step
 
 
 class Attempt(NamedTuple):
@@ -117,7 +117,7 @@ def _attempt(training: Training, state: TrainState, step: TrainStep, batches: It
         is_finite,
         unsound or (f"gradient of {bad}" if bad else None),
         figures={
-            **name_metrics(training.objective, result.metrics.numpy()),
+            **training.objective.name_metrics(result.metrics.numpy()),
             "gradient_norm": float(result.gradient_norm),
             "learning_rate": float(result.learning_rate),
             "loss_scaler": float(result.loss_scale),
