@@ -195,10 +195,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
-    folders = map(str, itertools.count())
-    lines = [
-        spelled({**right[name], "model_dir": tmp_path / next(folders), **changes}) for changes, _ in MISTAKES[name]
-    ]
+    flags = [{"model_dir": tmp_path / str(number), **case[0]} for number, case in enumerate(MISTAKES[name])]
+    lines = [spelled({**right[name], **each}) for each in flags]
     given = answers(f"run_{name}", lines)
     for (changes, message), (code, said) in zip(MISTAKES[name], given):
         assert code == 2 and re.match(message, said), (changes, said)
