@@ -43,18 +43,17 @@ def is_whole(folder):
     return [path.name for path in folder.iterdir()] == ["file.bin"] and (folder / "file.bin").read_bytes() == CONTENT
 
 
-def test_whole_file_with_its_checksum(server, tmp_path):
+@pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256"])
+def test_whole_file_with_its_published_checksum(server, tmp_path, algorithm):
     server.add("/file.bin", CONTENT)
     details = {"url": server.url("/file.bin")}
-    assert get(server, tmp_path) == FileEntry("file.bin", len(CONTENT), SHA256.partition(":")[2], details)
+    checksum = f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}"
+    sha256 = SHA256.partition(":")[2]
+    assert get(server, tmp_path, checksum) == FileEntry("file.bin", len(CONTENT), sha256, details)
     assert is_whole(tmp_path)
-
-
-@pytest.mark.parametrize("algorithm", ["md5", "sha1"])
-def test_other_published_checksums(server, tmp_path, algorithm):
-    server.add("/file.bin", CONTENT)
-    get(server, tmp_path, f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}")
-    refused(f"has the {algorithm} .*, published is 00", get, server, tmp_path / "b", f"{algorithm}:00")
+    message = f"has the {algorithm} .*, published is 00: start the same command again.*is removed"
+    refused(message, get, server, tmp_path / "b", f"{algorithm}:00")
+    assert not list((tmp_path / "b").iterdir())
 
 
 def test_dropped_connections_go_on_where_they_were_cut(server, tmp_path, waits):
@@ -76,15 +75,6 @@ def test_server_that_knows_no_ranges_begins_again(server, tmp_path, waits, capsy
     assert "starting from the first byte" in capsys.readouterr().out
 
 
-def test_pieces_that_do_not_fit_are_removed(server, tmp_path, waits):
-    page = server.add("/file.bin", CONTENT)
-    part = get_part(server, page, tmp_path, waits)
-    part.write_bytes(b"x" * part.stat().st_size)
-    refused("has the sha256 .*start the same command again.*is removed", get, server, tmp_path)
-    get(server, tmp_path)
-    assert is_whole(tmp_path)
-
-
 def get_part(server, page, folder, waits):
     """Leaves the first bytes of a file behind, as a stopped run does."""
     page.drop_after = [200_000, 0, 0, 0, 0, 0]
@@ -99,25 +89,20 @@ def get_part(server, page, folder, waits):
 def test_next_run_goes_on_and_another_address_begins_anew(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
     get_part(server, page, tmp_path, waits)
-    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    copies = [shutil.copytree(tmp_path, tmp_path.with_name(name)) for name in ("other", "whole", "spoiled")]
     get(server, tmp_path)
     assert is_whole(tmp_path) and page.requests[-1]["Range"].startswith("bytes=")
     other = server.add("/other.bin", CONTENT)
-    get(server, tmp_path.with_name("copy"), path="/other.bin")
-    assert is_whole(tmp_path.with_name("copy")) and "Range" not in other.requests[-1]
-
-
-def test_a_part_that_is_whole_already(server, tmp_path, waits):
-    page = server.add("/file.bin", CONTENT)
-    get_part(server, page, tmp_path, waits).write_bytes(CONTENT)
-    get(server, tmp_path)
-    assert is_whole(tmp_path)
-
-
-def test_wrong_checksum_is_refused_and_nothing_stays(server, tmp_path):
-    server.add("/file.bin", CONTENT + b"!")
-    refused("file.bin: .*published is .*: start the same command again.*is removed", get, server, tmp_path)
-    assert not list(tmp_path.iterdir())
+    get(server, copies[0], path="/other.bin")
+    assert is_whole(copies[0]) and "Range" not in other.requests[-1]
+    next(copies[1].iterdir()).write_bytes(CONTENT)  # nothing is left to be fetched
+    get(server, copies[1])
+    assert is_whole(copies[1])
+    (part,) = copies[2].iterdir()
+    part.write_bytes(b"x" * part.stat().st_size)
+    refused("has the sha256 .*start the same command again.*is removed", get, server, copies[2])
+    get(server, copies[2])
+    assert is_whole(copies[2])
 
 
 def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
