@@ -44,12 +44,6 @@ def article_of(code: str) -> str:
     return text
 
 
-def formatted(working_dir, code: str, *arguments: object) -> str:
-    preparation.run(working_dir, "text_formatting", *arguments, dataset=f"wikicorpus_{code}")
-    path = working_dir / f"formatted_one_article_per_line/wikicorpus_{code}_one_article_per_line.txt"
-    return path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("code", NAMESPACES)
 def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, code, capsys):
     folder = tmp_path / f"download/wikicorpus_{code}"
@@ -57,7 +51,9 @@ def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, co
     wiki_name = code.replace("-", "_") + "wiki"
     content = dump_of(code, page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>"))
     (folder / f"{wiki_name}-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(content))
-    assert formatted(tmp_path, code) == SHOWN + "\n"
+    preparation.run(tmp_path, "text_formatting", dataset=f"wikicorpus_{code}")
+    path = tmp_path / f"formatted_one_article_per_line/wikicorpus_{code}_one_article_per_line.txt"
+    assert path.read_text(encoding="utf-8") == SHOWN + "\n"
     preparation.run(tmp_path, "sharding", "--n_training_shards", 1, *NO_TEST, dataset=f"wikicorpus_{code}")
     # Without a dataset, all are found.
     capsys.readouterr()

@@ -11,9 +11,10 @@ import collections
 import dataclasses
 import re
 import tarfile
+import types
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -66,21 +67,6 @@ def group_named(name: str) -> str:
     return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
 
 
-class _Blocks:
-    """Blocks as a file, and how many bytes there are up to the last that is not 0: a tar ends with blocks of zeros."""
-
-    def __init__(self, blocks: Iterator[bytes]):
-        self._blocks = blocks
-        self.num_read = self.num_filled = 0
-
-    def read(self, _: int) -> bytes:
-        block = next(self._blocks, b"")
-        if filled := len(block.rstrip(b"\0")):
-            self.num_filled = self.num_read + filled
-        self.num_read += len(block)
-        return block
-
-
 class _Reader:
     """Reads one file after the other; knows which articles there have been.
 
@@ -103,27 +89,26 @@ class _Reader:
             return
         num_articles = num_members = 0
         with XmlFile(path) as file:
-            blocks = _Blocks(file.blocks())
+            blocks = file.blocks()
+            stream: Any = types.SimpleNamespace(read=lambda _: next(blocks, b""))
             try:
-                with tarfile.open(fileobj=blocks, mode="r|") as tar:  # type: ignore[call-overload]
+                with tarfile.open(fileobj=stream, mode="r|") as tar:
                     for member in tar:
                         tar.members.clear()  # of which it keeps the list
                         num_members += 1
                         if member.isfile() and member.name.endswith(_ARTICLES):
-                            yield self._article(inside, member.name, member.size, tar.extractfile(member))
+                            content = tar.extractfile(member)
+                            assert content
+                            yield self._article(inside, member.name, member.size, content)
                             num_articles, self.num_file_bytes = num_articles + 1, file.num_file_bytes
-                    while blocks.read(0):  # to its end, where gzip verifies its checksum
-                        pass
-                    # A header that is no header ends the list of members, too.
-                    if not blocks.num_filled <= tar.offset < blocks.num_read:
-                        file.note_damage("no end-of-archive mark after the last member")
+                collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
             except tarfile.TarError as error:
                 file.note_damage(str(error))
             # An empty package is whole: none of its articles was of the groups to be fetched.
             if num_members or file.damage:
                 yield from file.ends_after(num_articles, "article")
 
-    def _article(self, inside: str, member: str, num_bytes: int, file: BinaryIO) -> Article | BadRecord | Dropped:
+    def _article(self, inside: str, member: str, num_bytes: int, file: IO[bytes]) -> Article | BadRecord | Dropped:
         numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
         if self._is_seen[numbers].any():
             return Dropped("superseded")
