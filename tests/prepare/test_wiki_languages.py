@@ -6,12 +6,12 @@ import bz2
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry, wiki
 from bert_tf.prepare.corpora.documents import Dropped
 from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from tests import preparation
 from tests.prepare.test_wiki import page
+from tests.refusals import refused
 
 NAMESPACES = {
     "de": {-2: "Medium", 0: "", 4: "Wikipedia", 6: "Datei", 10: "Vorlage", 14: "Kategorie"},
@@ -58,15 +58,14 @@ def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, co
     # Without a dataset, all are found.
     capsys.readouterr()
     for action in ("status", "verify"):
-        preparation.bertPrep.ACTIONS[action](
-            preparation.bertPrep.parse(["--action", action]), preparation.Layout(tmp_path)
-        )
+        options = preparation.bertPrep.parse(["--action", action])
+        preparation.bertPrep.ACTIONS[action](options, preparation.Layout(tmp_path))
         assert f"wikicorpus_{code}" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--action=create_vocab --dataset=wikicorpus_"):
-        google = tmp_path / "download/google_pretrained_weights/uncased_L-24_H-1024_A-16"
-        google.mkdir(parents=True)
-        (google / "vocab.txt").write_text("[PAD]\n")
-        preparation.run(tmp_path, "create_token_files", dataset=f"wikicorpus_{code}")
+    google = tmp_path / "download/google_pretrained_weights/uncased_L-24_H-1024_A-16"
+    google.mkdir(parents=True)
+    (google / "vocab.txt").write_text("[PAD]\n")
+    make_tokens = (preparation.run, tmp_path, "create_token_files")
+    refused("--action=create_vocab --dataset=wikicorpus_", *make_tokens, dataset=f"wikicorpus_{code}")
 
 
 NO_TEST = ("--n_test_shards", 0, "--fraction_test_set", 0)
@@ -87,23 +86,19 @@ def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
     assert f"note: {path} lists no namespaces" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "name,wiki_name",
-    [("de", "dewiki"), ("simple", "simplewiki"), ("zh-min-nan", "zh_min_nanwiki"), ("be-x-old", "be_x_oldwiki")],
-)
-def test_the_wiki_of_a_language(name, wiki_name):
-    dataset = f"wikicorpus_{name}"
-    assert wikipedia_of(dataset) == wiki_name and source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
-    assert dataset in registry.Names(("sample",)) and registry.corpora_of(dataset) == (dataset,)
+def test_the_wiki_of_a_language():
+    for name, wiki_name in (("de", "dewiki"), ("zh-min-nan", "zh_min_nanwiki"), ("be-x-old", "be_x_oldwiki")):
+        dataset = f"wikicorpus_{name}"
+        assert wikipedia_of(dataset) == wiki_name
+        assert source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
+        assert dataset in registry.Names(("sample",)) and registry.corpora_of(dataset) == (dataset,)
 
 
-@pytest.mark.parametrize(
-    "dataset", ["wikicorpus_", "wikicorpus_d", "wikicorpus_zh_min_nan", "wikicorpus_de2", "wiki_de"]
-)
-def test_what_is_no_code_is_refused(dataset):
-    assert wikipedia_of(dataset) is None
-    with pytest.raises(UserError, match=rf"^--dataset={dataset}: must be one of .*, wikicorpus_<code>, all"):
-        preparation.bertPrep.parse(["--action", "sharding", "--dataset", dataset])
+def test_what_is_no_code_is_refused():
+    for dataset in ("wikicorpus_", "wikicorpus_d", "wikicorpus_zh_min_nan", "wikicorpus_de2", "wiki_de"):
+        arguments = ["--action", "sharding", "--dataset", dataset]
+        message = rf"^--dataset={dataset}: must be one of .*, wikicorpus_<code>, all"
+        refused(message, preparation.bertPrep.parse, arguments)
 
 
 def test_the_main_slot_is_the_article():

@@ -94,7 +94,7 @@ class _Reader:
             try:
                 with tarfile.open(fileobj=stream, mode="r|") as tar:
                     for member in tar:
-                        tar.members.clear()  # of which it keeps the list
+                        tar.members.clear()  # type: ignore[attr-defined]  # of which it keeps the list
                         num_members += 1
                         if member.isfile() and member.name.endswith(_ARTICLES):
                             content = tar.extractfile(member)
