@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 from bert_tf.prepare.corpora.documents import BadRecord, Damage, Document, Dropped
 from bert_tf.prepare.corpora.formatting import clean_batch, total_size
+from tests import preparation
+from tests.refusals import refused
+
+
+def formatted(working_dir, dataset, *arguments):
+    """(lines, the manifest) of the text that the stage makes."""
+    preparation.run(working_dir, "text_formatting", *arguments, dataset=dataset)
+    (text,) = (working_dir / "formatted_one_article_per_line").glob(f"{dataset}_*.txt")
+    return text.read_text(encoding="utf-8").splitlines(), json.loads(text.with_suffix(".manifest.json").read_text())
+
+
+def assert_left_out(working_dir, dataset, fault, lines, *arguments):
+    """Fails unless a single bad record is refused by name, and left out and named where one may be."""
+    arguments = (working_dir, dataset, *arguments, "--max_bad_records")
+    refused(f"{fault}.*--max_bad_records", formatted, *arguments, 0)
+    given, manifest = formatted(*arguments, 1)
+    assert given == lines and manifest["counts"]["num_dropped_bad_records"] == 1
+    assert re.search(fault, manifest["shards"]["documents"][0]["bad_records"][0])
 
 
 def cleaned(batches, clean):

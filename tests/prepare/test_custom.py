@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.prepare.corpora import custom, documents, formatting
 from tests import preparation
-from tests.prepare.reading import assert_resumable
+from tests.prepare import reading
 from tests.refusals import refused
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -45,10 +45,7 @@ def write_table(path, texts, **options):
 
 
 def formatted(working_dir, *arguments):
-    preparation.run(working_dir, "text_formatting", "--input_files", *arguments)
-    folder = working_dir / "formatted_one_article_per_line"
-    manifest = json.loads((folder / "custom_one_document_per_line.manifest.json").read_text())
-    return (folder / "custom_one_document_per_line.txt").read_text().splitlines(), manifest
+    return reading.formatted(working_dir, "custom", "--input_files", *arguments)
 
 
 def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
@@ -64,7 +61,7 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
     sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]))
-    assert_resumable(functools.partial(custom.read_batches, sources), list(sources), least=11)
+    reading.assert_resumable(functools.partial(custom.read_batches, sources), list(sources), least=11)
 
 
 def test_documents_by_file_line_and_blank_line(tmp_path):
@@ -101,11 +98,8 @@ def test_format_chosen_by_what_is_there(tmp_path):
 def test_wrong_json_line_is_named(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n\n' + line + '\n{"text": "Two."}')
-    refused(f"a.jsonl, line 3: .*{message}.*--max_bad_records", formatted, tmp_path, path)
-    lines, manifest = formatted(tmp_path, path, "--max_bad_records", 1)
-    assert lines == ["One.", "Two."]
-    assert manifest["counts"]["num_read"] == 3 and manifest["counts"]["num_dropped_bad_records"] == 1
-    assert "a.jsonl, line 3: " in manifest["shards"]["documents"][0]["bad_records"][0]
+    fault = f"a.jsonl, line 3: .*{message}"
+    reading.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
 
 
 def test_inputs_must_exist(tmp_path):

@@ -7,18 +7,16 @@ import json
 import pytest
 
 from bert_tf.prepare.corpora import extracted
-from tests import preparation
+from tests.prepare.reading import formatted
 from tests.refusals import refused
 
 
-def formatted(working_dir, *files: str) -> list[str]:
+def read(working_dir, *files: str) -> list[str]:
     folder = working_dir / "extracted/wikicorpus_en/AA"
     folder.mkdir(parents=True, exist_ok=True)
     for number, content in enumerate(files):
         (folder / f"wiki_{number:02}").write_text(content)
-    preparation.run(working_dir, "text_formatting", "--skip_wikiextractor", dataset="wikicorpus_en")
-    path = working_dir / "formatted_one_article_per_line/wikicorpus_en_one_article_per_line.txt"
-    return path.read_text().splitlines()
+    return formatted(working_dir, "wikicorpus_en", "--skip_wikiextractor")[0]
 
 
 def test_json_lines_are_read_as_the_text_files_are(tmp_path):
@@ -26,7 +24,7 @@ def test_json_lines_are_read_as_the_text_files_are(tmp_path):
     empty = {"id": "2", "title": "Two", "text": ""}
     lines = "".join(json.dumps(line) + "\n" for line in (article, empty))
     as_text = f'<doc id="1">\nTwo\n\n{article["text"].replace("one", "two")}\n\n</doc>\n'
-    assert formatted(tmp_path, lines, as_text) == ["It is one.  It ends.", "It is two.  It ends."]
+    assert read(tmp_path, lines, as_text) == ["It is one.  It ends.", "It is two.  It ends."]
 
 
 ARTICLES = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
@@ -54,11 +52,11 @@ Empty
     ],
 )
 def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
-    refused(f"wiki_00(, |: ){message}", formatted, tmp_path, content)
+    refused(f"wiki_00(, |: ){message}", read, tmp_path, content)
 
 
 def test_without_its_files_it_says_what_to_do(tmp_path):
-    refused("holds no file of wikiextractor's, AA/wiki_00", formatted, tmp_path)
+    refused("holds no file of wikiextractor's, AA/wiki_00", read, tmp_path)
 
 
 @pytest.mark.parametrize(

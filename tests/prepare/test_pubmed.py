@@ -10,8 +10,7 @@ import pytest
 
 from bert_tf.prepare.corpora import documents, pubmed
 from bert_tf.prepare.corpora.documents import Document, Dropped
-from tests import preparation
-from tests.prepare.reading import assert_resumable, cleaned, sorted_out
+from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 
@@ -159,12 +158,7 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
     folder.mkdir(parents=True)
     good = "<PubmedArticle><PMID>{}</PMID><Abstract><AbstractText>It is {}.</AbstractText></Abstract></PubmedArticle>"
     (folder / "a.xml").write_text(f"<PubmedArticleSet>{good.format(1, 1)}{bad}{good.format(3, 3)}</PubmedArticleSet>")
-    format_it = (preparation.run, tmp_path, "text_formatting")
-    refused(f"a.xml, {message}.*--max_bad_records", *format_it, dataset="pubmed_baseline")
-    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="pubmed_baseline")
-    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
-    assert text.read_text() == "It is 1.\nIt is 3.\n"
-    preparation.run(tmp_path, "verify", dataset="pubmed_baseline")
+    assert_left_out(tmp_path, "pubmed_baseline", f"a.xml, {message}", ["It is 1.", "It is 3."])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import io
-import json
 import tarfile
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from bert_tf.prepare.corpora import documents, pubmed_fulltext
 from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
 from tests import preparation
-from tests.prepare.reading import assert_resumable, cleaned, sorted_out
+from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.prepare.test_jats import made
 from tests.refusals import refused
 
@@ -162,22 +161,14 @@ def test_article_too_large_for_memory_is_a_bad_record(tmp_path, monkeypatch):
     assert titles == ["Two"] and bad[0].startswith("PMC1.xml: 2,")
 
 
-def test_text_by_the_command_line_with_bad_articles_up_to_a_limit(tmp_path):
-    folder = tmp_path / "download/pubmed/fulltext"
+def test_text_by_the_command_line_and_again_after_damage(tmp_path):
     members = {"x/PMC1.xml": article("One", meta=CC_BY), "x/PMC2.xml": b"<article>", "x/PMC3.xml": article("Three")}
-    package(folder / "a.tar.gz", members)
-    (folder / "PMC4.xml").write_bytes(article("Four", meta=CC_BY)[:-9])
-    format_it = functools.partial(preparation.run, tmp_path, "text_formatting", dataset="pubmed_fulltext")
-    options = ("--captions", "--license_groups", "oa_comm,oa_other", "--max_bad_records")
-    refused("a.tar.gz, x/PMC2.xml: XML: no element found.*--max_bad_records", format_it, *options, 0)
-    refused("more than 1 bad records, now .*PMC4.xml, the article: XML: unclosed token", format_it, *options, 1)
-    format_it(*options, 2)
+    package(tmp_path / "download/pubmed/fulltext/a.tar.gz", members)
+    lines = ["One  The text of One is here.", "Three  The text of Three is here."]
+    options = ("--captions", "--license_groups", "oa_comm,oa_other")
+    fault = "a.tar.gz, x/PMC2.xml: XML: no element found"
+    assert_left_out(tmp_path, "pubmed_fulltext", fault, lines, *options)
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
-    assert text.read_text() == "One  The text of One is here.\nThree  The text of Three is here.\n"
-    manifest = json.loads(text.with_name("pubmed_fulltext_one_article_per_line.manifest.json").read_text())
-    assert manifest["arguments"]["license_groups"] == ["oa_comm", "oa_other"] and manifest["arguments"]["captions"]
-    assert manifest["counts"]["num_dropped_bad_records"] == 2
-    preparation.run(tmp_path, "verify", dataset="pubmed_fulltext")
     content = text.read_bytes()
     text.write_bytes(content[:-1] + b"!")
     preparation.run(tmp_path, "verify", "--repair", dataset="pubmed_fulltext")

@@ -10,8 +10,7 @@ import re
 import pytest
 
 from bert_tf.prepare.corpora import documents, wiki, xml_files
-from tests import preparation
-from tests.prepare.reading import assert_resumable, cleaned, sorted_out
+from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 HEAD = (
@@ -118,11 +117,7 @@ def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
     folder = tmp_path / "download" / "wikicorpus_en"
     folder.mkdir(parents=True)
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
-    format_it = (preparation.run, tmp_path, "text_formatting")
-    refused(f"wikicorpus_en.xml, {message}.*--max_bad_records", *format_it, dataset="wikicorpus_en")
-    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="wikicorpus_en")
-    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
-    assert text.read_text().splitlines() == [*LINES, "It is six."]
+    assert_left_out(tmp_path, "wikicorpus_en", f"wikicorpus_en.xml, {message}", [*LINES, "It is six."])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from bert_tf.prepare.corpora import registry, wiki
 from bert_tf.prepare.corpora.documents import Dropped
 from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
 from tests import preparation
+from tests.prepare.reading import formatted
 from tests.prepare.test_wiki import page
 from tests.refusals import refused
 
@@ -51,9 +52,7 @@ def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, co
     wiki_name = code.replace("-", "_") + "wiki"
     content = dump_of(code, page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>"))
     (folder / f"{wiki_name}-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(content))
-    preparation.run(tmp_path, "text_formatting", dataset=f"wikicorpus_{code}")
-    path = tmp_path / f"formatted_one_article_per_line/wikicorpus_{code}_one_article_per_line.txt"
-    assert path.read_text(encoding="utf-8") == SHOWN + "\n"
+    assert formatted(tmp_path, f"wikicorpus_{code}")[0] == [SHOWN]
     preparation.run(tmp_path, "sharding", "--n_training_shards", 1, *NO_TEST, dataset=f"wikicorpus_{code}")
     # Without a dataset, all are found.
     capsys.readouterr()
