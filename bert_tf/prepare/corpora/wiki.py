@@ -37,7 +37,6 @@ _TITLE = re.compile(rb"<title>([^<]*)<")
 _NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</')
 # MediaWiki's numbers of the namespaces of media, files and categories.
 _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
-_MOST_HEAD_BYTES = 1 << 20
 # The arguments of `Cutter` and of `XmlFile.elements`.
 _ELEMENTS = ("page",), "mediawiki"
 # About, in real dumps.
@@ -80,24 +79,15 @@ def read_namespaces(paths: Iterable[Path]) -> Namespaces:
     """
     names: dict[str, set[str]] = {}
     for path in paths:
-        listed = _NAMESPACE.findall(_head(path).decode("utf-8", "replace"))
+        with XmlFile(path) as file:
+            head = next(file.blocks(), b"").partition(b"<page>")[0]
+        listed = _NAMESPACE.findall(head.decode("utf-8", "replace"))
         if not listed:
             print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
         for number, name in listed:
             names.setdefault(number, set()).add(namespace_key(html.unescape(name)))
     hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
     return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
-
-
-def _head(path: Path) -> bytes:
-    """What stands before the first page, as UTF-8."""
-    head = b""
-    with XmlFile(path) as file:
-        for block in file.blocks():
-            head += block
-            if b"<page>" in head or len(head) > _MOST_HEAD_BYTES:
-                break
-    return head.partition(b"<page>")[0]
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:

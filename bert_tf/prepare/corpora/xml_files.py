@@ -191,9 +191,9 @@ class Cutter:
         """Raises: UserError where it is larger than the largest document."""
         if len(xml) > text_files.LARGEST_DOCUMENT_BYTES:
             name = _NAME.search(xml)
+            which = f" {name[1].decode()!r}" if name else ""
             kind = tag.decode() or "what stands between two elements"
-            which = f"{kind} {name[1].decode()!r}" if name else f"an element {kind}" if tag else kind
-            raise text_files.document_too_large(f"{self._path}, {which}")
+            raise text_files.document_too_large(f"{self._path}, {kind}{which}")
         return Element(tag, xml)
 
 

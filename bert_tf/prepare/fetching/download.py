@@ -275,11 +275,6 @@ def _fetch_pubmed(files: _Files) -> None:
             files.fetch(RemoteFile(url, name, f"md5:{checksum[0]}"), f"{name} ({number:,} of {len(names):,})")
 
 
-def _placed_articles(files: _Files) -> list[Path]:
-    is_unfinished = journal_path(files.manifest_path).exists()
-    return [] if is_unfinished else pubmed_fulltext.find_files(files.folder)
-
-
 def _fetch_articles(files: _Files) -> None:
     remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
     with or_else(remedy):
@@ -324,7 +319,10 @@ _FETCH: dict[str, Callable[[_Files], None]] = {
 _FIND_PLACED: dict[str, Callable[[_Files], list[Path]]] = {
     "dump": lambda files: wiki.find_dumps(files.folder, files.dataset),
     "pubmed": _placed_pubmed,
-    "articles": _placed_articles,
+    # The packages of an unfinished download are no placed ones.
+    "articles": lambda files: (
+        [] if journal_path(files.manifest_path).exists() else pubmed_fulltext.find_files(files.folder)
+    ),
     "books": lambda files: text_files.find_text_files(files.folder),
     "catalogue": _placed_checkpoints,
 }

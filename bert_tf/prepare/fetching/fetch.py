@@ -42,14 +42,6 @@ class NotThereError(UserError):
     """The server has no such file."""
 
 
-class _TryAgain(Exception):
-    """A response after which a retry may succeed; `wait_secs`: the pause that it asks for."""
-
-    def __init__(self, response: requests.Response):
-        super().__init__(f"{response.status_code} {response.reason}")
-        self.wait_secs = Retry().get_retry_after(response.raw)
-
-
 @contextlib.contextmanager
 def or_else(remedy: str) -> Iterator[None]:
     """Adds to a `UserError` what can be done in place of fetching."""
@@ -167,8 +159,9 @@ class Client:
         while True:
             try:
                 return attempt()
-            except (requests.RequestException, _TryAgain) as error:
-                reason, asked_secs = _in_words(error), getattr(error, "wait_secs", None)
+            except requests.RequestException as error:
+                reason = _in_words(error)
+                asked_secs = None if error.response is None else Retry().get_retry_after(error.response.raw)
             # Compared with the most ever received, because a server may begin anew with each attempt.
             num_failures = 1 if progress_made() > most else num_failures + 1
             most = max(most, progress_made())
@@ -189,10 +182,10 @@ class Client:
         if response.status_code < 400 or response.status_code == _NOTHING_LEFT:
             return response
         response.close()
+        status = f"{response.status_code} {response.reason}"
         if response.status_code in _TRY_AGAIN_LATER:
-            raise _TryAgain(response)
-        kind = NotThereError if response.status_code in _NOT_THERE else UserError
-        raise kind(f"{url}: {response.status_code} {response.reason}")
+            raise requests.HTTPError(status, response=response)
+        raise (NotThereError if response.status_code in _NOT_THERE else UserError)(f"{url}: {status}")
 
     def _fetch_rest(self, part: Path, url: str, label: str) -> None:
         offset = _size(part)
@@ -215,9 +208,9 @@ class Client:
                 os.fsync(file.fileno())
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: requests.RequestException) -> str:
     """The reason for a failure; for a failed connection, the innermost cause, such as "Connection refused"."""
-    if isinstance(error, _TryAgain):
+    if error.response is not None:
         return str(error)
     cause: BaseException = error
     while cause.__context__ is not None:
