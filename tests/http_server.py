@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.server
 import socket
 import struct
@@ -13,23 +12,16 @@ import time
 class Page:
     """One file of the server, and how it answers.
 
-    `statuses` are given out one after the other before the file is; `drop_after` cuts the
-    connection after that many bytes of each answer in turn (0: by a reset), None not at all;
-    `lie_bytes` is added to the Content-Length; `delay_secs` is waited for after each kilobyte.
+    `statuses` are given out one after the other before the file is; `drop_after` cuts the connection after that many
+    bytes of each answer in turn (0: by a reset), None not at all; `delay_secs` is waited for after each kilobyte.
     """
 
-    def __init__(self, content: bytes, *, ranges: bool = True, etag: bool = True, if_range: bool = True):
-        self.content = content
-        self.ranges, self.etag, self.if_range = ranges, etag, if_range
+    def __init__(self, content: bytes, *, ranges: bool = True):
+        self.content, self.ranges = content, ranges
         self.statuses: list[tuple] = []
         self.drop_after: list[int | None] = []
-        self.lie_bytes = 0
         self.delay_secs = 0.0
         self.requests: list[dict[str, str]] = []
-
-    @property
-    def tag(self) -> str:
-        return f'"{hashlib.md5(self.content).hexdigest()}"'
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -38,48 +30,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         page = self.server.pages.get(self.path)
         if page is None:
-            return self._refuse(404, {})
+            return self._answer(404, {}, 0)
         page.requests.append(dict(self.headers))
         if page.statuses:
-            return self._refuse(*page.statuses.pop(0))
+            return self._answer(*page.statuses.pop(0), 0)
         body, status, headers = page.content, 200, {}
-        if page.etag:
-            headers["ETag"] = page.tag
-        wanted = self.headers.get("Range")
-        same = not page.if_range or self.headers.get("If-Range") in (None, page.tag)
-        if wanted and page.ranges and same:
+        if page.ranges and (wanted := self.headers.get("Range")):
             start = int(wanted[len("bytes=") : -1])
             if start >= len(body):
-                return self._refuse(416, {"Content-Range": f"bytes */{len(body)}"})
-            status = 206
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+                return self._answer(416, {"Content-Range": f"bytes */{len(body)}"}, 0)
+            status, headers = 206, {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}
             body = body[start:]
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body) + page.lie_bytes))
-        self.end_headers()
+        self._answer(status, headers, len(body))
         drop = page.drop_after.pop(0) if page.drop_after else None
-        self._send(page, body if drop is None else body[:drop])
+        for start in range(0, len(body[:drop]), 1024) if page.delay_secs else ():
+            self.wfile.write(body[start : start + 1024])
+            time.sleep(page.delay_secs)
+        if not page.delay_secs:
+            self.wfile.write(body[:drop])
         if drop == 0:
             # A reset, not an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
-        self.close_connection = drop is not None or page.lie_bytes != 0
+        self.close_connection = drop is not None
 
-    def _send(self, page, body):
-        if not page.delay_secs:
-            self.wfile.write(body)
-            return
-        for start in range(0, len(body), 1024):
-            self.wfile.write(body[start : start + 1024])
-            time.sleep(page.delay_secs)
-
-    def _refuse(self, status, headers):
+    def _answer(self, status, headers, length):
         self.send_response(status)
-        for name, value in headers.items():
+        for name, value in {**headers, "Content-Length": str(length)}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, *_):
