@@ -86,7 +86,7 @@ def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
         yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
 
 
-def _elements(file: XmlFile) -> Iterator[Element]:
+def _elements(file: XmlFile) -> Iterator[Element | Damage]:
     return file.elements(("PubmedArticle", "PubmedBookArticle", "DeleteCitation"), "PubmedArticleSet")
 
 
@@ -100,6 +100,8 @@ def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
     num_articles = 0
     with XmlFile(path) as file:
         for element in _elements(file):
+            if isinstance(element, Damage):
+                break
             if element.tag == b"DeleteCitation":
                 deleted.update(number for number, _ in _numbers(element.xml))
                 continue
@@ -127,18 +129,17 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 
 def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
-    num_articles = num_deletions = 0
+    num_articles = 0
     for element in _elements(file):
-        if element.tag == b"DeleteCitation":
-            num_deletions += 1
-            continue
-        number, _ = next(_numbers(element.xml), (0, 0))
-        num_articles += 1
-        if not number:
-            yield BadRecord(f"article {num_articles:,} has no PMID: not a file of PubMed's")
-        else:
-            yield element.xml if num_articles - 1 in kept else Dropped("superseded_or_deleted")
-    yield from file.ends_after(num_articles + num_deletions, "PubmedArticle")
+        if isinstance(element, Damage):
+            yield element
+        elif element.tag != b"DeleteCitation":
+            number, _ = next(_numbers(element.xml), (0, 0))
+            num_articles += 1
+            if not number:
+                yield BadRecord(f"article {num_articles:,} has no PMID: not a file of PubMed's")
+            else:
+                yield element.xml if num_articles - 1 in kept else Dropped("superseded_or_deleted")
 
 
 def _text(element: ElementTree.Element | None) -> str:

@@ -108,15 +108,8 @@ def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
             yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
     # Also the last stream, after which the file's end shows whether it was cut off.
     with XmlFile(path, start["byte"]) as file:
-        yield from in_batches(_pages(file), path, start, lambda: file.num_file_bytes)
-
-
-def _pages(file: XmlFile) -> Iterator[bytes | Damage]:
-    num_pages = 0
-    for element in file.elements(*_ELEMENTS):
-        num_pages += 1
-        yield element.xml
-    yield from file.ends_after(num_pages, "page")
+        pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
+        yield from in_batches(pages, path, start, lambda: file.num_file_bytes)
 
 
 def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:

@@ -30,6 +30,20 @@ _READ_BYTES = 1 << 20
 _PART_BYTES = 1 << 16
 # Enough for the first stream, which names the wiki, and the first block of the second.
 _BZIP2_HEAD_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 10
+# How files in wide encodings begin: a byte-order mark, or "<". UTF-32 first, because UTF-16 files begin similarly.
+_WIDE = (
+    *text_files.WIDE_BYTE_ORDER_MARKS,
+    (b"<\0\0\0", "utf-32"),
+    (b"\0\0\0<", "utf-32"),
+    (b"<\0", "utf-16-le"),
+    (b"\0<", "utf-16-be"),
+)
+_DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
+# Kept between two blocks, because a tag may span them.
+_LONGEST_TAG = 32
+_NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 class Stream(NamedTuple):
@@ -97,22 +111,6 @@ def unpack(packed: bytes) -> Iterator[bytes]:
             part = decompressor.unused_data
     if not decompressor.eof:
         raise EOFError("Compressed data ended before the end-of-stream marker was reached")
-
-
-BLOCK_BYTES = 1 << 20
-_HEAD_BYTES = 1 << 10
-# How files in wide encodings begin: a byte-order mark, or "<". UTF-32 first, because UTF-16 files begin similarly.
-_WIDE = (
-    *text_files.WIDE_BYTE_ORDER_MARKS,
-    (b"<\0\0\0", "utf-32"),
-    (b"\0\0\0<", "utf-32"),
-    (b"<\0", "utf-16-le"),
-    (b"\0<", "utf-16-be"),
-)
-_DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
-# Kept between two blocks, because a tag may span them.
-_LONGEST_TAG = 32
-_NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 def encoding_of(path: Path, head: bytes) -> str:
@@ -217,16 +215,19 @@ class XmlFile(contextlib.AbstractContextManager):
     def __exit__(self, *_: object) -> None:
         self._raw.close()
 
-    def elements(self, tags: Sequence[str], root: str) -> Iterator[Element]:
-        """The elements with these tags, of which none holds another. Notes damage where `root` has no end.
+    def elements(self, tags: Sequence[str], root: str) -> Iterator[Element | Damage]:
+        """The elements with these tags, of which none holds another; it is damage if `root` has no end.
 
-        Raises: UserError where an element is larger than the largest document, or as `blocks`.
+        Raises: UserError where an element is larger than the largest document, or there is none, or as `blocks`.
         """
         cutter = Cutter(self.path, tags, root, is_inside=self._start > 0)
-        for block in self.blocks():
-            yield from cutter.cut(block)
+        num_elements = 0
+        for element in itertools.chain.from_iterable(map(cutter.cut, self.blocks())):
+            num_elements += 1
+            yield element
         if not cutter.is_closed:
             self.note_damage("without its closing tag")
+        yield from self.ends_after(num_elements, tags[0])
 
     def ends_after(self, num_elements: int, tag: str) -> Iterator[Damage]:
         """What stands for the rest of the file, if it is damaged. Raises: UserError if there is no element."""
