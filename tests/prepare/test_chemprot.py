@@ -130,7 +130,7 @@ def test_files_that_are_damaged_missing_or_contradict_each_other(folder):
     source = folder / "download/chemprot"
     broken = source / "ChemProt_Corpus.zip"
     broken.write_bytes(b"PK no zip")
-    refused(f"{broken}: damaged, or not to be unpacked", formatted, folder)
+    refused(f"{broken}: damaged, or not what its name says", formatted, folder)
     broken.write_bytes(zipped({"a/chemprot_training_abstracts.tsv": b"1\tother\tcontent\n"}))
     refused("abstracts.tsv is not the same as .*abstracts.tsv: take one of them away", formatted, folder)
     broken.write_bytes(zipped(files_of("training")))  # unpacked beside it

@@ -114,7 +114,7 @@ def test_damaged_packed_files(folder, tmp_path, name):
     path = folder / name
     for content in (path.read_bytes()[:-3], b"not packed at all"):
         path.write_bytes(content)
-        refused(f"{path.name}: damaged, or not compressed", formatted, tmp_path, path)
+        refused(f"{path.name}: damaged, or not what its name says", formatted, tmp_path, path)
 
 
 def test_column_of_tables_and_field_of_json_lines(tmp_path):
@@ -137,7 +137,7 @@ def test_column_of_tables_and_field_of_json_lines(tmp_path):
     given, manifest = formatted(tmp_path / "b", lines, "--text_column", "body")
     assert given == ["It is one."] and manifest["arguments"]["text_column"] == "body"
     path.write_bytes(b"not a table")
-    refused("a.parquet: not a Parquet file", formatted, tmp_path / "c", path)
+    refused("a.parquet: damaged, or not what its name says", formatted, tmp_path / "c", path)
 
 
 def test_a_page_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_page_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_pat
     content = path.read_bytes()
     place = content.index(DOCUMENTS[55].encode()) + 9
     path.write_bytes(content[:place] + b"\0" + content[place + 1 :])
-    refused(r"a\.parquet: not a Parquet file, or damaged \(.*CRC.*\): fetch or make it", formatted, tmp_path, path)
+    refused(r"a\.parquet: damaged, or not what its name says \(.*CRC.*\): fetch or make it", formatted, tmp_path, path)
     (partial,) = tmp_path.rglob("*.partial")
     assert partial.read_text().splitlines()[:45] == DOCUMENTS[:45]
 

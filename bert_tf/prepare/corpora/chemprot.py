@@ -12,7 +12,6 @@ import gzip
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import decode_utf8
 from bert_tf.prepare.corpora.tables import Table
-from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, require_files
+from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
 from bert_tf.prepare.sharding.sentences import split_by_rules
 
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
@@ -28,7 +27,6 @@ _FILE = re.compile(r"chemprot_(training|development|test)_(abstracts|entities|re
 _KINDS = {"CHEMICAL": "CHEMICAL", "GENE-Y": "GENE", "GENE-N": "GENE", "GENE": "GENE"}
 _GROUPS, _NO_RELATION = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"), "false"
 _BOTH = "@CHEM-GENE$"  # for a chemical and a gene that overlap or touch
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 _Files = dict[str, tuple[str, bytes]]  # of a part, by kind: the name, with the archive that holds it, and the content
 
 
@@ -99,7 +97,7 @@ def read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, Table]:
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    try:
+    with refusing_damage(name, zipfile.BadZipFile, RuntimeError):
         if name.endswith(".zip"):
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 names = [inside for inside in packed.namelist() if not inside.rpartition("/")[2].startswith(".")]
@@ -107,8 +105,6 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
                     yield from _unpacked(f"{name}/{inside}", packed.read(inside))
         else:
             yield name.removesuffix(".gz"), gzip.decompress(content) if name.endswith(".gz") else content
-    except _DAMAGED as error:
-        raise UserError(f"{name}: damaged, or not to be unpacked ({error}): fetch it again") from None
 
 
 def _make_table(files: _Files, bad: BadRecords) -> Table:

@@ -140,24 +140,20 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
-    try:
-        # With a buffer a column is read piece by piece, not one whole row group at a time.
-        with pyarrow.parquet.ParquetFile(
-            path, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
-        ) as table:
-            names = table.schema_arrow.names
-            if names.count(column) != 1:
-                raise UserError(f"{path}: has no column {column!r}, or several: name one of {names} by --text_column")
-            # With threads, each of pyarrow's threads would keep what it has read in memory.
-            batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
-            cells = (cell for batch in batches for cell in batch.column(0))
-            for row, cell in enumerate(cells, 1):
-                yield _cell_text(path, cell, row, column)
-    except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not a Parquet file, or damaged ({reason}): fetch or make it again") from None
+    # With a buffer a column is read piece by piece, not one whole row group at a time.
+    options = {"buffer_size": _COLUMN_BUFFER_BYTES, "page_checksum_verification": True}
+    with (
+        text_files.refusing_damage(path, pyarrow.ArrowException),
+        pyarrow.parquet.ParquetFile(path, **options) as table,
+    ):
+        names = table.schema_arrow.names
+        if names.count(column) != 1:
+            raise UserError(f"{path}: has no column {column!r}, or several: name one of {names} by --text_column")
+        # With threads, each of pyarrow's threads would keep what it has read in memory.
+        batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
+        cells = (cell for batch in batches for cell in batch.column(0))
+        for row, cell in enumerate(cells, 1):
+            yield _cell_text(path, cell, row, column)
 
 
 def _cell_text(path: Path, cell: Any, row: int, column: str) -> str | BadRecord:

@@ -101,26 +101,34 @@ def import_pyarrow(path: Path) -> Any:
 
 
 @contextlib.contextmanager
+def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turns `errors`, and what the standard library raises for damaged files, into a `UserError`.
+
+    An `OSError` that has a number is of the disk, and stays as it is.
+    """
+    damage: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, *errors)
+    try:
+        yield
+    except damage as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: damaged, or not what its name says ({reason}): fetch or make it again") from None
+
+
+@contextlib.contextmanager
 def _open_unpacked(path: Path) -> Iterator[Any]:
     """Opens a file for reading, decompressed if its name ends in .gz or .zst.
 
     Raises: UserError where the file cannot be read, or is found damaged inside the `with` block.
     """
-    with naming_unreadable(path, _IF_UNREADABLE):
-        try:
-            with open(path, "rb") as raw:
-                if path.suffix.lower() == ".gz":
-                    yield gzip.GzipFile(fileobj=raw)
-                elif path.suffix.lower() == ".zst":
-                    yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
-                else:
-                    yield raw
-        except (EOFError, OSError, zlib.error) as error:
-            if getattr(error, "errno", None) is not None:
-                raise
-            raise UserError(
-                f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
-            ) from None
+    with naming_unreadable(path, _IF_UNREADABLE), refusing_damage(path), open(path, "rb") as raw:
+        if path.suffix.lower() == ".gz":
+            yield gzip.GzipFile(fileobj=raw)
+        elif path.suffix.lower() == ".zst":
+            yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+        else:
+            yield raw
 
 
 def text_codec(name: str) -> str | None:

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Callable
@@ -189,15 +188,12 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) ->
     Raises: UserError where it is damaged, no .zip, needs a password, or lacks one of the members.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise UserError(
-            f"{archive}: damaged, or not the published .zip ({error}): delete it and fetch it again, or unpack it by "
-            "hand"
-        ) from None
+    with (
+        or_else(f"delete {archive}, so that it is fetched anew"),
+        text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
+        zipfile.ZipFile(archive) as packed,
+    ):
+        packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
     for path in folder.rglob("*"):
         sync(path)
 
