@@ -17,12 +17,15 @@ NAMES = (".txt", ".manifest.json")
 
 
 def corpus(folder, is_multistream=True):
+    """Two files of a dump, of which the first lacks its last bytes."""
     (folder / "download/wikicorpus_en").mkdir(parents=True)
     pages = [page(f"Page {n}", f"It is {n % 50}.\n* item {n}\n\nfragment {{{{t|{n}}}}}") for n in range(300)]
-    path = folder / "download/wikicorpus_en/wikicorpus_en.xml.bz2"
-    streams = multistream(*("".join(pages[first : first + 6]).encode() for first in range(0, 300, 6)))
-    path.write_bytes(streams if is_multistream else bz2.compress(dump(*pages)))
-    os.utime(path, (0, 0))  # the manifest names the time of its inputs
+    for number, part in enumerate((pages[:60], pages[60:]), 1):
+        path = folder / f"download/wikicorpus_en/enwiki-20240101-pages-articles{number}.xml.bz2"
+        streams = multistream(*("".join(part[first : first + 6]).encode() for first in range(0, len(part), 6)))
+        content = streams if is_multistream else bz2.compress(dump(*part))
+        path.write_bytes(content[:-3] if number == 1 else content)
+        os.utime(path, (0, 0))  # the manifest names the time of its inputs
     return folder
 
 
@@ -38,6 +41,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole", is_multistream))
     assert b'"num_removed_list_items": 300' in whole[1] and b'"num_dropped_duplicates": 250' in whole[1]
+    assert b"articles1.xml.bz2: cut off or damaged at byte" in whole[1]
     assert formatted(corpus(tmp_path / "two", is_multistream), "--n_processes", 2) == whole
     folder = corpus(tmp_path / "stopped", is_multistream)
     write, num_batches = formatting.Writer.write, 0
