@@ -76,7 +76,8 @@ class Corpus(NamedTuple):
     """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on (if empty, from
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
-    `arguments` are those that change the result.
+    `arguments` are those that change the result. Of a damaged file `batches` keeps what stands before the damage; it
+    raises `UserError` where a file is of another kind or encoding, or a document in it is too large.
     """
 
     paths: Sequence[Path]

@@ -20,8 +20,6 @@ def find_files(folder: Path) -> list[Path]:
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Batches of articles, each its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an
     object on a line of a file made with --json.
-
-    Raises: UserError where a file is something else, or ends inside an article.
     """
     return read_files(paths, position, _articles)
 

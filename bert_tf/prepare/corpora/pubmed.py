@@ -115,10 +115,7 @@ def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Articles as XML in batches of about equal size. If a file ends early, the articles before that are kept.
-
-    Raises: UserError where a file holds no article.
-    """
+    """Articles as XML in batches of about equal size."""
     is_seen = np.zeros(_MOST_CITATIONS, bool)
     starts = dict(files_from(paths, position))
     for path in paths:

@@ -123,10 +123,7 @@ class _Reader:
 def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Iterator[Batch]:
     """`Article`s in batches of about equal size.
 
-    If a package ends early, the articles before that are kept. Where reading resumes, earlier packages are read again,
-    because their articles are not to be taken a second time.
-
-    Raises: UserError where a package holds no article.
+    Where reading resumes, earlier packages are read again, because their articles are not to be taken a second time.
     """
     reader = _Reader(folder)
     starts = dict(files_from(paths, position))

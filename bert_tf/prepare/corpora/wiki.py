@@ -91,12 +91,7 @@ def read_namespaces(paths: Iterable[Path]) -> Namespaces:
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself.
-
-    If a file ends early or is damaged, the pages before that are kept.
-
-    Raises: UserError where a file holds no page, one that is too large, or is not written in its encoding.
-    """
+    """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself."""
     for path, start in files_from(paths, position):
         yield from _batches_of(path, start)
 
