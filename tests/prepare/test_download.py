@@ -83,7 +83,7 @@ def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
     assert files_below(folder) == {"v1.1/train-v1.1.json", "v2.0/dev-v2.0.json", "a.json", "manifest.json"}
     manifest = manifest_of(folder)
     assert manifest["counts"] == {"num_files": 3, "num_bytes": 12}
-    first, _, placed = manifest["shards"]["files"]
+    placed, first, _ = manifest["shards"]["files"]
     url = server.url("/v1.1/train-v1.1.json")
     assert first == {"file": "v1.1/train-v1.1.json", "url": url, "bytes": 3, "sha256": sha256(b"{1}")}
     assert (folder / "a.json").read_bytes() == b"my own" and "url" not in placed

@@ -97,7 +97,6 @@ class _Files:
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
-        self._names: list[str] = []
 
     def make(self, fetch: Callable[[_Files], None]) -> None:
         """Gets all files and writes the manifest, unless the manifest already lists them all."""
@@ -112,7 +111,7 @@ class _Files:
             self._fetched_before = {entry.file for entry in made if "url" in entry.details}
             self._stage.resume_from_journal()
             fetch(self)
-            entries = [self._stage.finished[name] for name in self._names]
+            entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
             num_bytes = sum(entry.num_bytes for entry in entries)
             counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
             for entry in entries:
@@ -122,14 +121,11 @@ class _Files:
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
-        if name in self._stage.finished:
-            self._names.append(name)
-        elif may_be_placed and name not in self._fetched_before and (self.folder / name).is_file():
+        is_there = may_be_placed and name not in self._fetched_before and (self.folder / name).is_file()
+        if is_there and name not in self._stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
-        else:
-            return True
-        return False
+        return name not in self._stage.finished
 
     def remedy(self, name: str) -> str:
         return f"fetch it by other means and put it there as {self.folder / name}"
@@ -179,7 +175,6 @@ class _Files:
 
     def add(self, name: str, described: FileEntry) -> None:
         self._stage.add(dataclasses.replace(described, file=name))
-        self._names.append(name)
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) -> None:
