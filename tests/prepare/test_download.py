@@ -117,17 +117,6 @@ def test_bc5cdr_goes_where_biobert_looks(server, tmp_path):
     assert files_below(tmp_path / "work") == {f"biobert/BC5CDR/{name}" for name in ("manifest.json", *names)}
 
 
-def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
-    source = squad(server, {"a.json": b"a", "b.json": b"b"})
-    gone = server.pages.pop("/b.json")
-    refused(r"/b.json: 404.*put it there as .*squad/b.json", served, server, tmp_path, "squad", source)
-    assert not (tmp_path / "squad/manifest.json").exists()
-    server.pages["/b.json"] = gone
-    served(server, tmp_path, "squad", source)
-    assert len(server.pages["/a.json"].requests) == 1
-    assert manifest_of(tmp_path / "squad")["counts"]["num_files"] == 2
-
-
 WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.index": b"i" * 9000}
 
 

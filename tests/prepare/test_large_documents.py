@@ -46,14 +46,6 @@ def test_own_documents(tmp_path, form):
     refused(f"mine.txt.*{TOO_LARGE}", preparation.run, tmp_path / "refused", *arguments)
 
 
-@pytest.mark.parametrize("between", [" ", "\n\n"])
-def test_books(tmp_path, between):
-    folder = tmp_path / "download" / "bookscorpus"
-    folder.mkdir(parents=True)
-    (folder / "endless.txt").write_text(sentences(LIMIT + 1, between))
-    refused(f"endless.txt.*{TOO_LARGE}", preparation.run, tmp_path, "text_formatting", dataset="bookscorpus")
-
-
 def test_pages(tmp_path):
     folder = tmp_path / "download" / "wikicorpus_en"
     folder.mkdir(parents=True)

@@ -168,13 +168,6 @@ def test_of_several_dumps_none_is_taken(tmp_path, names):
     refused(r"which of .*\.xml.*, .*\.xml.* is the dump", wiki.find_dumps, tmp_path, "wikicorpus_en")
 
 
-def test_a_published_dump_in_several_files_is_one(tmp_path):
-    names = [f"enwiki-20240101-pages-articles{part}" for part in ("1.xml-p1p9.bz2", "2.xml-p10p99.bz2", "12.xml.bz2")]
-    for name in names:
-        (tmp_path / name).write_bytes(b"")
-    assert sorted(path.name for path in wiki.find_dumps(tmp_path, "wikicorpus_en")) == sorted(names)
-
-
 @pytest.mark.parametrize("kind", ["xml", "bz2", "multistream"])
 def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
