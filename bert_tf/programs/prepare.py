@@ -32,6 +32,7 @@ from bert_tf.base.machine import count_cores
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import inspection, status, verification
 from bert_tf.prepare.corpora import jats, registry, text_files
+from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
 from bert_tf.settings.preparation import PreparationOptions
 
@@ -55,7 +56,7 @@ def options_of(action: str) -> list[str]:
 
 def _dataset(text: str) -> str:
     """For argparse: a dataset's name, in lower case."""
-    if text.lower() not in registry.Names(DATASETS):
+    if text.lower() not in DATASETS and not wikipedia_of(text.lower()):
         raise argparse.ArgumentTypeError(f"{text!r} must be one of {', '.join(DATASETS)}{nearest(text, DATASETS)}")
     return text.lower()
 

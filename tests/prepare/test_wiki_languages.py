@@ -90,7 +90,7 @@ def test_the_wiki_of_a_language():
         dataset = f"wikicorpus_{name}"
         assert wikipedia_of(dataset) == wiki_name
         assert source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
-        assert dataset in registry.Names(("sample",)) and registry.corpora_of(dataset) == (dataset,)
+        assert registry.corpora_of(dataset) == (dataset,)
 
 
 def test_what_is_no_code_is_refused():

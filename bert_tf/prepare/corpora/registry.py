@@ -161,13 +161,6 @@ DATASETS = {
 DATASETS.update({name: Dataset() for name in SOURCES if name not in DATASETS})
 
 
-class Names(tuple[str, ...]):
-    """Names of datasets, and wikicorpus_<code> for the Wikipedia of any language."""
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and wikipedia_of(name) is not None)
-
-
 def dataset_named(name: str) -> Dataset:
     """The dataset with this name, one of `DATASETS` or a Wikipedia; of an unknown one nothing is known."""
     return DATASETS.get(name) or (_wiki_dataset(name) if wikipedia_of(name) else Dataset())
