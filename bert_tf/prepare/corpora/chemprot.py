@@ -75,7 +75,9 @@ class _Article:
 def find_files(folder: Path) -> list[Path]:
     """The corpus' files below `folder`, packed or not. Raises: UserError if there is none."""
     ways_out = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
-    return require_files(find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", ways_out)
+    return require_files(
+        find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", ways_out=ways_out
+    )
 
 
 def read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, Table]:

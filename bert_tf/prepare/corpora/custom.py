@@ -57,7 +57,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
         if path.is_dir():
             inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
             ways_out = "name the files themselves by --input_files if they have other suffixes"
-            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out)
+            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out=ways_out)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
@@ -153,10 +153,10 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
         cells = (cell for batch in batches for cell in batch.column(0))
         for row, cell in enumerate(cells, 1):
-            yield _cell_text(path, cell, row, column)
+            yield _cell_text(path, cell, row, column=column)
 
 
-def _cell_text(path: Path, cell: Any, row: int, column: str) -> str | BadRecord:
+def _cell_text(path: Path, cell: Any, row: int, *, column: str) -> str | BadRecord:
     """Raises: UserError where the text is too large."""
     text, fault = None, "no text"
     try:
@@ -174,7 +174,7 @@ def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecor
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if line:
-            yield json_text(number, line, field, f'; a line has to be like {{"{field}": "..."}}')
+            yield json_text(number, line, field, remedy=f'; a line has to be like {{"{field}": "..."}}')
 
 
 def _paragraphs(document: str) -> Iterator[str]:

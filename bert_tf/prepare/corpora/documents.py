@@ -101,7 +101,7 @@ def as_marked_line(sentences: Iterable[str]) -> str:
     return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
 
 
-def json_text(number: int, line: str, field: str, remedy: str) -> str | BadRecord:
+def json_text(number: int, line: str, field: str, *, remedy: str) -> str | BadRecord:
     """The text in a field of the JSON object that is a file's line of this number."""
     content, fault = None, f'no object with a "{field}" that is a string'
     try:
@@ -130,7 +130,7 @@ def files_from(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path
 
 
 def in_batches(
-    documents: Iterable[Any], path: Path, start: Position, count_read_bytes: Callable[[], int] | None = None
+    documents: Iterable[Any], path: Path, start: Position, *, count_read_bytes: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
     """Batches of about equal size, of the documents in a file after the position `start`, which are left out.
 

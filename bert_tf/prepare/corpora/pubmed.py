@@ -122,7 +122,7 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
         kept = _choose(path, is_seen)
         if start := starts.get(path):
             with XmlFile(path) as file:
-                yield from in_batches(_articles(file, kept), path, start, lambda: file.num_file_bytes)
+                yield from in_batches(_articles(file, kept), path, start, count_read_bytes=lambda: file.num_file_bytes)
 
 
 def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:

@@ -67,57 +67,45 @@ def group_named(name: str) -> str:
     return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
 
 
-class _Reader:
-    """Reads one file after the other; knows which articles there have been.
+def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Article | BadRecord | Dropped | Damage]:
+    """What is in a file whose path below the folder is `inside`. Raises: UserError where a package holds no article."""
+    if file.path.name.endswith(_ARTICLES):
+        with open_bytes(file.path) as single:
+            yield _article(inside, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
+        return
+    num_articles = num_members = 0
+    blocks = file.blocks()
+    stream: Any = types.SimpleNamespace(read=lambda _: next(blocks, b""))
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            for member in tar:
+                tar.members.clear()  # type: ignore[attr-defined]  # of which it keeps the list
+                num_members += 1
+                if member.isfile() and member.name.endswith(_ARTICLES):
+                    content = tar.extractfile(member)
+                    assert content
+                    yield _article(inside, member.name, content, num_bytes=member.size, is_seen=is_seen)
+                    num_articles += 1
+        collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
+    except tarfile.TarError as error:
+        file.note_damage(str(error))
+    # An empty package is whole: none of its articles was of the groups to be fetched.
+    if num_members or file.damage:
+        yield from file.ends_after(num_articles, "article")
 
-    Attributes:
-      num_file_bytes: how much of the present file has been read.
-    """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
-        # Memory is used only for numbers that occur.
-        self._is_seen = np.zeros(_MOST_ARTICLES, bool)
-        self.num_file_bytes = 0
-
-    def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped | Damage]:
-        """What is in a file. Raises: UserError where a package holds no article."""
-        inside = path.relative_to(self._folder).as_posix()
-        if path.name.endswith(_ARTICLES):
-            with open_bytes(path) as single:
-                yield self._article(inside, "", path.stat().st_size, single)
-            return
-        num_articles = num_members = 0
-        with XmlFile(path) as file:
-            blocks = file.blocks()
-            stream: Any = types.SimpleNamespace(read=lambda _: next(blocks, b""))
-            try:
-                with tarfile.open(fileobj=stream, mode="r|") as tar:
-                    for member in tar:
-                        tar.members.clear()  # type: ignore[attr-defined]  # of which it keeps the list
-                        num_members += 1
-                        if member.isfile() and member.name.endswith(_ARTICLES):
-                            content = tar.extractfile(member)
-                            assert content
-                            yield self._article(inside, member.name, member.size, content)
-                            num_articles, self.num_file_bytes = num_articles + 1, file.num_file_bytes
-                collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
-            except tarfile.TarError as error:
-                file.note_damage(str(error))
-            # An empty package is whole: none of its articles was of the groups to be fetched.
-            if num_members or file.damage:
-                yield from file.ends_after(num_articles, "article")
-
-    def _article(self, inside: str, member: str, num_bytes: int, file: IO[bytes]) -> Article | BadRecord | Dropped:
-        numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
-        if self._is_seen[numbers].any():
-            return Dropped("superseded")
-        if num_bytes > LARGEST_DOCUMENT_BYTES:
-            too_large = f"{num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that are held in memory"
-            return BadRecord(f"{member or 'the article'}: {too_large}")
-        xml = file.read()
-        self._is_seen[numbers] = True  # not if it is cut short
-        return Article(member, group_named(f"{inside}/{member}"), xml)
+def _article(
+    inside: str, member: str, file: IO[bytes], *, num_bytes: int, is_seen: np.ndarray
+) -> Article | BadRecord | Dropped:
+    numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
+    if is_seen[numbers].any():
+        return Dropped("superseded")
+    if num_bytes > LARGEST_DOCUMENT_BYTES:
+        too_large = f"{num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that are held in memory"
+        return BadRecord(f"{member or 'the article'}: {too_large}")
+    xml = file.read()
+    is_seen[numbers] = True  # not if it is cut short
+    return Article(member, group_named(f"{inside}/{member}"), xml)
 
 
 def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Iterator[Batch]:
@@ -125,13 +113,15 @@ def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Ite
 
     Where reading resumes, earlier packages are read again, because their articles are not to be taken a second time.
     """
-    reader = _Reader(folder)
+    is_seen = np.zeros(_MOST_ARTICLES, bool)  # memory is used only for numbers that occur
     starts = dict(files_from(paths, position))
     for path in paths:
-        if start := starts.get(path):
-            yield from in_batches(reader.articles(path), path, start, lambda: reader.num_file_bytes)
-        else:
-            collections.deque(reader.articles(path), maxlen=0)
+        with XmlFile(path) as file:
+            articles = _articles(file, path.relative_to(folder).as_posix(), is_seen)
+            if start := starts.get(path):
+                yield from in_batches(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
+            else:
+                collections.deque(articles, maxlen=0)
 
 
 def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[Cleaned]:

@@ -66,7 +66,9 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     if options.skip_wikiextractor:
         folder = working_dir / "extracted" / dataset
         ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
-        paths = require_files(extracted.find_files(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out)
+        paths = require_files(
+            extracted.find_files(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
+        )
         batches = functools.partial(extracted.read_batches, paths)
         return Corpus(paths, batches, extracted.clean, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
@@ -74,7 +76,7 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
         f"{download_of(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-articles-"
         f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
     )
-    paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out)
+    paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out=ways_out)
     clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
@@ -83,14 +85,14 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / "pubmed"
     ways_out = f"{download_of(dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
-    paths = require_files(pubmed.find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out)
+    paths = require_files(pubmed.find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out=ways_out)
     return Corpus(paths, functools.partial(pubmed.read_batches, paths), pubmed.clean, {})
 
 
 def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / "pubmed" / "fulltext"
     ways_out = f"{download_of(dataset)}, or put articles of PubMed Central there, packed or single"
-    paths = require_files(pubmed_fulltext.find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out)
+    paths = require_files(pubmed_fulltext.find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out=ways_out)
     batches = functools.partial(pubmed_fulltext.read_batches, paths, folder)
     groups, captions = options.license_groups, options.captions
     clean = functools.partial(pubmed_fulltext.clean, groups=groups, captions=captions)
@@ -99,7 +101,7 @@ def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Nam
 
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / dataset
-    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", books.WAYS_OUT)
+    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
     encoding, read_lines = _encoding(options)
     clean = functools.partial(books.clean, read_lines=read_lines)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
@@ -108,7 +110,9 @@ def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) ->
 def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / "sample"
     paths = [path for path in (folder / sample.ARTICLES_FILE,) if path.is_file()]
-    return _open_text(require_files(paths, folder, sample.ARTICLES_FILE, download_of(dataset)), "paragraph", options)
+    return _open_text(
+        require_files(paths, folder, sample.ARTICLES_FILE, ways_out=download_of(dataset)), "paragraph", options
+    )
 
 
 def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:

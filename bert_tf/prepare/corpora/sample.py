@@ -77,7 +77,7 @@ def _names(rng: random.Random) -> Iterator[str]:
     yield from rng.sample(names, len(names))
 
 
-def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool) -> Town:
+def _make_town(rng: random.Random, name: str, facts: dict[str, str], *, asks: bool) -> Town:
     """States facts; then, in the same order, mentions about half of them again and, if `asks`, asks for the others."""
     statements = [rng.choice(_TEXT["openings"]).format(t=name, region=rng.choice(_TEXT["regions"]))]
     sequel = []

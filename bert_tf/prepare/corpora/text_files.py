@@ -67,7 +67,7 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
     return sorted(files)
 
 
-def require_files(paths: list[Path], folder: Path, kind: str, ways_out: str) -> list[Path]:
+def require_files(paths: list[Path], folder: Path, kind: str, *, ways_out: str) -> list[Path]:
     """The paths, of files of this kind in `folder`. Raises: UserError if there is none."""
     if not paths:
         raise UserError(f"{folder} holds no {kind}: {ways_out}")

@@ -104,7 +104,7 @@ def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
     # Also the last stream, after which the file's end shows whether it was cut off.
     with XmlFile(path, start["byte"]) as file:
         pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
-        yield from in_batches(pages, path, start, lambda: file.num_file_bytes)
+        yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)
 
 
 def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:
