@@ -11,6 +11,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
 from tests import preparation
 from tests.prepare.test_wiki import dump, page
+from tests.refusals import refused
 
 LIMIT = 1000
 WAYS_OUT = r"--input_format=paragraph.*--input_format=line"
@@ -60,8 +61,7 @@ def test_books(tmp_path, between, way_out):
     folder.mkdir(parents=True)
     (folder / "short.txt").write_text("A short book.")
     (folder / "endless.txt").write_text(sentences(LIMIT + 1, between))
-    with pytest.raises(UserError, match=f"endless.txt.*{way_out}"):
-        preparation.run(tmp_path, "text_formatting", dataset="bookscorpus")
+    refused(f"endless.txt.*{way_out}", preparation.run, tmp_path, "text_formatting", dataset="bookscorpus")
 
 
 def test_pages(tmp_path):

@@ -155,8 +155,7 @@ def test_a_wrong_byte_of_an_index_is_noticed(shard):
     index_file.write_bytes(damaged)
     assert not open_index(shard).has_right_checksum()
     file = RecordFile(shard)
-    with pytest.raises(UserError, match="record [67] at .*; delete its .index, which is"):
-        file.read(5, 4)
+    refused("record [67] at .*; delete its .index, which is", file.read, 5, 4)
     index_file.unlink()
     file = RecordFile(shard)
     assert len(file.read(5, 4)) == 4
@@ -280,8 +279,7 @@ def test_an_index_that_does_not_fit_is_an_error_and_no_crash(shard):
         offsets[place] = offset
         write_index(shard, offsets, index.lengths())
         file = RecordFile(shard)
-        with pytest.raises(UserError, match="record [67] .*delete its .index"):
-            file.read(6, 4)
+        refused("record [67] .*delete its .index", file.read, 6, 4)
     shard.write_bytes(shard.read_bytes()[:-1])
     file = RecordFile(shard, index)
     refused("record 49 at byte .* is cut off", file.read, 49)

@@ -25,8 +25,8 @@ from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
-from bert_tf.records.pair_file import pair_lengths
-from bert_tf.records.pairs import SEGMENTS_SUFFIX, SUFFIXES
+from bert_tf.records.pair_file import drawn_kinds
+from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
 from bert_tf.text.basic_tokenizer import Casing
@@ -127,14 +127,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
     return dict(zip(names, map(np.stack, zip(*records))))
 
 
-def read_token_sample(folder: Path, sequence_length: int, single_segments: bool) -> Features:
+def read_token_sample(folder: Path, settings: PairSettings) -> Features:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
-    most = max(1, round(MaskingRules().masked_lm_prob * sequence_length))
+    most = max(1, round(MaskingRules().masked_lm_prob * settings.max_seq_length))
     rules = MaskingRules(max_predictions_per_seq=most)
-    files = TokenSet(str(folder), "input_files", sequence_length, rules, single_segments)
+    files = TokenSet(str(folder), "input_files", settings.max_seq_length, rules, settings.single_segments)
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
     return files.features(ranges, files.random_seed)
@@ -273,14 +273,13 @@ def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
         instances = read_sample(made.folder, made.manifest.shards["training"])
         yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
         return
-    drawn = [(length, suffix == SEGMENTS_SUFFIX) for suffix in SUFFIXES for length in pair_lengths(made.folder, suffix)]
+    drawn = drawn_kinds(made.folder)
     if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
-    for length, single_segments in drawn:
-        kind = ", single segments" if single_segments else ""
-        print(f"\n  Length {length}{kind}, masked as training does by default:")
-        instances = read_token_sample(made.folder / "training", length, single_segments)
-        yield from _inspect_instances(instances, length, tokenizer)
+    for settings in drawn:
+        print(f"\n  {settings.kind.capitalize()}, masked as training does by default:")
+        instances = read_token_sample(made.folder / "training", settings)
+        yield from _inspect_instances(instances, settings.max_seq_length, tokenizer)
 
 
 def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:

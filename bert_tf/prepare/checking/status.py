@@ -17,8 +17,7 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
 from bert_tf.prepare.running.stage import Journal
-from bert_tf.records.pair_file import pair_lengths
-from bert_tf.records.pairs import SUFFIXES
+from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.token_file import SPLITS
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
@@ -69,12 +68,8 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
             )
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            drawn = [
-                f"{kind} of length {', '.join(map(str, lengths))}"
-                for kind, suffix in zip(("pairs", "single segments"), SUFFIXES)
-                if (lengths := pair_lengths(prepared.folder, suffix))
-            ]
-            yield "; ".join(drawn) or "no pairs yet; training draws those that it needs"
+            drawn = ", ".join(settings.kind for settings in drawn_kinds(prepared.folder))
+            yield drawn or "no pairs yet; training draws those that it needs"
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"
