@@ -8,7 +8,6 @@ added to the vocabulary, is that token. Only in text to pre-train on the names o
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
@@ -155,8 +154,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     transformers_class = _GENERIC_CLASSES[0]
 
-    def __init__(self, pipeline: tokenizers.Tokenizer, source: str):
-        """Raises: UserError if a special token of BERT's is missing, or if it puts others around texts."""
+    def __init__(self, pipeline: tokenizers.Tokenizer, source: str, has_separate_words: bool | None = None):
+        """
+        Args:
+          has_separate_words: whether what stands between two spaces has the same ids by itself; None: found out.
+
+        Raises: UserError if a special token of BERT's is missing, or if it puts others around texts.
+        """
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
@@ -169,6 +173,10 @@ class HuggingFaceTokenizer(Tokenizer):
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
+        if has_separate_words is None:
+            are_words = not any(" " in marker for marker in self.markers)
+            has_separate_words = are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
+        self._has_separate_words = has_separate_words
         self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
     @property
@@ -216,12 +224,6 @@ class HuggingFaceTokenizer(Tokenizer):
             starts.append(start)
             ends.append(max(end, start + 1))
         return TokenSpans(encoded.ids, starts, ends)
-
-    @functools.cached_property
-    def _has_separate_words(self) -> bool:
-        """Whether what stands between two spaces has the same ids by itself."""
-        are_words = not any(" " in marker for marker in self.markers)
-        return are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
