@@ -55,11 +55,8 @@ def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
     module.add_options(parser)
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder for the JSON and its page")
     parser.add_argument("--label", default="", help="of this result, where there is one of another machine")
-    parser.add_argument("--overwrite", action="store_true", help="a result of another machine or configuration")
     parser.add_argument("--note", action="append", default=[], help="a sentence for the page, such as what else ran")
-    parser.add_argument("--folder", type=Path, help="where temporary files go")
     parser.add_argument("--no_peers", action="store_true", help="measure this project alone")
-    parser.add_argument("--peer_python", action="append", default=[], metavar="PEER=PYTHON", help="an environment")
     return parser
 
 

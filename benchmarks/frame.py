@@ -126,7 +126,7 @@ class Bench:
     """One run of a benchmark: its options, cores and peers, and the parts of its result."""
 
     def __init__(self, name: str, options: argparse.Namespace, peer_names: Sequence[str], what: str):
-        self.options, self._peers = options, {}
+        self.options = options
         self.available = sorted(os.sched_getaffinity(0), reverse=True)
         if not 0 <= options.cores <= len(self.available):
             raise UserError(f"--cores is {options.cores}; this process has {len(self.available)}; 0 takes all")
@@ -147,10 +147,7 @@ class Bench:
             "parts": [],
         }
         self.file = results.result_file(options.results, name, options.label)
-        results.check_replaceable(self.file, self.result, options.overwrite)
-        given = peers.given(options.peer_python, peer_names)
-        for peer in peer_names if not options.no_peers else ():
-            self._peers[peer] = given.get(peer) or peers.python_of(peer)
+        self._peers = {} if options.no_peers else {peer: peers.python_of(peer) for peer in peer_names}
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
@@ -158,7 +155,7 @@ class Bench:
         threads = mock.patch.dict(os.environ, dict.fromkeys(THREADS, str(len(self.cores))))
         os.sched_setaffinity(0, self.cores)
         try:
-            with threads, tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
+            with threads, tempfile.TemporaryDirectory() as folder:
                 self.folder = Path(folder)
                 yield self
         finally:

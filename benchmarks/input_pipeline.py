@@ -93,12 +93,14 @@ def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 def open_set(folder: str):
     """Opens records; or token files, whose folder is followed by @ and the length: .../training@128."""
-    from bert_tf.batches.data_sets import open_instances
+    from bert_tf.batches.data_sets import RecordSet, open_instances
     from bert_tf.batches.masking import MaskingRules
 
     patterns, _, length = folder.partition("@")
-    num = max(1, round(0.15 * int(length or 0)))
-    return open_instances(patterns, "input_files", int(length or 0), MaskingRules(0.15, num))
+    if not length:
+        return RecordSet(patterns, "input_files")
+    rules = MaskingRules(max_predictions_per_seq=max(1, round(0.15 * int(length))))
+    return open_instances(patterns, "input_files", int(length), rules)
 
 
 def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:

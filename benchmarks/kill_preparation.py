@@ -7,7 +7,6 @@ program, one of its worker processes, or all of them; "at work" are those after 
 "stage" is --action verify --repair on damaged files.
 
     python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
-    python -m benchmarks kill_preparation --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
 
 Ends with exit code 1 if anything differs.
 """
@@ -37,10 +36,9 @@ from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
 from bert_tf.programs import prepare as bertPrep
 
-NEEDS = "nothing; --corpus for real text"
+NEEDS = "nothing"
 # Small, so that even a small corpus can be killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS, HELD_BYTES = 100_000, 20_000, 300_000
-DUMP = Path("download/wikicorpus_en/wikicorpus_en.xml.bz2")
 STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
     "text_formatting": (),
@@ -91,9 +89,9 @@ def written(folder: Path) -> set[tuple[Path, int]]:
 class Stage:
     """A stage whose input is in `before` and whose undisturbed output has the digests `undisturbed`."""
 
-    def __init__(self, name: str, before: Path, num_processes: int, corpus: list[str], generator: random.Random):
+    def __init__(self, name: str, before: Path, num_processes: int, generator: random.Random):
         self._name, self._before, self._folder = name, before, before.with_name("tormented")
-        self._num_processes, self._corpus, self._generator = num_processes, corpus, generator
+        self._num_processes, self._generator = num_processes, generator
         self._groups: list[int] = []
         self.undisturbed: dict[str, str] = {}
         self.outcome = Outcome(f"{name}, {num_processes} processes")
@@ -114,11 +112,8 @@ class Stage:
         return process
 
     def _start_in(self, working_dir: Path) -> subprocess.Popen:
-        is_dump = self._corpus and self._corpus[0].endswith(".xml.bz2")
-        dataset = ["--dataset", "wikicorpus_en" if is_dump else "custom" if self._corpus else "sample"]
-        if self._corpus and not is_dump and self._name == "text_formatting":
-            dataset += ["--input_files", ",".join(self._corpus)]
-        action = ["--action", self._name, *dataset, *STAGES[self._name], "--n_processes", str(self._num_processes)]
+        processes = ["--n_processes", str(self._num_processes)]
+        action = ["--action", self._name, "--dataset", "sample", *STAGES[self._name], *processes]
         return subprocess.Popen(
             [sys.executable, "-m", "benchmarks.kill_preparation", "prepare", *action],
             env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
@@ -184,15 +179,10 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
         reference, before = scratch / "undisturbed", scratch / "before"
         shutil.rmtree(reference, ignore_errors=True)
         reference.mkdir()
-        if options.corpus and options.corpus[0].endswith(".xml.bz2"):
-            (reference / DUMP).parent.mkdir(parents=True)
-            shutil.copy2(options.corpus[0], reference / DUMP)
         for name in STAGES:
-            if name == "download" and options.corpus:
-                continue
             shutil.rmtree(before, ignore_errors=True)
             shutil.copytree(reference, before)
-            stage = Stage(name, before, num_processes, options.corpus, generator)
+            stage = Stage(name, before, num_processes, generator)
             whole = files_below(reference)
             if name == "verify":
                 damage(before, generator)
@@ -211,12 +201,6 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
 def main() -> None:
     parser = killing.make_parser(__doc__, kills=20)
     parser.add_argument("--n_processes", type=numbers, default=[1, 2, 3], help="one after the other; 1,2,3")
-    parser.add_argument(
-        "--corpus",
-        type=lambda value: [str(Path(name).absolute()) for name in value.split(",")],
-        default=[],
-        help="files or folders of text, or a dump; default: the sample",
-    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         outcomes = run_all(options, Path(scratch))

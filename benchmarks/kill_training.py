@@ -14,7 +14,6 @@ Half of them come at a random moment within the time that the undisturbed phases
 has begun to save, has started (and is compiling), or has made its last update.
 
     python -m benchmarks kill_training --kills 30 --num_ranks 1,2
-    python -m benchmarks kill_training --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
 
 Ends with exit code 1 if anything differs. Ctrl-C ends it with the results so far.
 """
@@ -245,16 +244,12 @@ def main() -> None:
     parser.add_argument("--stops", type=int, default=2, help="ranks stopped; %(default)s")
     parser.add_argument("--damages", type=int, default=3, help="damaged checkpoints; %(default)s")
     parser.add_argument("--num_ranks", type=numbers, default=[1, 2], help="one after the other; 1,2")
-    parser.add_argument(
-        "--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: the sample is prepared"
-    )
     parser.add_argument("--use_xla", choices=["true", "false"], default="false", help="longer starts; %(default)s")
     options = parser.parse_args()
     outcomes: list[Outcome] = []
     with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
-        data_dir = options.data_dir or Path(scratch) / "data"
-        if not options.data_dir:
-            prepare_sample(data_dir, ((128, 20), (512, 80)))
+        data_dir = Path(scratch) / "data"
+        prepare_sample(data_dir, ((128, 20), (512, 80)))
         for num_ranks in options.num_ranks:
             training = Training(num_ranks, data_dir, Path(scratch) / f"run_{num_ranks}", options)
             outcomes.append(training.outcome)

@@ -41,10 +41,6 @@ def run(bench: Bench) -> None:
     checkpoints = sorted((options.run / "checkpoints").glob("ckpt-*"))
     if not checkpoints:
         raise UserError(f"--run {options.run} holds no checkpoints; name the run folder of a pre-training")
-    if options.seeds < 1:
-        raise UserError(f"--seeds is {options.seeds}; at least one is needed")
-    if options.finetune[:1] not in (["run_squad.py"], ["run_classifier.py"]):
-        raise UserError("--finetune must begin with run_squad.py or run_classifier.py")
     identity = json.loads((options.run / "config.json").read_text(encoding="utf-8"))["identity"]
     updates = {RANDOM: 0, **{str(path): int(path.name.partition("-")[2]) for path in checkpoints}}
     scores: dict[str, list[float]] = {start: [] for start in updates}

@@ -15,7 +15,7 @@ from bert_tf.run.run_folder import write_whole
 
 FOLDER = Path(__file__).resolve().parent / "results"
 # Options that say how a benchmark is run, not what it measures.
-OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder", "trials")
+OPTIONS = ("results", "label", "note", "trials")
 UNSET = (None, False, "")
 BEGIN, END = "<!-- from here on written by python -m benchmarks tables -->\n\n", "\n<!-- up to here -->\n"
 Part = Mapping[str, Any]
@@ -138,21 +138,6 @@ def page(name: str, found: Sequence[Mapping[str, Any]]) -> str:
 
 def result_file(folder: Path, name: str, label: str) -> Path:
     return folder / (f"{name}.{label}.json" if label else f"{name}.json")
-
-
-def check_replaceable(file: Path, result: Mapping[str, Any], overwrite: bool) -> None:
-    """Raises `UserError` if a file holds a run from another machine or with another configuration."""
-    if overwrite or not file.exists():
-        return
-    there = read_json_object(file, "delete it, or name another with --label")
-    for what in ("hardware", "configuration"):
-        if there.get(what) != result[what]:
-            differing = [key for key in result[what] if (there.get(what) or {}).get(key) != result[what][key]]
-            was = ", ".join(f"{key} {(there.get(what) or {}).get(key)}" for key in differing)
-            raise UserError(
-                f"{file} holds a result of another {what} ({was}); keep both by --label WORD, or replace it by "
-                "--overwrite"
-            )
 
 
 def write(file: Path, result: Mapping[str, Any]) -> None:

@@ -120,10 +120,10 @@ class BertConfig:
         # Some of Google's files have further fields, which have no effect on BERT.
         sizes = {name: values[name] for name in values if not name.startswith("pooler_") and name != "directionality"}
         known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(sizes) - known):
-            raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        if missing := sorted(known - set(sizes)):
-            raise UserError(f"{source}: {', '.join(missing)} missing; a bert_config.json holds all the model's sizes")
+        unknown, missing = sorted(set(sizes) - known), sorted(known - set(sizes))
+        if unknown or missing:
+            fault = f"unknown field(s) {', '.join(unknown)}" if unknown else f"{', '.join(missing)} missing"
+            raise UserError(f"{source}: {fault}; a bert_config.json holds {', '.join(sorted(known))}")
         try:
             return cls(**sizes)
         except UserError as error:

@@ -147,7 +147,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows with this in their titles, such as 'V100 large fp16'")
     parser.add_argument("--no_peers", action="store_true", help="leave tf-models-official out")
-    parser.add_argument("--peer_python", action="append", default=[], metavar="PEER=PYTHON", help="an environment")
     parser.add_argument("--results", type=Path, default=RESULTS, help="%(default)s")
     parser.add_argument("--lower", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -155,14 +154,13 @@ def main() -> None:
     if args.lower:
         lower(Row(**json.loads(args.lower)), args.folder)
         return
-    given, rows = peers.given(args.peer_python, (PEER, COMPILER)), plan_rows()
-    program = prepare_compiler(given.get(COMPILER) or peers.python_of(COMPILER))
+    program = prepare_compiler(peers.python_of(COMPILER))
     finished, page = Finished(args.results, {}), args.results.with_suffix(".md")
-    for row in rows:
+    for row in plan_rows():
         key = dataclasses.asdict(row)
         if args.only not in row.title or finished.find(key) or (row.part == "peer" and args.no_peers):
             continue
-        peer = (given.get(PEER) or peers.python_of(PEER)) if row.part == "peer" else None
+        peer = peers.python_of(PEER) if row.part == "peer" else None
         with tempfile.TemporaryDirectory() as scratch:
             found = measure(row, program, peer, Path(scratch))
         print(f"{row.title}: {found.get('failed') or found.get('sequences_per_sec') or found['figures']}", flush=True)

@@ -13,7 +13,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
@@ -51,17 +50,6 @@ def python_of(name: str) -> str:
     return str(python)
 
 
-def given(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Parses options such as ``NAME=PYTHON``."""
-    found = dict(text.partition("=")[::2] for text in texts)
-    for name, python in found.items():
-        if name not in names:
-            raise UserError(f"--peer_python {name}: the peers of this benchmark are {', '.join(names) or 'none'}")
-        if not shutil.which(python):
-            raise UserError(f"--peer_python {name}={python}: no program there; give that environment's bin/python")
-    return found
-
-
 def install(name: str, requirements: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left behind
     print(f"peer {name}: installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
@@ -71,6 +59,6 @@ def install(name: str, requirements: Path, folder: Path) -> None:
         if done.returncode:
             said = " / ".join(line.strip() for line in done.stdout.splitlines()[-NUM_SHOWN_LINES:])
             raise UserError(
-                f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, give an environment "
-                f"that has it with --peer_python {name}=PYTHON, or leave peers out with --no_peers"
+                f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, or leave peers out "
+                "with --no_peers"
             )

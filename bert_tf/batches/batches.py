@@ -78,39 +78,23 @@ class _Reader(NamedTuple):
         masked_lm_weights = np.asarray(features["masked_lm_weights"]) * example_weights[..., np.newaxis]
         return _to_tensors({**features, "masked_lm_weights": masked_lm_weights, "example_weights": example_weights})
 
-    def packed(
-        self, ranges: Sequence[RecordRange], lengths: np.ndarray, rows_RxK: np.ndarray, split: BatchSplit
-    ) -> Features:
+    def packed(self, ranges: Sequence[RecordRange], rows_RxK: np.ndarray, split: BatchSplit) -> Features:
         """The instances of `rows_RxK`, given as numbers within the ranges, laid out in all rows of a rank.
 
-        Rows beyond the R given ones stay empty. `lengths`: those by which the rows of these ranges were planned.
+        Rows beyond the R given ones stay empty.
         """
         slots = Slots.of(rows_RxK)
         num = len(slots.row_N)
         # A rank without any row still reads one instance, to know the features' shapes.
-        numbers = rows_RxK[slots] if num else np.zeros([1], np.int64)
-        singles = select(ranges, numbers)
-        features = {name: np.asarray(values) for name, values in self.features(singles, [len(singles)]).items()}
-        self._check_lengths(features["input_mask"], singles, lengths[numbers])
+        singles = select(ranges, rows_RxK[slots] if num else np.zeros([1], np.int64))
+        features = self.features(singles, [len(singles)])
         rows = lay_out(
-            {name: values[:num] for name, values in features.items()},
+            {name: np.asarray(values)[:num] for name, values in features.items()},
             slots,
             split.rows_per_rank,
             self.instances.predictions_per_packed_row,
         )
         return _to_tensors({name: values.reshape(*split.shape, values.shape[1]) for name, values in rows.items()})
-
-    def _check_lengths(self, input_mask: np.ndarray, singles: Sequence[RecordRange], lengths: np.ndarray) -> None:
-        """Raises `UserError` if an instance has other real tokens than its index says."""
-        expected = np.arange(input_mask.shape[1]) < lengths[:, np.newaxis]
-        wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
-        if wrong.size:
-            number = wrong[0]
-            path = self.instances.files[singles[number].file]
-            raise UserError(
-                f"{path}: record {singles[number].first} does not hold {lengths[number]} tokens followed by padding, "
-                f"as its index says; delete {path.name}.index, which is then made again, or train without --packing"
-            )
 
 
 def _to_tensors(features: dict[str, Any]) -> Features:
@@ -120,65 +104,57 @@ def _to_tensors(features: dict[str, Any]) -> Features:
 
 
 def training_batches(
-    instances: InstanceSet, order: GlobalOrder, split: BatchSplit, *, first_batch: int, vocab_size: int
+    instances: InstanceSet,
+    order: GlobalOrder,
+    split: BatchSplit,
+    *,
+    first_batch: int,
+    vocab_size: int,
+    packing: bool = False,
 ) -> Iterator[Batch]:
     """One rank's batches, as `split` says, for update `first_batch` and all later ones, without end.
 
     Update u consists of positions [u*G, (u+1)*G) of the order, with G = A * B * ranks; a rank's rows are consecutive.
+    With `packing` several instances share a row. So fewer micro-batches are needed, the same number on every rank; the
+    rest of [A, B, ...] is 0.
     """
     reader = _Reader(instances, order.seed, vocab_size)
     weights = np.ones(split.shape, np.float32)
-    num_ranks = split.num_ranks
+    micro_batch_size, _, num_ranks, rank = split
 
-    def batch(update: int) -> Batch:
-        ranges = order.ranges((update * num_ranks + split.rank) * split.rows_per_rank, split.rows_per_rank)
+    def plain_batch(update: int) -> Batch:
+        ranges = order.ranges((update * num_ranks + rank) * split.rows_per_rank, split.rows_per_rank)
         features = reader.weighted(ranges, weights)
         num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
         return Batch(features, None, num_tokens, split.global_batch_size)
 
-    return read_ahead(map(batch, itertools.count(first_batch)))
-
-
-def packed_training_batches(
-    instances: InstanceSet, order: GlobalOrder, split: BatchSplit, *, first_batch: int, vocab_size: int
-) -> Iterator[Batch]:
-    """As `training_batches`, with several instances in a row.
-
-    So fewer micro-batches are needed, the same number on every rank; the rest of [A, B, ...] is 0.
-    """
-    reader = _Reader(instances, order.seed, vocab_size)
-    micro_batch_size, _, num_ranks, rank = split
-
-    def batch(update: int) -> Batch:
+    def packed_batch(update: int) -> Batch:
         ranges = order.ranges(update * split.global_batch_size, split.global_batch_size)
         lengths = instances.lengths(ranges)
         rows = best_fit(lengths, instances.schema.sequence_length)
         num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
         num_rows = num_micro_batches * micro_batch_size  # of a rank, without those that stay empty
-        features = reader.packed(ranges, lengths, rows[rank * num_rows : (rank + 1) * num_rows], split)
+        features = reader.packed(ranges, rows[rank * num_rows : (rank + 1) * num_rows], split)
         return Batch(features, num_micro_batches, int(lengths.sum()), num_rows * num_ranks)
 
-    return read_ahead(map(batch, itertools.count(first_batch)))
+    return read_ahead(map(packed_batch if packing else plain_batch, itertools.count(first_batch)))
 
 
 def evaluation_batches(
-    instances: InstanceSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
+    instances: InstanceSet, split: BatchSplit, num_batches: int, *, vocab_size: int
 ) -> Iterator[Features]:
     """One rank's batches of a single pass over the instances in file order; yields features [B, ...].
 
-    All ranks get the same number of batches; rows past the end repeat the first instance with weight 0.
-    `max_batches` > 0 limits the batches of each rank. Token files are read as in epoch 0, with masks drawn from the
-    pairs' own seed, so that every evaluation of every run uses the same masks.
+    All ranks get `num_batches`; rows past the end repeat the first instance with weight 0. Token files are read as in
+    epoch 0, with masks drawn from the pairs' own seed, so that every evaluation of every run uses the same masks.
     """
-    num_instances = instances.num_instances
-    num_batches = -(-num_instances // (batch_size * num_ranks))
-    reader = _Reader(instances, instances.random_seed, vocab_size)
+    reader, batch_size = _Reader(instances, instances.random_seed, vocab_size), split.micro_batch_size
 
     def batch(number: int) -> Features:
-        first = (number * num_ranks + rank) * batch_size
-        num_real = min(max(num_instances - first, 0), batch_size)
+        first = (number * split.num_ranks + split.rank) * batch_size
+        num_real = min(max(instances.num_instances - first, 0), batch_size)
         filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
         ranges = instances.ranges_in_file_order(first, num_real) + filling
         return reader.weighted(ranges, (np.arange(batch_size) < num_real).astype(np.float32))
 
-    return read_ahead(map(batch, range(min(num_batches, max_batches or num_batches))))
+    return read_ahead(map(batch, range(num_batches)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -112,20 +111,23 @@ def open_instances(
       rules: for token files; records were masked when they were made.
       single_segments: instead of pairs; only token files have them.
 
-    Raises: UserError if files are missing or of both kinds, or if what is asked for is not what records can provide.
+    Raises: UserError if files are missing or of both kinds, or are records of other sizes or masked by other rules.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
         return TokenSet(patterns, argument, sequence_length, rules, single_segments)
-    if single_segments:
-        raise UserError(
-            f"--no_next_sentence: the records of --{argument}={patterns} are pairs of segments, many of them from two "
-            "documents; use token files, which have single segments too (data/bertPrep.py --action create_token_files)"
-        )
-    default = MaskingRules(max_predictions_per_seq=rules.max_predictions_per_seq)
-    for field in dataclasses.fields(MaskingRules):
-        if getattr(rules, field.name) != getattr(default, field.name):
+    records, usual = RecordSet(patterns, argument), MaskingRules()
+    choices = {
+        "max_seq_length": (sequence_length, records.schema.sequence_length),
+        "max_predictions_per_seq": (rules.max_predictions_per_seq, records.schema.num_predictions),
+        "masked_lm_prob": (rules.masked_lm_prob, usual.masked_lm_prob),
+        "whole_word_masking": (rules.whole_word_masking, usual.whole_word_masking),
+        "no_next_sentence": (single_segments, False),
+    }
+    for name, (given, possible) in choices.items():
+        if given != possible:
             raise UserError(
-                f"--{field.name} has no effect on --{argument}={patterns}: records were masked when they were made. "
-                "Give it to --action create_tfrecord_files, or use token files"
+                f"--{name}={given}: the records of --{argument}={patterns} were cut, paired and masked when they were "
+                f"made, so that --{name}={possible} alone goes with them; give that, make other records, or use token "
+                "files (data/bertPrep.py --action create_token_files)"
             )
-    return RecordSet(patterns, argument)
+    return records

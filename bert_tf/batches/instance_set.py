@@ -82,7 +82,7 @@ class InstanceSet:
 
     def __init__(self, patterns: str, argument: str):
         allow_open_files(_USUAL_LIMIT)
-        self.files = find_shards(patterns, argument)
+        self.files, self._argument = find_shards(patterns, argument), argument
         self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         self.folder, self.manifest = self._find_manifest()
 
@@ -91,22 +91,14 @@ class InstanceSet:
         """The number of instances in the first copy."""
         return sum(self.copies[0])
 
-    def check(self, schema: RecordSchema, vocab_size: int, argument: str, *, has_reserved_rows: bool = False) -> None:
-        """Raises `UserError` if the instances do not fit the flags or the model's word table.
+    def check_vocabulary(self, num_rows: int, *, has_reserved_rows: bool) -> None:
+        """Raises `UserError` if the instances' vocabulary does not fit a word table of so many rows.
 
-        Args:
-          vocab_size: rows of the word table.
-          has_reserved_rows: whether the table may have more rows than are needed to pad it, as others' models do.
+        `has_reserved_rows`: whether the table may have more than are needed to pad it, as others' models do.
         """
-        for name, flag, stored in zip(("max_seq_length", "max_predictions_per_seq"), schema, self.schema):
-            if flag != stored:
-                raise UserError(
-                    f"--{name}={flag}, but the records of --{argument} ({self.files[0]}) have "
-                    f"{stored}; use --{name}={stored} or records made with {flag}"
-                )
         if self.vocab_size is not None:
-            source = f"{self.vocab_file or self.folder}, with which the data of --{argument} were made,"
-            check_vocabulary_size(self.vocab_size, vocab_size, source, has_reserved_rows)
+            source = f"{self.vocab_file or self.folder}, with which the data of --{self._argument} were made,"
+            check_vocabulary_size(self.vocab_size, num_rows, source, has_reserved_rows)
 
     @property
     def vocab_size(self) -> int | None:

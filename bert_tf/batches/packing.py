@@ -118,9 +118,9 @@ class Slots(NamedTuple):
         start_N = begin_N - begin_N[first_of_row_N]
         if np.any(start_N + size_N > width):
             raise UserError(
-                f"packed instances have {int((start_N + size_N).max())} masked tokens in a row with room "
-                f"for {width}: these records hold more of them than masked_lm_prob in their manifest.json "
-                "allows; prepare them again, or train without --packing"
+                f"packed instances take {int((start_N + size_N).max())} of a row's {width} places for tokens, or for "
+                "masked tokens: their records hold more than the .index beside them says (delete it, and it is made "
+                "again) or than masked_lm_prob in manifest.json allows (prepare them again); or train without --packing"
             )
         column = np.arange(int(size_N.sum())) - np.repeat(begin_N - start_N, size_N)
         return np.repeat(self.row_N, size_N), column, start_N

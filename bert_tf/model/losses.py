@@ -42,6 +42,12 @@ class Objective:
         """
         return np.array([np.sum(features[name]) for name in self.denominator_names], np.float32)
 
+    def name_metrics(self, means_M: np.ndarray) -> dict[str, float]:
+        """Mean metrics under NVIDIA's names; of several losses also the sum."""
+        metrics = dict(zip(self.metric_names, map(float, means_M)))
+        losses = [value for name, value in metrics.items() if name.endswith("_loss")]
+        return metrics if "total_loss" in metrics else {"total_loss": sum(losses), **metrics}
+
     def __call__(
         self, model: keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:

@@ -98,14 +98,13 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         if getattr(self, "_built", False):
             return
         for variable in var_list:
-            self._slots.append(tuple(self._add_slot(variable, name) for name in self.slot_names))
+            names = (f"{variable.name.split(':')[0]}/{slot}" for slot in self.slot_names)
+            # An empty name scope, because `fit` would prefix the optimizer's name.
+            with tf.distribute.get_strategy().extended.colocate_vars_with(variable), tf.name_scope(""):
+                self._slots.append(
+                    tuple(self.add_variable(variable.shape, variable.dtype, name=name) for name in names)
+                )
         self._built = True
-
-    def _add_slot(self, variable: tf.Variable, slot: str) -> tf.Variable:
-        name = f"{variable.name.split(':')[0]}/{slot}"
-        # An empty name scope, because `fit` would prefix the optimizer's name.
-        with tf.distribute.get_strategy().extended.colocate_vars_with(variable), tf.name_scope(""):
-            return self.add_variable(variable.shape, variable.dtype, name=name)
 
     @property
     def slot_variables(self) -> list[tf.Variable]:
@@ -116,9 +115,6 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return tf.convert_to_tensor(self._learning_rate)
-
-    def _excluded(self, variable: tf.Variable) -> bool:
-        return excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable; Keras calls this with clipped gradients."""
@@ -159,7 +155,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any, is_finite: tf.Tensor
     ) -> tf.Tensor:
         slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # unwraps the tuple, which Keras wraps
-        excluded = self._excluded(variable)
+        excluded = excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
         key = (tuple(variable.shape), variable.dtype, excluded)
         if key not in self._kernels:
             self._kernels[key] = self._make_kernel(excluded)

@@ -51,27 +51,26 @@ def _bert_config(records):
 
 
 def _inputs():
-    from bert_tf.batches.data_sets import open_instances
+    from bert_tf.batches.data_sets import InstanceSet, open_instances
     from bert_tf.batches.masking import MaskingRules
-    from bert_tf.records.schema import RecordSchema
     from bert_tf.training.pretraining import PretrainingInputs
 
     rules = MaskingRules(FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking)
-    kind = (FLAGS.max_seq_length, rules, FLAGS.no_next_sentence)
-    training = open_instances(FLAGS.input_files, "input_files", *kind)
+
+    def open_named_by(flag: str) -> InstanceSet:
+        return open_instances(getattr(FLAGS, flag), flag, FLAGS.max_seq_length, rules, FLAGS.no_next_sentence)
+
+    training = open_named_by("input_files")
+    evaluation = open_named_by("eval_files") if FLAGS.eval_files else None
     bert_config = _bert_config(training)
-    schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
-    has_reserved_rows = bool(FLAGS.init_checkpoint)  # the checkpoint's vocabulary is compared with the data's
-    training.check(schema, bert_config.vocab_size, "input_files", has_reserved_rows=has_reserved_rows)
+    for instances in filter(None, (training, evaluation)):
+        # The vocabulary of a checkpoint, which may have reserved rows, is compared with the data's.
+        instances.check_vocabulary(bert_config.vocab_size, has_reserved_rows=bool(FLAGS.init_checkpoint))
     if FLAGS.max_seq_length > bert_config.max_position_embeddings:
         raise UserError(
             f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
             f"max_position_embeddings={bert_config.max_position_embeddings}"
         )
-    evaluation = None
-    if FLAGS.eval_files:
-        evaluation = open_instances(FLAGS.eval_files, "eval_files", *kind)
-        evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
     files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
     of_evaluation = evaluation.tokenizer_files() if evaluation else {}
     if evaluation and files and of_evaluation not in ({}, files):
@@ -93,9 +92,12 @@ def _replay() -> None:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.training.replay import Replay
+    from bert_tf.training.replay import replay
 
-    print("\n".join(Replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
+    started_from, attempts = replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files)
+    print(f"update {FLAGS.replay_update}, made again from {started_from}")
+    for attempt in attempts:
+        print("\n".join(attempt.describe()))
 
 
 def _plan() -> None:

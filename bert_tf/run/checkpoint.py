@@ -10,10 +10,11 @@ reads ours.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,20 @@ _UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being wr
 
 class SaveError(UserError):
     """A checkpoint could not be written; earlier checkpoints are untouched."""
+
+
+@contextlib.contextmanager
+def _as_save_error(what: str, partial: Path | None = None) -> Iterator[None]:
+    """Names what cannot be written, and removes the `partial` folder of it."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        if partial:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise SaveError(
+            f"{what} could not be written ({first_line(error)}); older checkpoints are untouched; make room or correct "
+            "the permissions of that folder and start again"
+        ) from None
 
 
 class Snapshot(NamedTuple):
@@ -77,7 +92,7 @@ class CheckpointFolder:
         """
         final = self.folder / f"ckpt-{snapshot.update:08d}"
         partial = self.folder / f"{_UNFINISHED}{final.name}"
-        try:
+        with _as_save_error(f"checkpoint {final}", partial):
             self.remove_leftovers()
             if final.exists():
                 if find_damage(final) is None:
@@ -87,12 +102,6 @@ class CheckpointFolder:
             self._write(partial, snapshot)
             os.rename(partial, final)
             sync(self.folder)
-        except (OSError, tf.errors.OpError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise SaveError(
-                f"checkpoint {final} could not be written ({first_line(error)}); the older ones are untouched; "
-                "make room or correct the permissions of that folder and start again"
-            ) from None
         for old in self.finished()[: -self._keep]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
             os.rename(old, doomed)  # renamed first, so that a kill leaves no incomplete checkpoint in `finished`
@@ -150,17 +159,12 @@ def save_encoder(
       SaveError: it could not be written.
     """
     folder = run_folder / "pretrained"
-    try:
+    encoder = [variable for variable in variables if variable.name.startswith("bert/")]
+    with _as_save_error(f"the encoder in {folder}"):
         folder.mkdir(exist_ok=True)
         for name, text in companions.items():
             (folder / name).write_text(text, encoding="utf-8")
-        encoder = [variable for variable in variables if variable.name.startswith("bert/")]
         save_tensors(folder / f"{PREFIX}-1", file_tensors(encoder, vocab_size))
-    except (OSError, tf.errors.OpError) as error:
-        raise SaveError(
-            f"the encoder could not be written to {folder} ({first_line(error)}); the checkpoints are "
-            "untouched: make room or correct the permissions, and start again"
-        ) from None
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -62,22 +62,17 @@ class RunFolder:
     ):
         self.path, self.dllog_path = Path(path), dllog_path
         self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
-        if is_chief:
-            self._claim(dllog_path)
-
-    def _claim(self, dllog_path: str | None) -> None:
+        if not is_chief:
+            return
         check_run_folder(self.path, dllog_path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / _LOCK)
             for leftover in self.path.glob(_LEFTOVERS):
                 leftover.unlink()
-        except OSError as error:
-            raise UserError(f"run folder {self.path} cannot be used ({error.strerror}); choose another one") from None
-        except LockedError as error:
-            raise UserError(
-                f"run folder {self.path} is in use by {error}; wait for it, stop it, or choose another folder"
-            ) from None
+        except (OSError, LockedError) as error:
+            fault = f"is in use by {error}" if isinstance(error, LockedError) else f"cannot be used ({error.strerror})"
+            raise UserError(f"run folder {self.path} {fault}; choose another, or wait for what uses it") from None
 
     def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
         """Writes ``config.json``; call `check` first.
@@ -100,9 +95,7 @@ class RunFolder:
         Raises:
           UserError: the folder contains another run, or files that are not a run.
         """
-        if not self._is_chief:
-            return
-        previous = read_config(self.path)
+        previous = read_config(self.path) if self._is_chief else None
         if previous is None or self._continue_with_changes:
             return
         before, now = dict(previous["identity"]), dict(identity)
@@ -150,18 +143,14 @@ def find_damage(folder: Path) -> str | None:
     """What is wrong with one of our checkpoints, or None: every file must match its sha256."""
     try:
         hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
-        for name, expected in hashes.items():
-            if not (folder / name).exists():
-                return f"{name} is missing"
-            if sha256_of_file(folder / name) != expected:
-                return f"{name} does not match its sha256"
+        changed = [name for name, expected in hashes.items() if sha256_of_file(folder / name) != expected]
     except UserError as error:
         return str(error)
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
     except (KeyError, AttributeError):
         return f"{MANIFEST} does not hold the sha256 of files by their names"
-    return None
+    return f"{changed[0]} does not match its sha256" if changed else None
 
 
 def is_report(beginning: bytes) -> bool:

@@ -75,27 +75,22 @@ def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
             yield text.format(value)
 
 
-class LineFile:
-    """Appends whole lines; a line cut off by a kill or a full disk does not spoil the next one."""
-
-    def __init__(self, path: Path):
-        self._path = path
-
-    def write(self, line: str) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    line = "\n" + line
-            file.write(line.encode("utf-8"))
+def append_line(path: Path, line: str) -> None:
+    """Appends a whole line; one cut off by a kill or a full disk before it does not spoil it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                line = "\n" + line
+        file.write(f"{line}\n".encode())
 
 
 class DLLogger:
     """Writes the lines of DLLogger's JSON backend: ``DLLL {"type": "LOG", "step": ..., ...}``."""
 
     def __init__(self, path: str | Path):
-        self._file = LineFile(Path(path))
+        self._path = Path(path)
         self._started_at = time.monotonic()
 
     def log(self, step: str | list[int], data: dict[str, Any]) -> None:
@@ -110,7 +105,7 @@ class DLLogger:
             "data": data,
         }
         # NaN is written as a number, as DLLogger does, because its readers compute with it.
-        self._file.write(f"DLLL {json.dumps(line)}\n")
+        append_line(self._path, f"DLLL {json.dumps(line)}")
 
 
 class TensorBoard:

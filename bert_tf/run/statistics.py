@@ -7,20 +7,19 @@ frequencies, well below that of one that has learned nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from bert_tf.ranks.workers import Workers
-
-if TYPE_CHECKING:
-    from bert_tf.batches.batches import Batch
 import collections
 import contextlib
 import math
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.batches.batches import Batch
+from bert_tf.model.losses import Objective
+from bert_tf.ranks.workers import Workers
 
 
 class UpdateResult(NamedTuple):
@@ -43,9 +42,13 @@ class UpdateStatistics:
 
     The second update after a line, or the first if there is no other, stands for the times of all: the first one may
     be compiled, and the device has no work left then, so that waiting for it delays next to nothing.
+
+    Attributes:
+      num_skipped: the skipped updates of the whole run that have been read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, objective: Objective, workers: Workers):
+        self._objective, self._workers, self.num_skipped = objective, workers, 0
         self._clear()
 
     def _clear(self) -> None:
@@ -74,31 +77,11 @@ class UpdateStatistics:
         self._num_rows += batch.num_rows
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
 
-    def _row_usage(self, global_batch_size: int, seconds: float) -> dict[str, float]:
-        """How full the rows were, if the batches say so."""
-        if not self._num_rows:
-            return {}
-        return {
-            "tokens_per_sec": self._num_tokens / seconds,
-            "padding_share": 1.0 - self._num_tokens / self._num_positions,
-            "instances_per_row": global_batch_size * len(self._results) / self._num_rows,
-        }
+    def read(self, global_batch_size: int) -> tuple[dict[str, Any], UpdateResult]:
+        """What is logged of the updates since the last call, and the last one of them; starts afresh.
 
-    def _time_shares(self, seconds: float, reducing: float) -> dict[str, float]:
-        """How the time was spent, as seen by the host; the host's own share is the remainder."""
-        shares = {
-            "input": self._secs["input"],
-            "compute": self._secs["compute"] - reducing,
-            "all_reduce": reducing,
-            "host": seconds - sum(self._secs.values()),
-        }
-        return {f"{name}_share": max(secs, 0.0) / seconds for name, secs in shares.items()}
-
-    def read(self, global_batch_size: int) -> dict[str, Any]:
-        """Means over the applied updates since the last call, and the last update's learning rate; starts afresh.
-
-        If all updates were skipped, the means are over these. "own_secs" is the time that an update takes this rank,
-        without the exchange with others.
+        Metrics and norm are means over the applied updates, or over all if all were skipped; the learning rate is the
+        last update's. With several ranks, which must all call it, also how their times differ.
         """
         results, last = self._results, self._results[-1]
         with self.timed("compute"):  # waits for the device, which computes asynchronously
@@ -106,43 +89,53 @@ class UpdateStatistics:
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
+        self.num_skipped += int((~applied).sum())
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
-        timed = results[:2][-1]
+        timed, num_instances = results[:2][-1], global_batch_size * len(results)
         reducing = min(timed.waited_secs * len(results), self._secs["compute"])
         own_secs = timed.own_secs + self._secs["input"] / len(results)
-        shares, row_usage = self._time_shares(seconds, reducing), self._row_usage(global_batch_size, seconds)
+        # As seen by the host, whose own share is the remainder.
+        spent = {
+            "input": self._secs["input"],
+            "compute": self._secs["compute"] - reducing,
+            "all_reduce": reducing,
+            "host": seconds - sum(self._secs.values()),
+        }
+        figures = {**self._objective.name_metrics(metrics[shown].mean(axis=0)), "skipped_updates": self.num_skipped}
+        if self._num_rows:  # the batches say how full the rows were
+            figures |= {
+                "tokens_per_sec": self._num_tokens / seconds,
+                "padding_share": 1.0 - self._num_tokens / self._num_positions,
+                "instances_per_row": num_instances / self._num_rows,
+            }
         self._clear()
-        return {
-            **row_usage,
-            "means": metrics[shown].mean(axis=0),
+        return figures | {
             "gradient_norm": float(norms[shown].mean()),
             "learning_rate": float(last.learning_rate),
             "loss_scaler": float(last.loss_scale),
-            "throughput_train": global_batch_size * len(results) / seconds,
+            "throughput_train": num_instances / seconds,
             "update_secs": seconds / len(results),
-            "own_secs": own_secs,
-            "skipped": int((~applied).sum()),
-            "norm_by_variable": last.norm_by_variable.numpy(),
-            **shares,
+            **{f"{name}_share": max(secs, 0.0) / seconds for name, secs in spent.items()},
+            **self._compare_ranks(own_secs),
+        }, last
+
+    def _compare_ranks(self, own_secs: float) -> dict[str, Any]:
+        """Minimum, median and maximum of the ranks' `own_secs`, and the slowest rank and its host.
+
+        `own_secs` is the time that an update takes a rank without the exchange with others.
+        """
+        if self._workers.size == 1:
+            return {}
+        everyone = self._workers.gather(np.array([own_secs]))[:, 0]
+        secs, slowest = np.sort(everyone), int(everyone.argmax())
+        return {
+            "rank_secs_min": float(secs[0]),
+            # Of two ranks the faster: their mean describes neither.
+            "rank_secs_median": float(secs[(len(secs) - 1) // 2]),
+            "rank_secs_max": float(secs[-1]),
+            "slowest_rank": slowest,
+            "slowest_host": self._workers.hosts[slowest],
         }
-
-
-def compare_ranks(own_secs: float, workers: Workers) -> dict[str, Any]:
-    """Minimum, median and maximum of all ranks' `own_secs`, and the slowest rank and its host; {} for a single rank.
-
-    All ranks must call it.
-    """
-    if workers.size == 1:
-        return {}
-    everyone = workers.gather(np.array([own_secs]))[:, 0]
-    secs, slowest = np.sort(everyone), int(everyone.argmax())
-    return {
-        "rank_secs_min": float(secs[0]),
-        "rank_secs_median": float(secs[(len(secs) - 1) // 2]),  # of two ranks the faster: their mean describes neither
-        "rank_secs_max": float(secs[-1]),
-        "slowest_rank": slowest,
-        "slowest_host": workers.hosts[slowest],
-    }
 
 
 def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> str | None:

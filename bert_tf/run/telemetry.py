@@ -23,7 +23,7 @@ from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import memory_peak_mib
 from bert_tf.run.events import METRICS
-from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
+from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
 
@@ -68,7 +68,6 @@ class Telemetry:
         self._lock = threading.RLock()  # checkpoints are reported from the thread that writes them
         self._total_updates = total_updates
         self._console = Console(total_updates)
-        self._metrics = LineFile(self.run_folder / METRICS)
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
         self._failed: list[str] = []
@@ -225,7 +224,7 @@ class Telemetry:
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        self._write(METRICS, self._metrics.write, json.dumps(_strict(record)) + "\n")
+        self._write(METRICS, append_line, self.run_folder / METRICS, json.dumps(_strict(record)))
 
     def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -64,25 +65,26 @@ def save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
     )
 
 
-def open_checkpoint(prefix: str | Path) -> StoredWeights:
-    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
+@contextlib.contextmanager
+def _naming_damage(what: str, suffix: str) -> Iterator[None]:
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        shapes = reader.get_variable_to_shape_map()
+        yield
     except _READ_ERRORS as error:
         raise UserError(
-            f"checkpoint {prefix} cannot be read ({first_line(error)}): its .index file is damaged; fetch or copy it "
-            "again, or use another checkpoint"
+            f"{what} cannot be read ({first_line(error)}): its {suffix} file is damaged; fetch or copy it again, or "
+            "use another checkpoint"
         ) from None
 
+
+def open_checkpoint(prefix: str | Path) -> StoredWeights:
+    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
+    with _naming_damage(f"checkpoint {prefix}", ".index"):
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+
     def read(name: str) -> np.ndarray:
-        try:
+        with _naming_damage(f"checkpoint {prefix}: {name}", ".data"):
             return reader.get_tensor(name)
-        except _READ_ERRORS as error:
-            raise UserError(
-                f"checkpoint {prefix}: {name} cannot be read ({first_line(error)}): its .data file was cut "
-                "short or damaged; fetch or copy it again"
-            ) from None
 
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 

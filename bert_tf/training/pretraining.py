@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
-from bert_tf.base.tensorflow import keras
-from bert_tf.batches.batches import Batch, evaluation_batches, packed_training_batches, training_batches
+from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
@@ -28,7 +27,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel
-from bert_tf.model.losses import Features, MaskedWordObjective, Objective, PretrainingObjective
+from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
@@ -38,7 +37,7 @@ from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
-from bert_tf.training.trainer import Schedule, Trainer, Training, name_metrics
+from bert_tf.training.trainer import Schedule, Trainer, Training
 
 # The model and the objective, with next sentence and with no_next_sentence.
 _LEARNED = ((PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective()))
@@ -119,13 +118,13 @@ class PretrainingData:
         self._split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
 
     def batches(self, first: int) -> Iterator[Batch]:
-        read = packed_training_batches if self._config.packing else training_batches
-        return read(
+        return training_batches(
             self._inputs.training,
             self._order,
             self._split,
             first_batch=first,
             vocab_size=self._inputs.bert_config.vocab_size,
+            packing=self._config.packing,
         )
 
     def name_records(self, batch_number: int) -> list[str]:
@@ -234,7 +233,8 @@ def pretrain(
         if workers.is_chief:
             save_encoder(model_dir, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
         if inputs.evaluation:
-            results = _evaluate(config, inputs, training, workers, telemetry)
+            means = _evaluate(config, inputs, training, workers, telemetry)
+            results = {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
             results["global_step"] = update
             telemetry.evaluation(update, **results)
             if workers.is_chief:
@@ -244,44 +244,31 @@ def pretrain(
     return Trainer(config, training, workers, folder).fit(finish)
 
 
-def evaluate(
-    model: keras.Model, objective: Objective, batches: Iterable[Features], workers: Workers
+def _evaluate(
+    config: PretrainingConfig, inputs: PretrainingInputs, training: Training, workers: Workers, telemetry: Telemetry
 ) -> dict[str, float]:
-    """Mean metrics over the batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
+    """Mean metrics over the held-out instances, without dropout."""
+    instances, model, objective = inputs.evaluation, training.model, training.objective
+    assert instances
+    split = BatchSplit(config.eval_batch_size, 1, workers.size, workers.rank)
+    num_all = -(-instances.num_instances // split.global_batch_size)
+    num_batches = min(num_all, config.max_eval_steps or num_all)
+    if num_batches < num_all:
+        telemetry.note(
+            f"evaluating {num_batches * split.global_batch_size:,} of {instances.num_instances:,} held-out instances "
+            "(--max_eval_steps)"
+        )
+    batches = evaluation_batches(instances, split, num_batches, vocab_size=inputs.bert_config.vocab_size)
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
     )
     num_denominators = len(objective.denominator_names)
     sums = np.zeros([num_denominators + len(objective.metric_names)])
-
+    shown = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
     with workers.keep_alive():
-        for features in batches:
+        for features in shown:
             sums[:num_denominators] += objective.local_denominators(features)
             sums[num_denominators:] += compiled(features).numpy()
     totals = workers.gather(sums).sum(axis=0)
     denominators = np.maximum(totals[:num_denominators], 1.0)
-    return name_metrics(objective, totals[num_denominators:] / denominators[list(objective.metric_denominators)])
-
-
-def _evaluate(
-    config: PretrainingConfig, inputs: PretrainingInputs, training: Training, workers: Workers, telemetry: Telemetry
-) -> dict[str, Any]:
-    assert inputs.evaluation
-    batches = evaluation_batches(
-        inputs.evaluation,
-        batch_size=config.eval_batch_size,
-        max_batches=config.max_eval_steps or 0,
-        rank=workers.rank,
-        num_ranks=workers.size,
-        vocab_size=inputs.bert_config.vocab_size,
-    )
-    num_all = -(-inputs.evaluation.num_instances // (config.eval_batch_size * workers.size))
-    num_batches = min(num_all, config.max_eval_steps or num_all)
-    if num_batches < num_all:
-        telemetry.note(
-            f"evaluating {num_batches * config.eval_batch_size * workers.size:,} of "
-            f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
-        )
-    bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    means = evaluate(training.model, training.objective, bar, workers)
-    return {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
+    return objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])

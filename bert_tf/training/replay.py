@@ -7,15 +7,16 @@ other, so that only the rounding of sums differs. Nothing in the folder is chang
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.batches.batches import Batch
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.run_folder import find_checkpoints
@@ -23,11 +24,12 @@ from bert_tf.run.statistics import UpdateResult, first_non_finite
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.pretraining import training_of_run
 from bert_tf.training.record import max_skips
-from bert_tf.training.trainer import make_step, name_metrics
+from bert_tf.training.state import TrainState
+from bert_tf.training.step import TrainStep
+from bert_tf.training.trainer import Training, make_step
 
 
-@dataclasses.dataclass
-class Attempt:
+class Attempt(NamedTuple):
     """One attempt at the update. All attempts start from the same weights: all but the last were skipped."""
 
     batch_number: int
@@ -50,91 +52,78 @@ class Attempt:
         yield from (f"  {name}" for name in self.records)
 
 
-class Replay:
-    """A replayed update.
+def replay(model_dir: Path, update: int, input_files: str | None = None) -> tuple[str, list[Attempt]]:
+    """What it started from (a checkpoint, or the start of the run), and the attempts at the update.
 
     Args:
       update: its number as logged, counting applied updates. Batches skipped just before it are replayed, too.
       input_files: where the run's records are now; None if they have not moved.
 
-    Attributes:
-      started_from: the checkpoint, or the start of the run.
-      attempts: the attempts at this update.
-
     Raises:
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
+    config, training = training_of_run(model_dir, input_files)
+    last = training.schedule.num_updates
+    if not 1 <= update <= last:
+        raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
+    state, step = make_step(config, training, Workers())
+    limit, attempts = max_skips(state.loss_scale), list[Attempt]()
+    started_from = _restore(model_dir, update, training, state)
+    batches = training.data.batches(state.batches_consumed)
+    with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
+        while state.updates_applied < update - 1:
+            bar.update(int(bool(_make_update(state, step, batches).is_finite)))
+            applied = state.updates_applied
+            if state.loss_scale.num_consecutive_skips() > limit:
+                raise UserError(
+                    f"more than {limit} updates in a row after update {applied} have a non-finite gradient; "
+                    f"--replay_update={applied + 1} shows them"
+                )
+    while state.updates_applied < update and len(attempts) < limit:
+        attempts.append(_attempt(training, state, step, batches))
+    return started_from, attempts
 
-    def __init__(self, model_dir: Path, update: int, input_files: str | None = None):
-        config, self._training = training_of_run(model_dir, input_files)
-        last = self._training.schedule.num_updates
-        if not 1 <= update <= last:
-            raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
-        self.update = update
-        self._state, self._step = make_step(config, self._training, Workers())
-        state = self._state
-        self.started_from = self._restore(model_dir)
-        self._batches = self._training.data.batches(state.batches_consumed)
-        with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
-            while state.updates_applied < update - 1:
-                bar.update(int(bool(self._advance().is_finite)))
-                self._check_skips()
-        self.attempts: list[Attempt] = []
-        while state.updates_applied < update and len(self.attempts) < max_skips(state.loss_scale):
-            self.attempts.append(self._attempt())
 
-    def describe(self) -> Iterator[str]:
-        yield f"update {self.update}, made again from {self.started_from}"
-        for attempt in self.attempts:
-            yield from attempt.describe()
+def _restore(model_dir: Path, update: int, training: Training, state: TrainState) -> str:
+    vocab_size = training.model.config.vocab_size
+    checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
+    for number, path in reversed(find_checkpoints(checkpoints.folder).items()):
+        if number < update and find_damage(path) is None:
+            state.restore(checkpoints, path)
+            return str(path)
+    training.initialise(Telemetry(model_dir, is_chief=False, total_updates=0))
+    return "the start of the run, since no sound checkpoint before it is left"
 
-    def _restore(self, model_dir: Path) -> str:
-        vocab_size = self._training.model.config.vocab_size
-        checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
-        for number, path in reversed(find_checkpoints(checkpoints.folder).items()):
-            if number < self.update and find_damage(path) is None:
-                self._state.restore(checkpoints, path)
-                return str(path)
-        self._training.initialise(Telemetry(model_dir, is_chief=False, total_updates=0))
-        return "the start of the run, since no sound checkpoint before it is left"
 
-    def _advance(self) -> UpdateResult:
-        batch, state = next(self._batches), self._state
-        result = self._step(batch.features, state.batches_consumed, num_micro_batches=batch.num_micro_batches)
-        state.batches_consumed += 1
-        return result
+def _make_update(state: TrainState, step: TrainStep, batches: Iterator[Batch]) -> UpdateResult:
+    batch = next(batches)
+    result = step(batch.features, state.batches_consumed, num_micro_batches=batch.num_micro_batches)
+    state.batches_consumed += 1
+    return result
 
-    def _check_skips(self) -> None:
-        limit, applied = max_skips(self._state.loss_scale), self._state.updates_applied
-        if self._state.loss_scale.num_consecutive_skips() > limit:
-            raise UserError(
-                f"more than {limit} updates in a row after update {applied} have a non-finite gradient; "
-                f"--replay_update={applied + 1} shows them"
-            )
 
-    def _attempt(self) -> Attempt:
-        number, variables = self._state.batches_consumed, self._step.variables
-        slots = self._state.optimizer.slot_variables
-        unsound = _find_non_finite("weights", variables) or _find_non_finite("moments", slots)
-        result = self._advance()
-        gradients, changes = result.norm_by_variable.numpy(), result.change_by_variable.numpy()
-        bad, is_finite = first_non_finite(variables, gradients), bool(result.is_finite)
-        if not is_finite:
-            changes[:, 1:] = 0.0, np.nan  # nothing has changed, so the optimizer's figures are meaningless
-        names = [variable.name.split(":")[0] for variable in variables]
-        return Attempt(
-            number,
-            self._training.data.name_records(number),
-            is_finite,
-            unsound or (f"gradient of {bad}" if bad else None),
-            figures={
-                **name_metrics(self._training.objective, result.metrics.numpy()),
-                "gradient_norm": float(result.gradient_norm),
-                "learning_rate": float(result.learning_rate),
-                "loss_scaler": float(result.loss_scale),
-            },
-            norms=[(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)],
-        )
+def _attempt(training: Training, state: TrainState, step: TrainStep, batches: Iterator[Batch]) -> Attempt:
+    number, variables, slots = state.batches_consumed, step.variables, state.optimizer.slot_variables
+    unsound = _find_non_finite("weights", variables) or _find_non_finite("moments", slots)
+    result = _make_update(state, step, batches)
+    gradients, changes = result.norm_by_variable.numpy(), result.change_by_variable.numpy()
+    bad, is_finite = first_non_finite(variables, gradients), bool(result.is_finite)
+    if not is_finite:
+        changes[:, 1:] = 0.0, np.nan  # nothing has changed, so the optimizer's figures are meaningless
+    names = [variable.name.split(":")[0] for variable in variables]
+    return Attempt(
+        number,
+        training.data.name_records(number),
+        is_finite,
+        unsound or (f"gradient of {bad}" if bad else None),
+        figures={
+            **training.objective.name_metrics(result.metrics.numpy()),
+            "gradient_norm": float(result.gradient_norm),
+            "learning_rate": float(result.learning_rate),
+            "loss_scaler": float(result.loss_scale),
+        },
+        norms=[(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)],
+    )
 
 
 def _find_non_finite(kind: str, variables: Sequence[tf.Variable]) -> str | None:

@@ -28,7 +28,7 @@ from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.run_folder import REPORT, RunFolder
-from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics, compare_ranks
+from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record
@@ -100,13 +100,6 @@ def make_step(config: TrainingConfig, training: Training, workers: Workers) -> t
     return state, TrainStep(state, training.objective, workers, config.seed, compute_dtype(compression))
 
 
-def name_metrics(objective: Any, means_M: np.ndarray) -> dict[str, float]:
-    """An objective's mean metrics under NVIDIA's names; of several losses also the sum."""
-    metrics = dict(zip(objective.metric_names, map(float, means_M)))
-    losses = [value for name, value in metrics.items() if name.endswith("_loss")]
-    return metrics if "total_loss" in metrics else {"total_loss": sum(losses), **metrics}
-
-
 class Trainer:
     """One training, from its newest checkpoint to its end.
 
@@ -138,11 +131,11 @@ class Trainer:
         # No method of this object: a cycle would hold the folder's lock until Python looks for such.
         self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
-        self._statistics = UpdateStatistics()
+        self._statistics = UpdateStatistics(training.objective, workers)
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
-        self._applied = self._num_skipped = 0
+        self._applied = 0
         self._stopped_by: str | None = None
 
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
@@ -223,7 +216,7 @@ class Trainer:
     def _run_updates(self) -> None:
         config, state = self._config, self.state
         self._applied = state.updates_applied
-        self._num_skipped = state.batches_consumed - self._applied
+        self._statistics.num_skipped = state.batches_consumed - self._applied
         batches = self._training.data.batches(state.batches_consumed)
         if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
             with self._workers.keep_alive():
@@ -312,19 +305,14 @@ class Trainer:
 
     def _log(self) -> None:
         state, watch = self.state, self._training.watch
-        figures = self._statistics.read(self._config.global_batch_size)
-        self._num_skipped += figures.pop("skipped")
-        norms_V = figures.pop("norm_by_variable")
-        metrics = name_metrics(self._training.objective, figures.pop("means"))
+        figures, last = self._statistics.read(self._config.global_batch_size)
         self._applied = state.updates_applied  # fewer than were attempted if some were skipped
-        ranks = compare_ranks(figures.pop("own_secs"), self._workers)
-        figures = {**metrics, "skipped_updates": self._num_skipped, **figures, **ranks}
         self._telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._writer.wait()
             records = self._training.data.name_records(state.batches_consumed - 1)
-            raise DivergedError(describe_divergence(state, norms_V, records, self._checkpoints))
-        for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
+            raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
+        for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
             self._telemetry.warning(warning)
 
     def _save(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.batches import evaluation_batches, packed_training_batches, training_batches
+from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.data_sets import RecordSet, open_instances
 from bert_tf.batches.instance_set import find_shards
@@ -49,14 +49,9 @@ def token_dataset(tmp_path_factory):
 
 def updates(dataset, count, packing=False, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1, schema=ROOMY):
     data = open_dataset(dataset, schema=schema)
-    read = packed_training_batches if packing else training_batches
-    iterator = read(
-        data,
-        GlobalOrder(data.copies, seed=1),
-        BatchSplit(micro_batch, accumulation, ranks, rank),
-        first_batch=first_batch,
-        vocab_size=VOCAB_SIZE,
-    )
+    order, split = GlobalOrder(data.copies, seed=1), BatchSplit(micro_batch, accumulation, ranks, rank)
+    how = dict(first_batch=first_batch, vocab_size=VOCAB_SIZE, packing=packing)
+    iterator = training_batches(data, order, split, **how)
     return [next(iterator) for _ in range(count)]
 
 
@@ -86,17 +81,14 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
         assert everything[tuple(row)] == tuple(labels)
 
 
-@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
 @pytest.mark.parametrize("name", ["dataset", "token_dataset"])
 def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name, accumulation, micro_batch, ranks):
     data = request.getfixturevalue(name)
-    expected = map(masks, batches(data, 20))  # more than one epoch of 137
-    parts = [
-        batches(data, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
-        for rank in range(ranks)
-    ]
-    for number, rows in enumerate(expected):
-        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
+    split = dict(accumulation=accumulation, micro_batch=micro_batch, ranks=ranks)
+    parts = [batches(data, 20, rank=rank, **split) for rank in range(ranks)]
+    for number, batch in enumerate(batches(data, 20)):  # more than one epoch of 137
+        np.testing.assert_array_equal(masks(batch), np.concatenate([masks(part[number]) for part in parts]))
 
 
 @pytest.mark.parametrize("name", ["dataset", "token_dataset"])
@@ -104,9 +96,10 @@ def test_evaluation_sees_every_instance_once_with_the_same_masks_for_any_split(r
     records = open_dataset(request.getfixturevalue(name), "test")
     seen = []
     for batch_size, ranks in ((4, 1), (4, 2), (3, 2), (4, 3)):
-        settings = dict(batch_size=batch_size, max_batches=0, num_ranks=ranks, vocab_size=VOCAB_SIZE)
-        parts = [list(evaluation_batches(records, rank=rank, **settings)) for rank in range(ranks)]
-        assert len(set(map(len, parts))) == 1, "all ranks must take part in as many reductions"
+        splits = [BatchSplit(batch_size, 1, ranks, rank) for rank in range(ranks)]
+        num_batches = -(-13 // (batch_size * ranks))
+        parts = [list(evaluation_batches(records, split, num_batches, vocab_size=VOCAB_SIZE)) for split in splits]
+        assert {*map(len, parts)} == {num_batches}, "all ranks must take part in as many reductions"
         rows = []
         for batch in itertools.chain.from_iterable(parts):
             is_real = batch["example_weights"].numpy() == 1
@@ -117,11 +110,9 @@ def test_evaluation_sees_every_instance_once_with_the_same_masks_for_any_split(r
 
 
 def test_natural_order_of_shards(tmp_path):
-    for number in (10, 9, 1, "1²2"):  # ² is a digit, and no number
-        (tmp_path / f"a_{number}.tfrecord").write_text("")
-        for suffix in ("index", "unpacked", "tmp"):
-            (tmp_path / f"a_{number}.tfrecord.{suffix}").write_text("")
-    names = ["a_1.tfrecord", "a_1²2.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    names = ["a_1.tfrecord", "a_1²2.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]  # ² is a digit, and no number
+    for name in [*names, "a_9.tfrecord.index", "a_9.tfrecord.unpacked", "a_9.tfrecord.tmp"]:
+        (tmp_path / name).write_text("")
     assert [path.name for path in find_shards(str(tmp_path), "x")] == names
 
 
@@ -142,23 +133,18 @@ def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, w
 
 
 def test_records_that_do_not_fit_are_refused(dataset):
-    records = RecordSet(str(dataset / "training"), "input_files")
-    records.check(SCHEMA, VOCAB_SIZE, "input_files")
-    with pytest.raises(UserError, match="--max_seq_length=128.*have 16"):
-        records.check(RecordSchema(128, 3), VOCAB_SIZE, "input_files")
-    with pytest.raises(UserError, match="--max_predictions_per_seq=20.*have 3"):
-        records.check(RecordSchema(16, 20), VOCAB_SIZE, "input_files")
-    records.check(SCHEMA, VOCAB_SIZE + 8, "input_files")  # padded
+    refused("--max_seq_length=128.*--max_seq_length=16 alone", open_dataset, dataset, schema=RecordSchema(128, 3))
+    refused("--max_predictions_per_seq=20.*=3 alone", open_dataset, dataset, schema=RecordSchema(16, 20))
+    arguments = str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True)
+    refused("--whole_word_masking=True: .* --input_files=.* masked when", open_instances, *arguments)
+    records = open_dataset(dataset)
+    for num_rows, has_reserved_rows in ((VOCAB_SIZE, False), (VOCAB_SIZE + 8, False), (VOCAB_SIZE + 128, True)):
+        records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)
     for num_rows in (VOCAB_SIZE - 1, VOCAB_SIZE + 128):
-        with pytest.raises(UserError, match=f"data of --input_files were made, has 40 pieces, but .*={num_rows}"):
-            records.check(SCHEMA, num_rows, "input_files")
-    records.check(SCHEMA, VOCAB_SIZE + 128, "input_files", has_reserved_rows=True)
-
-
-def test_piece_outside_the_vocabulary_is_refused_without_a_manifest(dataset):
-    records = RecordSet(str(dataset / "training"), "input_files")
-    iterator = evaluation_batches(records, batch_size=64, max_batches=0, rank=0, num_ranks=1, vocab_size=20)
-    refused("only 20 pieces", next, iterator)
+        words = f"data of --input_files were made, has 40 pieces, but .*={num_rows}"
+        refused(words, records.check_vocabulary, num_rows, has_reserved_rows=False)
+    # As of records without a manifest, whose vocabulary is not known.
+    refused("only 20 pieces", next, evaluation_batches(records, BatchSplit(64), 1, vocab_size=20))
 
 
 @pytest.mark.parametrize(
@@ -233,11 +219,6 @@ def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_
     assert open_dataset(other).fingerprint() != data.fingerprint()
 
 
-def test_rules_for_masking_are_refused_for_records(dataset):
-    with pytest.raises(UserError, match="--whole_word_masking has no effect on --input_files=.*records were masked"):
-        open_instances(str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True))
-
-
 def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
     folder = write_dataset(tmp_path / "data", data_format="tokens")
     pieces = (folder / "vocab.txt").read_text()
@@ -281,7 +262,7 @@ def test_packed_updates_hold_the_same_instances_in_fewer_micro_batches(roomy_dat
     assert sum(batch.num_micro_batches for batch in packed) < 0.9 * sum(8 for _ in plain)
 
 
-@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(16, 1, 1), (1, 16, 1), (4, 2, 2), (1, 1, 16)])
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(16, 1, 1), (4, 2, 2), (1, 1, 16)])
 def test_packed_rows_and_their_order_do_not_know_the_split(roomy_dataset, accumulation, micro_batch, ranks):
     split = dict(accumulation=accumulation, micro_batch=micro_batch, ranks=ranks)
     parts = [updates(roomy_dataset, 5, True, rank=rank, **split) for rank in range(ranks)]
@@ -316,38 +297,23 @@ def test_batches_are_these_for_good(tmp_path, data_format, packing, digest):
     assert sha256.hexdigest()[:16] == digest
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_going_on_gives_what_would_have_come(roomy_dataset, packing):
-    whole = updates(roomy_dataset, 30, packing)
-    for before, after in zip(whole[25:], updates(roomy_dataset, 5, packing, first_batch=25)):
-        assert before[1:] == after[1:]
-        for name, value in before.features.items():
-            np.testing.assert_array_equal(value, after.features[name])
-
-
 def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     folder = write_dataset(tmp_path / "data", shards=(40,), schema=ROOMY)
     records = RecordSet(str(folder / "training"), "input_files")
     assert records.fingerprint() != records.fingerprint(with_lengths=True)
     right = load_index(folder / "training" / "x_training_0.tfrecord")
-    lengths = right.lengths().copy()
-    lengths[7] -= 1
-    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
-    records = RecordSet(str(folder / "training"), "input_files")
-    iterator = packed_training_batches(
-        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE
-    )
-    refused("record 7 does not hold.*delete x_training_0.tfrecord.index", next, iterator)
+    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), right.lengths() // 2)
+    refused("of a row's 40 places for tokens, .*index beside them says", updates, folder, 1, True)
 
 
 def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
     folder = write_dataset(tmp_path / "data", schema=ROOMY)
-    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 9
     write_manifest(folder, "records", {"masked_lm_prob": 0.05})
-    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 4
-    refused("masked tokens in a row with room for 4.*manifest.json", updates, folder, 1, True)
+    assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 4
+    refused("of a row's 4 places .*than masked_lm_prob in manifest.json", updates, folder, 1, True)
     (folder / "manifest.json").unlink()
-    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 9
     updates(folder, 1, True)
 
 

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.refusals import refused
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 WORDS = [f"w{number}" for number in range(40)]
@@ -61,18 +61,22 @@ def words_of(row: np.ndarray) -> list[list[int]]:
     return words
 
 
+def units_of(row: np.ndarray, rules: MaskingRules) -> list[list[int]]:
+    singles = [[position] for position, token in enumerate(row.tolist()) if token not in (PAD, CLS, SEP)]
+    return words_of(row) if rules.whole_word_masking else singles
+
+
+def num_wanted(length: int, rules: MaskingRules) -> int:
+    return min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
+
+
 # The reference: one instance, one draw at a time.
 
 
 def reference_masks(row: np.ndarray, rules: MaskingRules, rng: random.Random) -> tuple[list[int], list[str]]:
     """Positions that are predicted, and what becomes of each."""
     length = int((row != PAD).sum())
-    wanted = min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
-    words = (
-        words_of(row)
-        if rules.whole_word_masking
-        else [[position] for position in range(length) if row[position] not in (CLS, SEP)]
-    )
+    wanted, words = num_wanted(length, rules), units_of(row, rules)
     rng.shuffle(words)
     fates: dict[int, str] = {}
     for word in words:
@@ -125,9 +129,8 @@ def test_every_instance_keeps_the_rules(rules):
         np.testing.assert_array_equal(drawn.masked_lm_ids[number, :num], row[chosen])
         others = np.setdiff1d(np.arange(len(row)), chosen)
         np.testing.assert_array_equal(drawn.input_ids[number, others], row[others])
-        wanted = min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
-        units = words_of(row) if rules.whole_word_masking else [[p] for p in range(length) if row[p] not in (CLS, SEP)]
-        for unit in units:
+        wanted = num_wanted(length, rules)
+        for unit in units_of(row, rules):
             inside = set(unit) & set(chosen.tolist())
             assert inside in (set(), set(unit)), "a word is masked whole or not at all"
             assert inside or len(unit) > wanted - num, "what would still fit is not left out"
@@ -189,17 +192,10 @@ def test_masks_are_these_for_good(how, positions, input_ids):
     assert drawn.input_ids[0].tolist() == input_ids + [PAD] * 4
 
 
-@pytest.mark.parametrize(
-    "arguments, words", [((1.5, 20), "masked_lm_prob=1.5: must"), ((0.15, 0), "max_predictions_per_seq=0: must")]
-)
-def test_rules_that_make_no_sense_are_refused(arguments, words):
-    with pytest.raises(UserError, match=words):
-        MaskingRules(*arguments)
-
-
-def test_a_vocabulary_of_special_tokens_alone_is_refused():
-    with pytest.raises(UserError, match="special or unused"):
-        VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])})
+def test_rules_and_vocabularies_that_make_no_sense_are_refused():
+    refused("masked_lm_prob=1.5: must", MaskingRules, 1.5, 20)
+    special = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])}
+    refused("special or unused", VocabularyIds.of, special)
     kept = VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
     assert kept.replacements.tolist() == [5, 6]
 

@@ -73,17 +73,10 @@ def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
     assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
 
 
-@pytest.mark.parametrize(
-    "arguments, message, num_begun",
-    [
-        ("--finetune run_squad.py --score F1", "--score F1: this fine-tuning has the scores exact_match, f1; name", 1),
-        ("--finetune run_pretraining.py --score f1", "--finetune must begin with run_squad.py or run_classifier.py", 0),
-        ("--finetune run_squad.py --score f1 --seeds 0", "--seeds is 0; at least one", 0),
-    ],
-)
-def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch, arguments, message, num_begun):
+def test_a_probe_of_another_score_is_refused(tmp_path, monkeypatch):
+    arguments = "--finetune run_squad.py --score F1"
     said, begun = begin_probe(tmp_path, monkeypatch, *arguments.split())
-    assert message in said and begun == num_begun
+    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and begun == 1
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
@@ -97,11 +90,6 @@ def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
     part = {**part, "amount": "tokens", "clock": "cpu"}  # where each turn says how much it did
     part["variants"] = {"a": [[0.0, 2.0, {"tokens": 100}]], "b": [[0.0, 2.0, {"tokens": 300}]]}
     assert results.ratios(part, "b").median == 3.0 and results.rates(part, "b").median == 150.0
-
-
-def test_numbers_have_three_digits_also_where_one_could_not_be_computed():
-    texts = [results.number(value) for value in (1234.5, 7, 7.0, 0.12345, float("nan"), float("inf"), "base")]
-    assert texts == ["1,234", "7", "7", "0.123", "nan", "inf", "base"]
 
 
 def test_variants_take_turns_in_processes_and_here(tmp_path):
@@ -118,7 +106,7 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with bench(tmp_path / "results").pinned() as own:
+    with bench(tmp_path / "results", "--label", "here").pinned() as own:
         kept, new = (
             frame.Variant("made:make", {"x": 1}, str(python), warm_up=2, afresh=afresh) for afresh in (False, True)
         )
@@ -127,49 +115,24 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     assert [each.figures["calls"] for each in found["new"]] == [3, 3]
     assert {each.figures["pinned"] for each in found["kept"]} == {1} and len(taken) == 2
     own.save()
-    kept_result = json.loads((tmp_path / "results/x.json").read_text())
+    kept_result = json.loads((tmp_path / "results/x.here.json").read_text())
     assert kept_result["parts"][0]["variants"]["here"][0][1] == found["here"][0].cpu_secs
     assert kept_result["hardware"]["num_cores"] and kept_result["load"] and kept_result["versions"]["python"]
     assert (tmp_path / "results/x.md").read_text() == pages.result_pages(tmp_path / "results")["x"]
     assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
 
 
-def test_a_process_that_fails_is_named(tmp_path):
-    with bench(tmp_path).pinned() as own, pytest.raises(UserError, match="absent:make: its process ended with code 1"):
-        own.once(frame.Variant("absent:make"))
-
-
-def test_a_result_of_another_machine_or_configuration_is_kept(tmp_path):
-    bench(tmp_path).save()
-    bench(tmp_path).save()  # the same again
-    before = (tmp_path / "x.json").read_text()
-    refused(r"x.json holds a result of another configuration \(rounds 2\).*--label", bench, tmp_path, rounds=3)
-    there = json.loads(before)
-    there["hardware"]["processor"] = "abacus"
-    (tmp_path / "x.json").write_text(json.dumps(there))
-    refused(r"another hardware \(processor abacus\).*--overwrite", bench, tmp_path)
-    bench(tmp_path, "--label", "here").save()
-    assert (tmp_path / "x.md").read_text().count("\n## ") == 2
-    bench(tmp_path, "--overwrite").save()
-    refused("--cores is 1000; this process has", bench, tmp_path, "--cores", "1000")
-    assert json.loads((tmp_path / "x.json").read_text())["hardware"] == json.loads(before)["hardware"]
-
-
-def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_path, monkeypatch):
+def test_a_peer_that_cannot_be_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "abacus.txt").write_text("no-such-package==1.0\n")
     said = argparse.Namespace(returncode=1, stdout="Looking\nERROR: No matching distribution\n")
     monkeypatch.setattr(peers.subprocess, "run", lambda *_, **__: said)
     monkeypatch.setattr(peers, "HERE", tmp_path)
-    refused(r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No match", peers.python_of, "abacus")
-    refused("--peer_python abacus=PYTHON, or leave peers out with --no_peers", bench, tmp_path, peer_names=["abacus"])
+    words = (
+        r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No .*or leave peers out with --no_peers"
+    )
+    refused(words, bench, tmp_path, peer_names=["abacus"])
     assert bench(tmp_path, "--no_peers", peer_names=["abacus"]).peer("abacus") is None
-    given = f"abacus={sys.executable}"
-    assert bench(tmp_path, "--peer_python", given, peer_names=["abacus"]).peer("abacus") == sys.executable
-    with pytest.raises(UserError, match="--peer_python abacus: the peers of this benchmark are slide_rule"):
-        bench(tmp_path, "--peer_python", given, peer_names=["slide_rule"])
-    with pytest.raises(UserError, match="--peer_python abacus=/there: no program there"):
-        bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"])
 
 
 @pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)

@@ -3,9 +3,8 @@
 import pytest
 
 from benchmarks.finished import Finished
-from benchmarks.gpu_program.kernels import Kernel, kernels
+from benchmarks.gpu_program.kernels import kernels
 from benchmarks.gpu_program.report import RESULTS
-from benchmarks.gpu_program.roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
 from benchmarks.gpu_program.rows import Row
 from bert_tf.memory.plan import predict
 
@@ -63,28 +62,3 @@ def test_launches_traffic_and_arithmetic_of_a_program():
     assert fusion.bytes == 128 * 64 * (2 + 4 + 4) + 4 and fusion.flops == 128 * 64 * 10
     known = PROGRAM.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"8"}}')
     assert [(kernel.kind, kernel.times) for kernel in kernels(known, 4)] == [("matmul", 8), ("fusion", 8)]
-
-
-def test_tensor_cores_by_gpu_type_and_shape():
-    def matmul(dtype, *shape):
-        return Kernel("matmul", 1, 0.0, 2e12, dtype, shape)
-
-    half, brain, single = (matmul(dtype, 1, 8192, 8192, 1024) for dtype in ("f16", "bf16", "f32"))
-    assert on_tensor_cores(half, GPUS["V100"], "fp16") and not on_tensor_cores(brain, GPUS["V100"], "bf16")
-    assert on_tensor_cores(single, GPUS["A100"], "tf32") and not on_tensor_cores(single, GPUS["A100"], "fp32")
-    assert not on_tensor_cores(matmul("f16", 1, 8192, 8191, 1024), GPUS["V100"], "fp16")
-    assert kernel_secs(half, GPUS["A100"], "fp16") < 0.5 * kernel_secs(half, GPUS["V100"], "fp16")
-
-
-def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
-    """The gradient of 1024 x 1024 weights has 64 tiles, for 108 multiprocessors."""
-
-    def secs(batch, inner, parts=None):
-        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner))
-        if parts is None:
-            return kernel_secs(matmul, GPUS["A100"], "fp16")
-        return matmul_secs(matmul, GPUS["A100"], "fp16", parts)
-
-    assert secs(1, 40000) == secs(1, 40000, 5) < 0.7 * secs(1, 40000, 1)
-    assert secs(1, 512) == secs(1, 512, 1), "adding the parts up would take longer than is gained"
-    assert secs(2, 40000) == secs(2, 40000, 1), "a batch of matmuls is not cut"

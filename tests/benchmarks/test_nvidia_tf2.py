@@ -26,15 +26,6 @@ def test_each_row_takes_one_more_difference_away_by_a_switch_that_exists():
         assert {name for row in rows for name in row.theirs.switches} <= set(their_side.SWITCHES)
 
 
-def test_differences_are_relative_and_leave_out_what_has_no_gradient():
-    start = {"a": np.array([3.0, 4.0]), "b": np.array([1.0]), f"x{nvidia_tf2.NO_GRADIENT}": np.zeros(1)}
-    ours = {"a": np.array([3.0, 8.0]), "b": np.array([2.0]), f"x{nvidia_tf2.NO_GRADIENT}": np.ones(1)}
-    theirs = {"a": ours["a"], "b": np.array([2.5]), f"x{nvidia_tf2.NO_GRADIENT}": -np.ones(1)}
-    one = nvidia_tf2.Run(np.array([4.0, 2.5]), theirs, 20)
-    other = nvidia_tf2.Run(np.array([4.0, 2.0]), ours, 20)
-    assert nvidia_tf2.differences(one, other, start) == pytest.approx([0.25, 0.25, 0.5 / np.hypot(4.0, 1.0)])
-
-
 def test_coefficients_in_float32_are_those_of_float32_while_they_are_asked_for():
     def second_moment():
         step, g = tf.constant(3.0), tf.ones([1])

@@ -16,9 +16,16 @@ from pathlib import Path
 import pytest
 
 from bert_tf.launch import checks
-from tests.launch.test_launch import processes_of
+from tests.launch.test_ranks import processes_of
 from tests.pretraining_data import TINY, write_dataset
-from tests.training.test_training import LAUNCH, ROOT, command, lines, wait_for, weights
+from tests.training.test_training import ROOT, command, lines, wait_for, weights
+
+LAUNCH = """
+import os, pathlib, sys
+from bert_tf.launch import checks, launchers
+launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+"""
 
 pytestmark = [
     pytest.mark.slow,

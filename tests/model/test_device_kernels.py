@@ -1,4 +1,5 @@
-"""What stays on a GPU: outside XLA no tensor of a batch goes through an operation that TensorFlow keeps on the host.
+"""What stays on a GPU: outside XLA no tensor of a batch goes through an operation that TensorFlow keeps on the host,
+and nothing is called back to it.
 
 A build of TensorFlow for CPUs knows no GPU kernels, so they are listed here.
 """
@@ -53,3 +54,4 @@ def test_no_batch_goes_through_the_host(scope):
     for concrete in packed, traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
         seen = [operation.type for operation in operations_outside_xla(concrete.graph)]
         assert len(seen) > 100 and not on_the_host(concrete.graph)
+        assert not {"PyFunc", "PyFuncStateless", "EagerPyFunc"} & set(seen)

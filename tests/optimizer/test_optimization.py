@@ -121,6 +121,7 @@ def make_schedule(make=NVLAMB):
     ],
 )
 def test_weights_and_moments_equal_the_reference(make, options, compiled):
+    """And slots have the names of Google's checkpoints."""
     optimizer, variables = make(make_schedule(make), compiled=bool(compiled), **options), make_variables()
     if isinstance(compiled, bool):
         run_updates(optimizer, gradient_sequence(), variables)
@@ -195,27 +196,24 @@ def test_non_finite_gradients_leave_every_bit(make, compiled):
     clean, met = make(make_schedule(), compiled=compiled), make(make_schedule(), compiled=compiled)
     expected = run_updates(clean, gradients)
     found = run_updates(met, [gradients[0], gradients[2], gradients[1], gradients[0], gradients[2]], poisoned=(1, 3))
-    assert int(met.iterations) == 3
-    for one, other in zip([*expected, *clean.slot_variables], [*found, *met.slot_variables]):
-        assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert int(met.iterations) == 3 and bits(found, met) == bits(expected, clean)
 
 
-def test_slots_have_googles_names_and_resume_to_the_bit():
+def test_an_optimizer_goes_on_to_the_bit():
     gradients = gradient_sequence()
     whole, first, second = (NVLAMB(make_schedule()) for _ in range(3))
     expected, early, late = run_updates(whole, gradients), run_updates(first, gradients[:2]), make_variables()
-    names = [slot.name for slot in whole.slot_variables]
-    assert names[:3] == ["block/kernel/adam_m:0", "block/kernel/adam_v:0", "block/bias/adam_m:0"]
-    assert len(names) == 2 * len(SHAPES)
     second.build(late)
     for variable, value in zip(
         [*late, *second.slot_variables, second.iterations], [*early, *first.slot_variables, first.iterations]
     ):
         variable.assign(value)
     run_updates(second, gradients[2:], late)
-    for one, other in zip([*expected, *whole.slot_variables], [*late, *second.slot_variables]):
-        assert one.numpy().tobytes() == other.numpy().tobytes()
-    assert int(second.iterations) == 5
+    assert bits(late, second) == bits(expected, whole) and int(second.iterations) == 5
+
+
+def bits(variables, optimizer):
+    return [variable.numpy().tobytes() for variable in (*variables, *optimizer.slot_variables)]
 
 
 def test_an_update_tells_its_norms():
@@ -264,41 +262,22 @@ def test_decay_class_of_every_variable_of_a_model():
     assert [excluded_from_weight_decay(name) for name in of_keras] == [True, True, False]
 
 
-def test_keras_exclusions_are_heeded():
-    optimizer, variables = AdamW(0.1, weight_decay=0.5), make_variables()
-    optimizer.exclude_from_weight_decay(var_names=["block/kernel"])
-    zeros = [tf.zeros(variable.shape) for variable in variables]
-    optimizer.apply_gradients(zip(zeros, variables))
-    np.testing.assert_array_equal(variables[0].numpy(), initial_values()["block/kernel"])
-
-
 @pytest.mark.parametrize("make, jit_compile", [(NVLAMB, True), (AdamW, False)])
 def test_fit(make, jit_compile):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=[64, 5]).astype(np.float32)
-    y = x @ rng.normal(size=[5, 1]).astype(np.float32)
+    """Of a table, too, whose gradients Keras passes as IndexedSlices; a trust ratio needs the whole of it."""
     random.seed(0)  # Keras draws from it; with its own seed the one of TensorFlow 2.17 fails on Python 3.12
     layers = keras.layers
     model = keras.Sequential(
-        [layers.Dense(8, activation="tanh", input_shape=[5]), layers.LayerNormalization(), layers.Dense(1)]
+        [layers.Embedding(10, 8), layers.GlobalAveragePooling1D(), layers.LayerNormalization(), layers.Dense(1)]
     )
     optimizer = make(WarmupPolynomialDecay(0.05, 3, 40))
     model.compile(optimizer, "mse", jit_compile=jit_compile)
-    history = model.fit(x, y, batch_size=64, epochs=20, verbose=0).history["loss"]
+    pairs = np.arange(20).reshape(10, 2) % 10
+    history = model.fit(pairs, np.linspace(0, 3, 10), batch_size=10, epochs=20, verbose=0).history["loss"]
     assert history[-1] < 0.7 * history[0] and int(optimizer.iterations) == 20
     assert {f"{variable.name.split(':')[0]}/adam_{slot}:0" for variable in model.variables for slot in "mv"} == {
         slot.name for slot in optimizer.slot_variables
     }
-
-
-def test_fit_with_an_embedding():
-    """Keras passes embedding gradients as IndexedSlices; a trust ratio needs the whole table."""
-    model = keras.Sequential(
-        [keras.layers.Embedding(10, 4), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)]
-    )
-    model.compile(NVLAMB(0.01), "mse")
-    model.fit(np.arange(10).reshape(5, 2), np.ones([5, 1]), epochs=2, verbose=0)
-    assert np.isfinite(model.get_weights()[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -310,9 +289,8 @@ def test_fit_with_an_embedding():
     ],
 )
 def test_configuration_survives(optimizer):
-    again = type(optimizer).from_config(
-        optimizer.get_config(), custom_objects={"WarmupPolynomialDecay": WarmupPolynomialDecay}
-    )
+    schedules = {"WarmupPolynomialDecay": WarmupPolynomialDecay}
+    again = type(optimizer).from_config(optimizer.get_config(), custom_objects=schedules)
     assert again.get_config() == optimizer.get_config()
     for name in (*optimizer.config_names, "weight_decay_rate", "global_clipnorm", "compiled"):
         assert getattr(again, name) == getattr(optimizer, name), name
@@ -328,23 +306,12 @@ def test_configuration_survives(optimizer):
         (NVLAMB, "global_clipnorm", math.nan),
         (LARS, "momentum", 1.0),
         (LARS, "trust_coefficient", 0.0),
-        *((make, "learning_rate", rate) for make in (NVLAMB, AdamW, LARS) for rate in (-1e-3, math.nan)),
-        *((NVLAMB, "learning_rate", rate) for rate in (math.inf, -math.inf, np.float32("nan"))),
+        *((make, "learning_rate", rate) for make in (NVLAMB, AdamW, LARS) for rate in (-1e-3, math.nan, math.inf)),
     ],
 )
 def test_impossible_arguments_are_refused_by_name(make, name, value):
     with pytest.raises(ValueError, match=f"^{name}={value}: must lie in "):
         make(**{name: value})
-    if name == "learning_rate":
-        with pytest.raises(ValueError, match=f"^peak_learning_rate={value}: must lie in "):
-            WarmupPolynomialDecay(value, 0, 10)
-
-
-@pytest.mark.parametrize("name", ["learning_rate", "beta_1", "epsilon", "weight_decay"])
-@pytest.mark.parametrize("value", ["0.1", b"0.1", None])
-def test_what_is_no_number_is_refused_by_name(name, value):
-    with pytest.raises(TypeError, match=f"^{name}={value!r}: must be a number$"):
-        NVLAMB(**{name: value})
 
 
 def test_a_learning_rate_may_be_a_number_a_tensor_or_a_schedule():
@@ -366,15 +333,22 @@ def test_published_lamb_schedules(warmup, total, drop):
 
 
 @pytest.mark.parametrize(
-    "schedule, rates",
+    "arguments, rates",
     [
-        (WarmupPolynomialDecay(1.0, 100, 1000, 0.5, continuous_join=True), {99: 0.99, 100: 1, 101: (899 / 900) ** 0.5}),
-        (WarmupPolynomialDecay(1.0, 0, 10), {0: 1, 10: 0}),
-        (WarmupPolynomialDecay(1.0, 10, 10, continuous_join=True), {9: 0.9, 10: 0}),
+        ((1.0, 100, 1000, 0.5, True), {99: 0.99, 100: 1, 101: (899 / 900) ** 0.5}),
+        ((1.0, 0, 10), {0: 1, 10: 0}),
+        ((1.0, 10, 10, 1.0, True), {9: 0.9, 10: 0}),
+        *(((1.0, *steps), ValueError) for steps in ((11, 10), (-1, 10), (0, 0))),
+        *(((peak, 0, 10), ValueError) for peak in (-1e-3, math.nan)),
     ],
 )
-def test_schedules(schedule, rates):
-    np.testing.assert_allclose([schedule(step) for step in rates], list(rates.values()), rtol=1e-6)
+def test_schedules(arguments, rates):
+    if rates is ValueError:
+        with pytest.raises(ValueError, match="^(warmup_steps|peak_learning_rate)="):
+            WarmupPolynomialDecay(*arguments)
+    else:
+        schedule = WarmupPolynomialDecay(*arguments)
+        np.testing.assert_allclose([schedule(step) for step in rates], list(rates.values()), rtol=1e-6)
 
 
 def test_adam_decays_linearly_and_joins_without_a_step():
@@ -383,12 +357,6 @@ def test_adam_decays_linearly_and_joins_without_a_step():
     np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 1e-4, 5.5555556e-5], rtol=1e-6)
     schedule = make_optimizer("adamw", 1e-4, 10, 100, continuous_join=False)._learning_rate
     np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 9e-5, 5e-5], rtol=1e-6)
-
-
-@pytest.mark.parametrize("steps", [(11, 10), (-1, 10), (0, 0)])
-def test_impossible_schedules_are_refused(steps):
-    with pytest.raises(ValueError, match="warmup_steps"):
-        WarmupPolynomialDecay(1.0, *steps)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -425,8 +393,6 @@ GOOD, BAD = True, False
 @pytest.mark.parametrize(
     "options, good_before, outcomes, expected",
     [
-        ({"growth_interval": 3}, 0, [GOOD] * 2, (2**15, 2, 0)),
-        ({"growth_interval": 3}, 0, [GOOD] * 3, (2**16, 0, 0)),
         ({"growth_interval": 3}, 2, [BAD, GOOD, GOOD], (2**14, 2, 0)),  # counting starts again
         ({"growth_interval": 3}, 2, [BAD, GOOD, GOOD, GOOD], (2**15, 0, 0)),
         ({}, 1998, [GOOD], (2**15, 1999, 0)),  # the recipe's interval

@@ -6,6 +6,7 @@ As programs where that matters (`start`), else in this process, which has import
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.prepare import stages
+from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
 from tests.preparation import bertPrep
@@ -265,7 +267,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "number,target,mark",
     [
-        (0, "bert_tf.prepare.corpora.formatting._clean_all", '"checkpoint"'),
+        (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
         (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
         (3, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
         (4, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
@@ -356,3 +358,28 @@ def test_from_start_refuses_what_it_does_not_know(tmp_path):
     assert "VOCAB_FILE=none.txt: there is no such file" in refused(
         from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
     )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ESTALE, errno.EIO])
+def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys, code):
+    namespace = bertPrep.parse(typed("text_formatting", "custom", ["--input_files", prepared / "input.txt"]))
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500)
+    write = formatting.Writer.write
+    left = [15]
+
+    def failing(self, batch):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(code, "the disk says no")
+        write(self, batch)
+
+    monkeypatch.setattr(formatting.Writer, "write", failing)
+    with pytest.raises(UserError, match="the disk says no"):
+        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    (partial,) = tmp_path.rglob("*.partial")
+    assert partial.stat().st_size > 2000
+    stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    assert "going on where an earlier run stopped" in capsys.readouterr().out
+    name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()

@@ -19,6 +19,7 @@ from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, c
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import describe, load_index
+from bert_tf.settings.training import BatchSplit
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.tokenized import tokenized
@@ -154,9 +155,8 @@ def test_records_of_googles_tool_are_read(tmp_path, content, has_v2_names):
     path.write_bytes(base64.b64decode(content))
     assert describe(path) == RecordSchema(16, 3, has_v2_names)
     assert load_index(path).lengths().tolist() == [12, 16]
-    (batch,) = evaluation_batches(
-        RecordSet(str(path), "eval_files"), batch_size=2, max_batches=0, rank=0, num_ranks=1, vocab_size=len(VOCABULARY)
-    )
+    records = RecordSet(str(path), "eval_files")
+    (batch,) = evaluation_batches(records, BatchSplit(2), 1, vocab_size=len(VOCABULARY))
     found = {name: value.numpy() for name, value in batch.items()}
     assert [[VOCABULARY[token] for token in row] for row in found["input_ids"]] == [
         "[CLS] [MASK] w19 ##w20 w21 [SEP] w13 w14 [MASK] w16 w17 [SEP] [PAD] [PAD] [PAD] [PAD]".split(),

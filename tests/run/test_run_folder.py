@@ -1,10 +1,11 @@
+import gc
 import subprocess
 import sys
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.run.run_folder import RunFolder, provenance
+from tests.refusals import refused
 
 HOLD = """
 import sys, time
@@ -19,8 +20,7 @@ def test_two_processes_in_one_folder_are_refused_until_the_first_dies(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match=f"in use by process {holder.pid}"):
-            RunFolder(tmp_path)
+        refused(f"in use by process {holder.pid}", RunFolder, tmp_path)
     finally:
         holder.kill()
         holder.wait()
@@ -41,15 +41,13 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.check({"seed": 1, "size": 2}, {})
-    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"})
-    folder.check({"seed": 1, "size": 2}, {})
-    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, {})
+    for command in "a", "b":
+        folder.check({"seed": 1, "size": 2}, {})
+        folder.bind({"seed": 1, "size": 2}, {"command": [command]}, {"vocab.txt": "x"})
     assert (tmp_path / "vocab.txt").read_text() == "x"
-    with pytest.raises(UserError, match="seed: 1 there, 3 now") as caught:
-        folder.check({"seed": 3, "size": 2}, {})
-    assert "--continue_with_changes" in str(caught.value) and "size" not in str(caught.value)
-    del folder, caught  # and the lock
+    refused("other settings .seed: 1 there, 3 now.;.*--continue_with_changes", folder.check, {"seed": 3, "size": 2}, {})
+    del folder
+    gc.collect()  # and the lock
     folder = RunFolder(tmp_path, continue_with_changes=True)
     folder.check({"seed": 3, "size": 2}, {})
     folder.bind({"seed": 3, "size": 2}, {}, {})
@@ -60,54 +58,46 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
     """Also in a nested setting only what differs."""
     folder, model = RunFolder(tmp_path), {"layers": 2, "width": 8}
 
-    def refused(identity, files):
-        with pytest.raises(UserError) as caught:
-            folder.check({"model": model, "data": "a1", **identity}, {"data": files})
-        return str(caught.value).partition("other settings (")[2].partition("); continue")[0]
+    def differs(message, identity, files):
+        identity = {"model": model, "data": "a1", **identity}
+        refused(f"other settings .{message}.; continue", folder.check, identity, {"data": files})
 
     folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
     folder.check({"model": model, "data": "a1"}, {"data": "/moved/train.json"})
-    assert refused({"data": "b2"}, "/b/train.json") == "data: '/a/train.json' there, '/b/train.json' now"
-    assert refused({"data": "b2"}, "/a/train.json") == "data: '/a/train.json, as then' there, 'changed since' now"
-    assert refused({"model": {"layers": 4, "width": 8}}, "/a/train.json") == "model: layers: 2 there, 4 now"
+    differs("data: '/a/train.json' there, '/b/train.json' now", {"data": "b2"}, "/b/train.json")
+    differs("data: '/a/train.json, as then' there, 'changed since' now", {"data": "b2"}, "/a/train.json")
+    differs("model: layers: 2 there, 4 now", {"model": {"layers": 4, "width": 8}}, "/a/train.json")
     folder.bind({"model": model, "data": "a1"}, {}, {})  # as earlier versions wrote it
-    assert refused({"data": "b2"}, "/b/train.json") == "data: 'other files' there, '/b/train.json' now"
+    differs("data: 'other files' there, '/b/train.json' now", {"data": "b2"}, "/b/train.json")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity": []}', "\xff"])
+@pytest.mark.parametrize("content", ["", "[]", '{"identity": []}'])
 def test_a_damaged_config_is_named(tmp_path, content):
-    (tmp_path / "config.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UserError, match="config.json( is not valid JSON| holds no|: byte 0 is not UTF-8)"):
-        RunFolder(tmp_path).check({}, {})
+    (tmp_path / "config.json").write_text(content)
+    refused("config.json( is not valid JSON| holds no)", RunFolder(tmp_path).check, {}, {})
 
 
-def test_folder_of_unknown_origin_is_refused(tmp_path):
+def test_a_folder_of_unknown_origin_and_a_file_are_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="no config.json"):
-        RunFolder(tmp_path).check({}, {})
-
-
-def test_unusable_folder_is_a_user_error(tmp_path):
+    refused("no config.json", RunFolder(tmp_path).check, {}, {})
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        UserError, match=f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be a folder"
-    ):
-        RunFolder(tmp_path / "file" / "run")
+    refused(
+        f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be", RunFolder, tmp_path / "file/run"
+    )
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "predictions.json", "test_results.tsv"])
+@pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "test_results.tsv"])
 def test_a_folder_that_no_run_has_made_keeps_its_files(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match=f"is no run's, but holds {name}, which a run would overwrite; choose a new"):
-        RunFolder(tmp_path)
+    refused(f"is no run's, but holds {name}, which a run would overwrite; choose a new", RunFolder, tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
 def test_dllogger_s_lines_are_appended_only_to_such_a_file(tmp_path):
     log = tmp_path / "log.json"
     log.write_text('{"of": "mine"}\n')
-    with pytest.raises(UserError, match=f"^--dllog_path={log} is a file that this program has not written"):
-        RunFolder(tmp_path / "run", str(log))
+    words = f"^--dllog_path={log} is a file that this program has not written"
+    refused(words, RunFolder, tmp_path / "run", str(log))
     assert not (tmp_path / "run").exists()
     for text in ("", 'DLLL {"type": "LOG"}\n'):
         log.write_text(text)

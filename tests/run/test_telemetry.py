@@ -37,10 +37,15 @@ TRAIN = {
 EVALUATION = {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.5, "loss": 6.0, "global_step": 20}
 
 
+def start(folder, total_updates=20, is_chief=True, dllog_path=None, **fields):
+    logs = Telemetry(folder, is_chief=is_chief, total_updates=total_updates, dllog_path=dllog_path)
+    logs.start(**fields)
+    return logs
+
+
 def run(folder, **kwargs) -> None:
     """Two reports and an evaluation of a run of 20 updates of 64 sequences."""
-    logs = Telemetry(folder, is_chief=kwargs.pop("is_chief", True), total_updates=20, **kwargs)
-    logs.start(update=0, phase="phase_1", num_ranks=2, global_batch_size=64, flops_per_sequence=2e9)
+    logs = start(folder, **kwargs, phase="phase_1", num_ranks=2, global_batch_size=64, flops_per_sequence=2e9)
     logs.train(10, **{**TRAIN, "throughput_train": 10.0})
     logs.train(20, **TRAIN)
     logs.checkpoint(20, "checkpoints/ckpt-00000020", 0.25, 1.5)
@@ -70,14 +75,19 @@ def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     assert round(flops / 1e9, 1) == gflop
 
 
-def test_a_peak_is_known_or_absent_but_never_invented():
-    assert peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
-    assert peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
-    assert peak_tflops("NVIDIA H200", "bf16") == 989
-    assert peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
-    assert peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
-    assert peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
-    assert peak_tflops("Intel Xeon", "fp32") is None
+@pytest.mark.parametrize(
+    "device, precision, peak",
+    [
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156),
+        ("Tesla V100-SXM2-32GB", "fp16", 125),
+        ("NVIDIA H200", "bf16", 989),
+        ("NVIDIA H100 PCIe", "bf16", 756),
+        ("Tesla V100-SXM2-32GB", "bf16", None),
+        ("NVIDIA GeForce RTX 3060", "fp16", None),
+    ],
+)
+def test_a_peak_is_known_or_absent_but_never_invented(device, precision, peak):
+    assert peak_tflops(device, precision) == peak
 
 
 def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
@@ -100,51 +110,36 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
 
 
 def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=5, dllog_path=tmp_path / "dllog.json")
-    logs.start()
+    logs = start(tmp_path, dllog_path=tmp_path / "dllog.json")
     logs.train(1, total_loss=math.nan, gradient_norm=math.inf, throughput_train=-math.inf)
     logs.end()
 
     def refuse(token):
         raise AssertionError(f"{token} is not JSON")
 
-    text = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    event = [json.loads(line, parse_constant=refuse) for line in text][1]
-    assert (event["total_loss"], event["gradient_norm"]) == ("NaN", "Infinity")
-    assert event["throughput_train"] == "-Infinity"
+    event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1], parse_constant=refuse)
+    found = [event[name] for name in ("total_loss", "gradient_norm", "throughput_train")]
+    assert found == ["NaN", "Infinity", "-Infinity"]
     json.loads((tmp_path / "training_summary.txt").read_text(), parse_constant=refuse)
-    logged = dllogger_lines(tmp_path / "dllog.json")
-    assert math.isnan(logged[1]["data"]["total_loss"])  # as DLLogger writes it
+    assert math.isnan(dllogger_lines(tmp_path / "dllog.json")[1]["data"]["total_loss"])  # as DLLogger writes it
 
 
 def test_a_resumed_run_appends_and_says_where_it_goes_on(tmp_path, capsys):
-    run(tmp_path)
-    before = len(read_events(tmp_path))
-    capsys.readouterr()
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(update=400, resumed_from=Path("ckpt-00000400"), phase="phase_1", global_batch_size=64)
-    logs.train(410, **TRAIN)
-    logs.end("SIGTERM")
-    events = read_events(tmp_path)
-    assert len(events) == before + 3
-    assert events[before]["resumed_from"] == "ckpt-00000400"
-    assert events[-1]["num_sequences"] == 10 * 64  # of this start alone
-    out = capsys.readouterr().out
-    assert "going on from ckpt-00000400: 400 of 1,000 updates done, 600 to go" in out
-    assert "stopped at update 410: SIGTERM" in out
-
-
-def test_a_line_cut_by_a_kill_does_not_swallow_the_next(tmp_path):
+    """Also after a line that was cut by a kill."""
     run(tmp_path)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
-    logs.start(update=10, resumed_from=Path("ckpt-00000010"))
-    logs.close()
-    *_, cut, last = path.read_text().splitlines()
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(cut)
-    assert json.loads(last)["event"] == "start"
+    before = len(path.read_text().splitlines())
+    capsys.readouterr()
+    logs = start(tmp_path, 1000, update=400, resumed_from=Path("ckpt-00000400"), phase="phase_1", global_batch_size=64)
+    logs.train(410, **TRAIN)
+    logs.end("SIGTERM")
+    first, _, last = map(json.loads, path.read_text().splitlines()[before:])
+    assert first["resumed_from"] == "ckpt-00000400"
+    assert last["num_sequences"] == 10 * 64  # of this start alone
+    out = capsys.readouterr().out
+    assert "going on from ckpt-00000400: 400 of 1,000 updates done, 600 to go" in out
+    assert "stopped at update 410: SIGTERM" in out
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path):
@@ -182,8 +177,7 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
 
 
 def test_the_last_lines_are_those_that_scripts_look_for(tmp_path, capsys):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
-    logs.start(global_batch_size=64)
+    logs = start(tmp_path, global_batch_size=64)
     logs.train(10, throughput_train=1.0)
     logs.train(20, throughput_train=123.456)
     logs.end(total_secs=20.0)
@@ -197,9 +191,7 @@ def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
     run(tmp_path)
     before = (tmp_path / "training_summary.txt").read_text()
     capsys.readouterr()
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
-    logs.start(update=20, resumed_from=Path("ckpt-00000020"), global_batch_size=64)
-    logs.end()
+    start(tmp_path, update=20, resumed_from=Path("ckpt-00000020"), global_batch_size=64).end()
     assert (tmp_path / "training_summary.txt").read_text() == before
     assert "Throughput" not in capsys.readouterr().out  # nothing was trained, nothing measured
 
@@ -211,53 +203,33 @@ def test_other_ranks_are_silent_and_write_nothing(tmp_path, capsys):
 
 
 def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path, capsys):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(phase="phase_1")
+    logs = start(tmp_path, 1000, phase="phase_1", flops_per_sequence=4e7)
     for update in range(10, 510, 10):
-        logs.train(update, **TRAIN, update_secs=2.0)
+        logs.train(update, **TRAIN, update_secs=2.0, instances_per_row=2.0, tokens_per_sec=12345.6)
     logs.end("SIGTERM")
-    err = capsys.readouterr().err.splitlines()
-    assert len(err) == 2  # the first and, at the end, the last
+    first, last = capsys.readouterr().err.splitlines()
     for text in ("update 10 of 1,000", "loss 9.5000", "MLM accuracy 0.125", "NSP accuracy 0.500"):
-        assert text in err[0]
-    assert "learning rate 6.000e-03" in err[0] and "100.0 sequences/s" in err[0]
-    assert "33:00 left" in err[0]  # 990 updates of 2 s
-    assert "update 500 of 1,000" in err[1]
-
-
-def test_packed_instances_share_the_work_of_their_row(tmp_path, capsys):
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(flops_per_sequence=4e7)
-    logs.train(10, throughput_train=100.0, instances_per_row=2.0, tokens_per_sec=12345.6)
-    logs.close()
-    assert "12,346 tokens/s, 2 GFLOP/s" in capsys.readouterr().err
-
-
-def pty_stderr(monkeypatch, num_lines):
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", num_lines, 160, 0, 0))
-    monkeypatch.setattr("sys.stderr", os.fdopen(slave, "w"))
-    return master
-
-
-def read_pty(master):
-    """All that was written to the terminal; one read gives a part of it."""
-    sys.stderr.close()
-    shown = b""
-    with contextlib.suppress(OSError):  # Linux's way to say that the other end is closed
-        while part := os.read(master, 4096):
-            shown += part
-    return shown.decode()
+        assert text in first
+    assert "learning rate 6.000e-03" in first and "100.0 sequences/s, 12,346 tokens/s" in first
+    assert "2 GFLOP/s" in first, "packed instances share the work of their row"
+    assert "33:00 left" in first  # 990 updates of 2 s
+    assert "update 500 of 1,000" in last
 
 
 def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
-    master = pty_stderr(monkeypatch, num_lines=40)
-    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(phase="phase_1", flops_per_sequence=1e10)
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    monkeypatch.setattr("sys.stderr", os.fdopen(slave, "w"))
+    logs = start(tmp_path, 1000, phase="phase_1", flops_per_sequence=1e10)
     logs.train(10, **TRAIN)
     logs.warning("the loss has not moved")
     logs.end()
-    shown = read_pty(master)
+    sys.stderr.close()
+    written = b""
+    with contextlib.suppress(OSError):  # Linux's way to say that the other end is closed
+        while part := os.read(master, 4096):
+            written += part
+    shown = written.decode()
     for text in ("phase_1 10/1000", "ETA", "loss 9.500", "mlm 0.125", "nsp 0.500", "lr 6.00e-03"):
         assert text in shown
     assert "100.0 seq/s" in shown and "1 TFLOP/s" in shown

@@ -1,7 +1,7 @@
 """Between the start and the end of an update the host waits for no device, and nothing is compiled a second time.
 
-There is no GPU here, so this is counted: what the host reads and makes while an update runs, what its functions call
-back, what XLA compiles, and whether its program knows over how many micro-batches it loops.
+There is no GPU here, so this is counted: what the host reads and makes while an update runs, what XLA compiles, and
+whether its program knows over how many micro-batches it loops. What stays on a GPU: test_device_kernels.
 """
 
 import re
@@ -18,10 +18,8 @@ from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
 from tests import processes
 from tests.training.test_packed_update import pack, short_batch
-from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply, traced_sums
+from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply
 from tests.training.test_trainer import make_trainer
-
-CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 class Unread:
@@ -74,20 +72,6 @@ def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num
     assert isinstance(result.is_finite, Unread)
     made = len(events) - 3
     assert events == ["made"] * made + ["added up", "reduced", "applied"] and made >= 4
-
-
-def operations(concrete):
-    """Kinds of all operations of a traced function, and of the functions that it calls."""
-    definition = concrete.graph.as_graph_def()
-    called = [node for function in definition.library.function for node in function.node_def]
-    return {node.op for node in [*definition.node, *called]}
-
-
-def test_nothing_is_called_back_to_the_host():
-    step, *_ = make_step(Workers())
-    for concrete in traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
-        kinds = operations(concrete)
-        assert len(kinds) > 20 and not kinds & CALLBACKS
 
 
 class Alike(Rank):
@@ -159,15 +143,6 @@ def test_the_compiled_loop_knows_how_often_it_runs():
     assert [constants.get(bound) for bound in bounds] == ["8"]
 
 
-def test_the_optimizer_launches_five_operations_a_variable():
-    """Two compiled functions and three norms; its scalars are computed inside."""
-    step, *_ = make_step(Workers(), scope="blocks", precision="fp16")
-    concrete = traced_apply(step)
-    nothing = {"Const", "Placeholder", "Identity", "ReadVariableOp", "NoOp"}
-    launched = [operation for operation in concrete.graph.get_operations() if operation.type not in nothing]
-    assert len(launched) < 5 * len(step.variables) + 100
-
-
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_ranks):
     """And of several ranks the first two updates after a line wait for the device, to be timed."""
@@ -192,7 +167,7 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
-        return {"means": [0.0], "skipped": 0, "own_secs": 1.0, "norm_by_variable": None, "change_by_variable": None}
+        return {"total_loss": 0.0}, None
 
     def step(features, number, *, is_timed, **_):
         timed.append(is_timed)

@@ -10,37 +10,19 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
-from bert_tf.settings.training import PretrainingConfig
+from bert_tf.training import replay as module
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from bert_tf.training.replay import Replay
+from bert_tf.training.replay import replay
 from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
 from tests.refusals import refused
-from tests.training.test_training import lines
+from tests.training.test_training import lines, make_config
 
 
 def train(dataset, model_dir, bert_config=TINY, **changes):
-    config = PretrainingConfig(
-        **{
-            **dict(
-                num_train_steps=8,
-                warmup_steps=2,
-                learning_rate=0.01,
-                train_batch_size=4,
-                num_accumulation_steps=2,
-                num_ranks=1,
-                max_seq_length=16,
-                max_predictions_per_seq=3,
-                save_checkpoint_steps=3,
-                display_loss_steps=1,
-                keep_checkpoints=2,
-            ),
-            **changes,
-        }
-    )
-    inputs = PretrainingInputs(
-        bert_config, {}, open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3)), None, None
-    )
-    pretrain(config, inputs, model_dir, Workers())
+    settings = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
+    config = make_config(**{**settings, "num_accumulation_steps": 2, **changes})
+    data = open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3))
+    pretrain(config, PretrainingInputs(bert_config, {}, data, None, None), model_dir, Workers())
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +38,20 @@ def files(folder):
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def logged(run, update):
-    """The line of an update."""
-    return next(line for line in lines(run, "train") if line["update"] == update)
-
-
-def assert_as_logged(replay, run):
-    (attempt,) = replay.attempts
+def assert_as_logged(attempts, run, update):
+    """And returns the attempt."""
+    (attempt,) = attempts
     assert {"total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate"} <= set(attempt.figures)
-    line = logged(run, replay.update)
+    (line,) = (line for line in lines(run, "train") if line["update"] == update)
     assert attempt.figures == {name: line[name] for name in attempt.figures}
+    return attempt
 
 
 def test_it_gives_the_bits_that_were_logged_and_changes_nothing(run):
     before = files(run)
-    again = Replay(run, 8)
-    assert files(run) == before
-    assert again.started_from.endswith("ckpt-00000006")
-    assert_as_logged(again, run)
+    started_from, attempts = replay(run, 8)
+    assert files(run) == before and started_from.endswith("ckpt-00000006")
+    assert_as_logged(attempts, run, 8)
 
 
 def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
@@ -81,12 +59,10 @@ def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
     record = json.loads((run / "config.json").read_text())
     record["settings"].update(num_ranks=2, num_accumulation_steps=1, learning_rate=0.005)
     (tmp_path / "config.json").write_text(json.dumps(record))
-    again = Replay(tmp_path, 3)
-    assert "start of the run" in again.started_from
-    assert_as_logged(again, run)
-    (attempt,) = again.attempts
-    assert sum(map(num_records, attempt.records)) == 8
-    assert "first tensor that is not finite: none" in "\n".join(again.describe())
+    started_from, attempts = replay(tmp_path, 3)
+    attempt = assert_as_logged(attempts, run, 3)
+    assert "start of the run" in started_from and sum(map(num_records, attempt.records)) == 8
+    assert "first tensor that is not finite: none" in attempt.describe()
     rate = attempt.figures["learning_rate"]
     for name, gradient, weight, change, trust_ratio in attempt.norms:
         assert gradient > 0 and trust_ratio > 0, name
@@ -106,9 +82,8 @@ def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
         train_batch_size=2,
         num_accumulation_steps=8,
     )
-    again = Replay(tmp_path / "run", 8)
-    assert_as_logged(again, tmp_path / "run")
-    assert sum(map(num_records, again.attempts[0].records)) == 16
+    _, attempts = replay(tmp_path / "run", 8)
+    assert sum(map(num_records, assert_as_logged(attempts, tmp_path / "run", 8).records)) == 16
 
 
 def num_records(name):
@@ -135,30 +110,27 @@ def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path, monkeypa
     assert "first in bert/embeddings/word_embeddings (" in message
     assert f"{poisoned / 'training' / 'x_training_0.tfrecord'} " in message
     update = int(message.split("--replay_update=")[1].split()[0])
-    again = Replay(tmp_path, update)
-    assert [attempt.batch_number for attempt in again.attempts] == list(range(update - 1, update + 2))
-    for attempt in again.attempts:
+    _, attempts = replay(tmp_path, update)
+    assert [attempt.batch_number for attempt in attempts] == list(range(update - 1, update + 2))
+    for attempt in attempts:
         assert attempt.non_finite.startswith("gradient of bert/embeddings/word_embeddings")
         assert all(int(name.split()[1]) >= 64 for name in attempt.records)
-    assert "this batch was skipped" in "\n".join(again.describe())
+        assert "so this batch was skipped and changed nothing" in attempt.describe()
 
-    def attempt(replay, attempt=Replay._attempt):
-        if not replay.attempts:  # as a checkpoint written between skipped batches has it
-            replay._state.loss_scale.consecutive_skips.assign(2)
-        return attempt(replay)
+    def attempt(training, state, *others, attempt=module._attempt):
+        if state.batches_consumed == update - 1:  # as a checkpoint written between skipped batches has it
+            state.loss_scale.consecutive_skips.assign(2)
+        return attempt(training, state, *others)
 
-    monkeypatch.setattr(Replay, "_attempt", attempt)
-    assert len(Replay(tmp_path, update).attempts) == 3, "no error that recommends this very replay"
-
-
-@pytest.mark.parametrize("update", [0, 9])
-def test_updates_that_are_none(run, update):
-    refused("has the updates 1 to 8", Replay, run, update)
+    monkeypatch.setattr(module, "_attempt", attempt)
+    assert len(replay(tmp_path, update)[1]) == 3, "no error that recommends this very replay"
 
 
-def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
-    refused("cannot be read", Replay, tmp_path, 1)
+def test_updates_folders_and_records_that_are_not_the_run_s(run, tmp_path):
+    for update in (0, 9):
+        refused("has the updates 1 to 8", replay, run, update)
+    refused("cannot be read", replay, tmp_path, 1)
     other = write_dataset(tmp_path / "other", shards=(5, 6), data_format="tokens")
-    refused(r"\(data differ\); name the run's own records with --input_files", Replay, run, 1, str(other / "training"))
+    refused(r"\(data differ\); name the run's own records with --input_files", replay, run, 1, str(other / "training"))
     (tmp_path / "config.json").write_text("{}")
-    refused("is not what this version writes", Replay, tmp_path, 1)
+    refused("is not what this version writes", replay, tmp_path, 1)

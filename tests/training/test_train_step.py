@@ -218,16 +218,6 @@ def test_what_is_compiled_does_not_matter(scope):
     assert_same_weights(weights, expected)
 
 
-def test_recomputing_layers_gives_the_same_update():
-    """Its sums of gradients. In the plain graph TensorFlow orders some sums anew; the bits of blocks: below."""
-    config = dataclasses.replace(CONFIG, num_hidden_layers=2)
-    features = rows_of(global_batch(), 0, 2, 4)
-    steps = [make_step(Workers(), config=config, recompute=recompute)[0] for recompute in (True, False)]
-    (gradients, metrics), (expected, expected_metrics) = (sum_gradients(step, features) for step in steps)
-    np.testing.assert_allclose(metrics, expected_metrics, rtol=2e-6)
-    assert_same_weights(gradients, expected)
-
-
 def sum_gradients(step, features):
     """An update without its last stage, which compiles much: the variables' gradients, and the metrics."""
     sums = step.sum_gradients(step.agree(features, 0))
