@@ -231,7 +231,7 @@ def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
 
     monkeypatch.setattr(os, "pread", dying)
     for take in (lambda: file.read(7), lambda: file.read(7, 3)):
-        refused(f"{shard.name} cannot be read at byte {begin} .Stale file handle", take)
+        refused(f"{shard.name}, byte {begin}, cannot be read .Stale file handle", take)
 
 
 def test_integers_that_the_tables_do_not_hold_are_refused():

@@ -149,7 +149,8 @@ def test_a_file_of_the_other_kind_is_drawn_again(tmp_path):
 
 def test_records_and_too_many_predictions_are_refused(tmp_path, dataset):
     folder = write_dataset(tmp_path / "data", shards=(3,))
-    refused("--no_next_sentence: the records of --input_files=.* token files", opened, folder)
+    single = (str(folder / "training"), "input_files", 16, MaskingRules(0.15, SCHEMA.num_predictions), True)
+    refused("--no_next_sentence=True: the records of --input_files=.* token files", open_instances, *single)
     with pytest.raises(UserError, match="--max_predictions_per_seq=15 .*at most 14 tokens can be masked"):
         TokenSet(str(dataset / "training"), "input_files", 16, MaskingRules(0.2, 15), True)
 

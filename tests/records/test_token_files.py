@@ -91,7 +91,7 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "pread", fail)
-    with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
+    with pytest.raises(UserError, match="x.tokens, byte .*, cannot be read .Input/output error"):
         read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
     monkeypatch.undo()
     os.truncate(tmp_path / "x.tokens", 1000)

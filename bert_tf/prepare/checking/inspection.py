@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
@@ -30,7 +29,7 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
+from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
 # Enough to measure shares of a thousandth.
@@ -299,10 +298,10 @@ def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Toke
 
 
 def _tokenizer_of(made: Prepared) -> Tokenizer:
-    path = original_vocabulary(made.folder)
-    if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
+    path = made.find_vocab()
+    if not path:
         remedy = command("verify", made.dataset, repair=True)
-        raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {remedy}")
+        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
     arguments = made.header.arguments
     return open_tokenizer(path, *Casing.of(bool(arguments["do_lower_case"]), arguments.get("strip_accents")))
 
