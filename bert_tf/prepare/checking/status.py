@@ -35,7 +35,7 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
         # With a manifest this is a repair. How many files a download has is not known.
         unit, total = " files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
         done = list(range(1, len(journal.steps) + 1))
-    left = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
+    of_total = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
     words = tqdm.format_meter(
         done[-1],
         total,
@@ -43,7 +43,7 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
         initial=max((amount for amount, step in zip(done, journal.steps) if "time" not in step), default=0),
         unit=unit,
         unit_scale=unit == "B",
-        bar_format="{n_fmt}" + (left if total else "{unit}"),
+        bar_format="{n_fmt}" + (of_total if total else "{unit}"),
     )
     return " ".join(words.split())
 

@@ -180,8 +180,9 @@ def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespac
         stages.STAGES[prepared.stage](stage_options, layout)
     finally:
         for path in paths:
-            if set_aside(path).exists():
+            if set_aside(path).exists() and not path.exists():
                 os.replace(set_aside(path), path)
+            set_aside(path).unlink(missing_ok=True)
     # Only the earlier files: a list of downloads may have grown since.
     before = {entry.file: entry.sha256 for entry in prepared.entries}
     now = read_again(prepared).entries
