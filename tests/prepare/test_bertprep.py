@@ -25,7 +25,6 @@ from bert_tf.prepare import stages
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests import preparation
 from tests.preparation import bertPrep
 from tests.prepare.test_wiki import dump, page
 
@@ -384,21 +383,3 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     assert "going on where an earlier run stopped" in capsys.readouterr().out
     name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
     assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.long  # each stage's kill: test_bertprep
-def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n\n".join(preparation.documents(60, words=200)))
-    done = subprocess.run(
-        [sys.executable, *"-m benchmarks kill_preparation --kills 1 --n_processes 1 --corpus".split(), str(corpus)],
-        text=True,
-        capture_output=True,
-        cwd=CHECKOUT,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line for line in done.stdout.splitlines() if line.endswith(" | 0 |")]
-    assert len(rows) == 7
-    kills = [sum(map(int, row.split("|")[3:6])) for row in rows]
-    assert kills == [1] * 7
