@@ -61,14 +61,14 @@ def _dataset(text: str) -> str:
     return text.lower()
 
 
-def add_option(parser: argparse.ArgumentParser, option: Setting, default: object) -> None:
+def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
     if option.kind == "bool":
         parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
         return
     parser.add_argument(
         f"--{option.name}",
         type=argument_type(option, map(str, option.choices)),
-        help=option.help if option.default is None else f"{option.help} Default: {default}.",
+        help=option.help if option.default is None else f"{option.help} Default: {option.default}.",
         metavar="|".join(map(str, option.choices)) or option.name.upper(),
         **({} if option.bare is None else {"nargs": "?", "const": option.bare}),  # type: ignore[arg-type]
     )
@@ -107,7 +107,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     defaults: dict[str, object] = {"action": None, "dataset": None}
     for option in settings_of(PreparationOptions):
         defaults[option.name] = count_cores() if option.name == "n_processes" else option.default
-        add_option(parser, option, defaults[option.name])
+        add_option(parser, option)
     for argument in arguments:
         if argument.endswith("=--"):  # argparse would take -- as the end of the options
             parser.error(f"{argument}: -- is not a value")

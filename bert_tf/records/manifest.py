@@ -20,25 +20,17 @@ _SAMPLE_BYTES = 1 << 16
 _LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
 
 
-# What others read of a stage's manifest: names of numbers among its arguments and counts, and among those of each file;
-# and its splits.
+# What others read of the manifests of stages that make shards: names of numbers among arguments and counts, and among
+# those of each file.
 _REQUIRED = {
-    "text_formatting": ("num_documents", "num_documents", ""),
     "sharding": (
         "num_training_shards fraction_test_set num_documents num_documents_test",
         "num_documents num_sentences",
-        "training test",
     ),
-    "create_vocab": ("do_lower_case num_pieces", "", "vocabulary"),
-    "create_token_files": (
-        "do_lower_case num_training_shards fraction_test_set num_tokens",
-        "num_tokens",
-        "training test",
-    ),
+    "create_token_files": ("do_lower_case num_training_shards fraction_test_set num_tokens", "num_tokens"),
     "create_tfrecord_files": (
         "do_lower_case max_seq_length max_predictions_per_seq masked_lm_prob random_seed num_instances",
         "num_instances num_instance_tokens",
-        "training test",
     ),
 }
 
@@ -207,11 +199,10 @@ class Manifest(Header):
         """Raises: ValueError if it is another stage's, lacks a number that others read, or a split has no file."""
         if self.stage != stage:
             raise ValueError(f"is that of {self.stage}, not of {stage}")
-        of_all, of_a_file, splits = (names.split() for names in _REQUIRED.get(stage, ("", "", "")))
+        of_all, of_a_file = (names.split() for names in _REQUIRED.get(stage, ("", "")))
         _require_numbers({**self.arguments, **self.counts}, {*of_all, *self.counts})
-        for split in splits:
-            if split not in self.shards or not (self.shards[split] or split == "test"):
-                raise ValueError(f"names no files for {split}")
+        if stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
+            raise ValueError("names no files for training")
         for entry in self.entries:
             _typed({"counts": {}, **entry.details}, {"counts": dict})
             counts = {name for name in entry.counts if name.startswith("num_")}
@@ -249,10 +240,9 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        is_json = not isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError))
-        fault = "is not a manifest" if is_json else "is damaged"
         # In other places there are files of other corpora beside it.
         files = f"the folder {path.parent}" if path.name == MANIFEST_NAME else "it and the file that it describes"
         raise UserError(
-            f"{path} {fault} ({error}): delete {files}, and run the stage again; if it is not of bertPrep.py, move it"
+            f"{path} is damaged, or no manifest ({error}): delete {files}, and run the stage again; if it is not of "
+            "bertPrep.py, move it"
         ) from error

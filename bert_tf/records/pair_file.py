@@ -24,8 +24,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
 from bert_tf.records.pairs import (
-    PAIRS_SUFFIX,
     SEGMENTS_SUFFIX,
+    SUFFIXES,
     Draws,
     Pairs,
     PairSettings,
@@ -53,15 +53,12 @@ def usual_settings(path: Path) -> PairSettings:
     return PairSettings.of(int(length), path.suffix == SEGMENTS_SUFFIX)
 
 
-def pair_lengths(folder: Path, suffix: str = PAIRS_SUFFIX) -> dict[int, int]:
-    """The sequence lengths that the splits below `folder` have pairs of, and the number of files for each.
-
-    `suffix`: that of pairs, or of single segments.
-    """
-    names = [path.name.removesuffix(suffix) for path in folder.glob(f"*/*.tokens.*{suffix}")]
-    lengths = (name.rsplit(".", 1)[1] for name in names)
+def drawn_kinds(folder: Path) -> list[PairSettings]:
+    """The usual settings of all pairs, then of all single segments, that the splits below `folder` have."""
+    paths = (path for path in folder.glob("*/*.tokens.*") if path.suffix in SUFFIXES)
     # Files with other names are someone's copies, which are never read.
-    return dict(sorted(Counter(int(length) for length in lengths if length.isdecimal()).items()))
+    kinds = {usual_settings(path) for path in paths if path.with_suffix("").suffix[1:].isdecimal()}
+    return sorted(kinds, key=lambda kind: (kind.single_segments, kind.max_seq_length))
 
 
 class PairFile:
@@ -183,7 +180,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     return dict(counts)
 
 
-def find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[PairSettings | None, list[Path]]:
+def _find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[PairSettings | None, list[Path]]:
     """The settings of the pairs beside these token files, and the files that have no pairs yet.
 
     Only those of the `wanted` length and kind count.
@@ -208,7 +205,11 @@ def find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[Pai
 
 
 def ensure_pairs(
-    files: Sequence[Path], default: PairSettings, map_in_order: Callable[..., Iterable[Any]] = map
+    files: Sequence[Path],
+    default: PairSettings,
+    map_in_order: Callable[..., Iterable[Any]] = map,
+    *,
+    is_exact: bool = False,
 ) -> tuple[PairSettings, Counter[str]]:
     """Draws the missing pairs of token files of one split, with the settings of those that exist.
 
@@ -217,11 +218,15 @@ def ensure_pairs(
     Args:
       default: the length and kind, and the other settings if no file has pairs yet.
       map_in_order: makes the calls; the default, `map`, makes them in this process.
+      is_exact: whether existing pairs must have the `default` settings.
     Returns: the settings of all pairs, and the counts of those drawn by this call.
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
-    settings, missing = find_pair_settings(files, default)
+    settings, missing = _find_pair_settings(files, default)
+    if is_exact and settings not in (None, default):
+        pairs = files[0].with_name(f"*{default.suffix}")
+        raise UserError(f"{pairs} were drawn with {settings}, not {default}: use those, or delete them")
     counts: Counter[str] = Counter()
     make = functools.partial(make_pairs, settings=settings or default)
     shown = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import naming_unreadable
 
 
 class RawFile:
@@ -35,15 +36,12 @@ class RawFile:
     def read(self, offset: int, size: int) -> bytes:
         """The `size` bytes from `offset` on. Raises: UserError if the file cannot be read or ends before that."""
         data = b""
-        try:
+        with naming_unreadable(
+            f"{self.path}, byte {offset},", "look at the disk or the network file system, and start again"
+        ):
             # A network file system may return fewer bytes than requested.
             while len(data) < size and (more := os.pread(self.descriptor, size - len(data), offset + len(data))):
                 data += more
-        except OSError as error:
-            raise UserError(
-                f"{self.path} cannot be read at byte {offset} ({error.strerror}); look at the disk or the network "
-                "file system that it lies on, and start again"
-            ) from error
         if len(data) < size:
             raise UserError(
                 f"{self.path} ends before byte {offset + size}: it was cut short, or changed while it was in use"

@@ -8,7 +8,6 @@ added to the vocabulary, is that token. Only in text to pre-train on the names o
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
@@ -79,11 +78,6 @@ class FolderSettings(NamedTuple):
     added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
 
     @property
-    def is_generic(self) -> bool:
-        """Whether the class takes everything from tokenizer.json."""
-        return self.tokenizer_class in _GENERIC_CLASSES
-
-    @property
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
         has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
@@ -100,26 +94,28 @@ def read_settings(folder: Path) -> FolderSettings:
     Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or calls
       the special tokens otherwise than BERT.
     """
-    path = folder / SETTINGS
-    content = read_json_object(path, _REMEDY) if path.is_file() else {}
-    if "tokenizer_class" not in content and (folder / _MODEL_CONFIG).is_file():
-        of_model = read_json_object(folder / _MODEL_CONFIG, _REMEDY).get("tokenizer_class")
-        content = content if of_model is None else {**content, "tokenizer_class": of_model}
-    name, own_code = content.get("tokenizer_class"), content.get("auto_map")
+    files = {name: _read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG)}
+    settings, own_code = files[SETTINGS], files[SETTINGS].get("auto_map")
+    name = settings.get("tokenizer_class", files[_MODEL_CONFIG].get("tokenizer_class"))
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
     if not is_known or (isinstance(own_code, dict) and "AutoTokenizer" in own_code):
-        raise _other_tokenizer(f"{path}: tokenizer_class {name!r:.60} is code of its own, or not known here")
-    special = folder / _SPECIAL_NAMES
-    for file, values in ((path, content), (special, read_json_object(special, _REMEDY) if special.is_file() else {})):
+        raise _other_tokenizer(
+            f"{folder / SETTINGS}: tokenizer_class {name!r:.60} is code of its own, or not known here"
+        )
+    for file in (SETTINGS, _SPECIAL_NAMES):
         for setting, allowed in _ALLOWED.items():
-            value = values.get(setting)
+            value = files[file].get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
             if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false
                 rule = " or ".join(json.dumps(each) for each in allowed[1:])
-                raise _other_tokenizer(f"{file}: {setting}={value!r:.40}: only {rule} is supported")
-    casing = {setting: content.get(setting) for setting in _CASING_SETTINGS}
-    return FolderSettings(name, **casing, added=_read_added(folder, content.get("added_tokens_decoder")))
+                raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
+    casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
+    return FolderSettings(name, **casing, added=_read_added(folder, settings.get("added_tokens_decoder")))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_json_object(path, _REMEDY) if path.is_file() else {}
 
 
 def _other_tokenizer(difference: str) -> UserError:
@@ -131,8 +127,7 @@ def _other_tokenizer(difference: str) -> UserError:
 
 def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
-    path = folder / ADDED_TOKENS
-    added: list[tuple[Any, Any]] = list(read_json_object(path, _REMEDY).items()) if path.is_file() else []
+    added: list[tuple[Any, Any]] = list(_read(folder / ADDED_TOKENS).items())
     for number, token in decoder.items() if isinstance(decoder, Mapping) else ():
         added.append((token.get("content") if isinstance(token, Mapping) else token, number))
     return tuple((str(token), str(number)) for token, number in added)
@@ -155,8 +150,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     transformers_class = _GENERIC_CLASSES[0]
 
-    def __init__(self, pipeline: tokenizers.Tokenizer, source: str):
-        """Raises: UserError if a special token of BERT's is missing, or if it puts others around texts."""
+    def __init__(self, pipeline: tokenizers.Tokenizer, source: str, has_separate_words: bool | None = None):
+        """
+        Args:
+          has_separate_words: whether what stands between two spaces has the same ids by itself; None: found out.
+
+        Raises: UserError if a special token of BERT's is missing, or if it puts others around texts.
+        """
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
@@ -169,6 +169,10 @@ class HuggingFaceTokenizer(Tokenizer):
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
+        if has_separate_words is None:
+            are_words = not any(" " in marker for marker in self.markers)
+            has_separate_words = are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
+        self._has_separate_words = has_separate_words
         self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
 
     @property
@@ -216,12 +220,6 @@ class HuggingFaceTokenizer(Tokenizer):
             starts.append(start)
             ends.append(max(end, start + 1))
         return TokenSpans(encoded.ids, starts, ends)
-
-    @functools.cached_property
-    def _has_separate_words(self) -> bool:
-        """Whether what stands between two spaces has the same ids by itself."""
-        are_words = not any(" " in marker for marker in self.markers)
-        return are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
@@ -340,7 +338,8 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
     _check_added(pipeline, settings, str(path))
     normalizer = pipeline.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not settings.is_generic:
+    is_generic = settings.tokenizer_class in _GENERIC_CLASSES
+    if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not is_generic:
         normalizer.lowercase, normalizer.strip_accents = settings.casing
         normalizer.handle_chinese_chars = settings.tokenize_chinese_chars is not False
         pipeline.normalizer = normalizer

@@ -56,34 +56,31 @@ _USER_DEFINED_SCORE = -0.1
 _SCORES_PER_UNIT = 1 << 10
 
 
-class SentencePieceTokenizer(HuggingFaceTokenizer):
-    """The pieces of a SentencePiece model, unigram or BPE.
+def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
+    """The tokenizer of a SentencePiece model, unigram or BPE.
 
     The special tokens have BERT's names here, whatever the model calls them. Pieces that text never produces are called
     [unusedN].
-    """
 
-    def __init__(self, model_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
-        """Raises: UserError if the library is missing, or if the model is damaged, lacks a special token, or treats
-        text as no tokenizer of Hugging Face's can."""
-        path = Path(model_file)
-        library = import_sentencepiece(path).SentencePieceProcessor()
-        check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
-        try:
-            library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
-            list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
-            model = _parse(path.read_bytes())
-            pipeline = _pipeline(library, model, Casing.of(do_lower_case, strip_accents), f"SentencePiece model {path}")
-        except UserError:
-            raise
-        except Exception as error:  # the libraries raise no narrower class
-            remedy = "a WordPiece vocabulary is called .txt"
-            raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
-        super().__init__(pipeline, str(path))
-        spaces = model.normalizer
-        self._has_separate_words = (
-            spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
-        )
+    Raises: UserError if the library is missing, or if the model is damaged, lacks a special token, or treats text as no
+      tokenizer of Hugging Face's can.
+    """
+    path = Path(model_file)
+    library = import_sentencepiece(path).SentencePieceProcessor()
+    check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
+    try:
+        library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
+        list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
+        model = _parse(path.read_bytes())
+        pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
+    except UserError:
+        raise
+    except Exception as error:  # the libraries raise no narrower class
+        remedy = "a WordPiece vocabulary is called .txt"
+        raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
+    spaces = model.normalizer
+    has_separate_words = spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
+    return HuggingFaceTokenizer(pipeline, str(path), has_separate_words)
 
 
 def import_sentencepiece(path: str | Path) -> Any:

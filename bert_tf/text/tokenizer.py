@@ -14,7 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.text import hugging_face
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, FolderSettings
-from bert_tf.text.sentencepiece import SentencePieceTokenizer
+from bert_tf.text.sentencepiece import open_model
 from bert_tf.text.vocabulary import (
     SENTENCEPIECE_MODEL,
     SETTINGS,
@@ -37,7 +37,7 @@ def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True, strip_acc
     Raises: UserError if the vocabulary cannot be read or does not suit BERT.
     """
     if is_sentencepiece_model(vocab_file):
-        return SentencePieceTokenizer(vocab_file, do_lower_case, strip_accents)
+        return open_model(vocab_file, Casing.of(do_lower_case, strip_accents))
     if is_pipeline(vocab_file):
         return hugging_face.open_json(Path(vocab_file))
     return FullTokenizer(vocab_file, do_lower_case, strip_accents)
@@ -134,7 +134,7 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
 
 def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
     is_sentencepiece = is_sentencepiece_model(vocab_file)
-    pieces = SentencePieceTokenizer(vocab_file).inv_vocab if is_sentencepiece else load_pieces(vocab_file)
+    pieces = open_model(vocab_file, Casing.of(True)).inv_vocab if is_sentencepiece else load_pieces(vocab_file)
     guessed = guess_casing(pieces)
     lower_case = guessed.lower_case if flags.do_lower_case is None else flags.do_lower_case
     strip_accents = lower_case and guessed.strip_accents if flags.strip_accents is None else flags.strip_accents

@@ -183,7 +183,7 @@ def test_files_of_others_in_the_same_folder_stay(tmp_path):
 def test_what_is_no_manifest_is_named(tmp_path, change, fault):
     content = {"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], "counts": {}}
     (tmp_path / "manifest.json").write_text(json.dumps([] if change is None else {**content, **change}))
-    refused(rf"manifest.json is not a manifest \({fault}.*delete the folder", tmp_path)
+    refused(rf"manifest.json is damaged, or no manifest \({fault}.*delete the folder", tmp_path)
 
 
 def test_a_change_at_the_same_size_is_noticed(tmp_path):

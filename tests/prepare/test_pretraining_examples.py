@@ -194,8 +194,8 @@ def shard_text(tmp_path):
 
 def make(source, number=0, split=0, **changes):
     """The entry of its record file, x.tfrecord."""
-    own = settings(source.with_name("vocab.txt"), **changes)
-    return make_shard(source, source.with_name("x.tfrecord"), Shard(split, number), settings=own)
+    how = settings(source.with_name("vocab.txt"), **changes)
+    return make_shard(source, source.with_name("x.tfrecord"), Shard(split, number), settings=how)
 
 
 def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):

@@ -107,8 +107,7 @@ def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
 
 @pytest.mark.parametrize("change", [{"fraction_test_set": 0.0}, {"num_test_shards": 0}])
 def test_only_half_of_no_test_split_is_refused(change):
-    with pytest.raises(UserError, match="both must be 0"):
-        SETTINGS._replace(**change).validated()
+    refused("both must be 0", SETTINGS._replace(**change).validated)
 
 
 def test_no_test_split_when_asked_for_none(tmp_path):

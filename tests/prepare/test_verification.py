@@ -12,6 +12,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.running.stage import Stage, set_aside
+from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
 from tests.preparation import documents, run, shard
@@ -211,9 +212,28 @@ def test_a_repair_that_was_killed_is_ended(prepared, work, action):
     assert files_below(work) == files_below(prepared)
 
 
-def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
-    from bert_tf.prepare.sharding import sharding
+def test_of_what_cannot_be_made_again_the_damaged_file_stays(prepared, work, monkeypatch):
+    folder, write = work / "sharded/custom/training", sharding._write_shard
+    paths = [folder / f"custom_training_{number}.txt" for number in (1, 2)]
+    for path in paths:
+        flip(path, 100)
+    damaged = paths[1].read_bytes()
 
+    def fail_at_2(task, **options):
+        if "_2." in task.output:
+            raise UserError("no room")
+        return write(task, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sharding, "_write_shard", fail_at_2)
+        refused("repair it by hand", run, work, "verify", "--repair")
+    assert paths[0].read_bytes() == (prepared / paths[0].relative_to(work)).read_bytes()
+    assert paths[1].read_bytes() == damaged and not list(folder.glob(".*"))
+    run(work, "verify", "--repair")
+    assert files_below(work) == files_below(prepared)
+
+
+def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
     damage(work, "text")
     monkeypatch.setattr(sharding.sentences, "get_splitter", lambda _: str.split)
     refused("custom_training_2.txt", run, work, "verify", "--repair")

@@ -18,6 +18,7 @@ from bert_tf.records.pairs import PairSettings, draw_segments
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, write_tokens
 from tests import preparation
 from tests.pretraining_data import SCHEMA, unmasked_ids, write_dataset
+from tests.refusals import refused
 from tests.tokenized import tokenized
 
 
@@ -148,8 +149,8 @@ def test_a_file_of_the_other_kind_is_drawn_again(tmp_path):
 
 def test_records_and_too_many_predictions_are_refused(tmp_path, dataset):
     folder = write_dataset(tmp_path / "data", shards=(3,))
-    with pytest.raises(UserError, match="--no_next_sentence: the records of --input_files=.* token files"):
-        opened(folder)
+    single = (str(folder / "training"), "input_files", 16, MaskingRules(0.15, SCHEMA.num_predictions), True)
+    refused("--no_next_sentence=True: the records of --input_files=.* token files", open_instances, *single)
     with pytest.raises(UserError, match="--max_predictions_per_seq=15 .*at most 14 tokens can be masked"):
         TokenSet(str(dataset / "training"), "input_files", 16, MaskingRules(0.2, 15), True)
 
@@ -164,9 +165,9 @@ def test_preparation_makes_and_shows_them(tmp_path, capsys, monkeypatch):
     assert "single segments of length 64: num_instances" in said and "random_next" not in said
     preparation.run(tmp_path, "create_pairs", "--max_seq_length", 32)
     preparation.run(tmp_path, "inspect")
-    of_pairs, said = capsys.readouterr().out.split("  Length 64")
-    assert "Length 32, masked as" in of_pairs and "what follows A (label 0)" in of_pairs
-    assert ", single segments, masked as" in said and "tokens; a single segment" in said
+    of_pairs, said = capsys.readouterr().out.split("  Single segments of length 64")
+    assert "Pairs of length 32, masked as" in of_pairs and "what follows A (label 0)" in of_pairs
+    assert ", masked as" in said and "tokens; a single segment" in said
     assert "random next" not in said and "nothing looks wrong" in said
     preparation.run(tmp_path, "status")
     assert "single segments of length 64\n" in capsys.readouterr().out
@@ -177,5 +178,4 @@ def test_preparation_makes_and_shows_them(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(pair_file, "atomic_file", refuse)
     words = "the single segments of length 32 cannot be .*--max_seq_length 32 --no_next_sentence"
-    with pytest.raises(UserError, match=words):
-        TokenSet(str(folder), "input_files", 32, MaskingRules(), True)
+    refused(words, TokenSet, str(folder), "input_files", 32, MaskingRules(), True)

@@ -75,8 +75,7 @@ def test_a_flipped_byte_is_found_in_its_block(tmp_path, place):
     content[place] ^= 4
     path.write_bytes(content)
     block = place // 65_536 if place > 0 else "[0-9]"
-    with pytest.raises(UserError, match=f"x.tokens: block {block} .* is damaged; .*--action verify --repair"):
-        TokenFile(path).verify()
+    refused(f"x.tokens: block {block} .* is damaged; .*--action verify --repair", TokenFile(path).verify)
 
 
 def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
@@ -92,7 +91,7 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "pread", fail)
-    with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
+    with pytest.raises(UserError, match="x.tokens, byte .*, cannot be read .Input/output error"):
         read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
     monkeypatch.undo()
     os.truncate(tmp_path / "x.tokens", 1000)
@@ -170,8 +169,7 @@ def test_pairs_of_other_tokens_are_drawn_again(work):
 
 def test_lengths_and_predictions_out_of_range_are_refused(work):
     folder = str(tokens_folder(work) / "training")
-    with pytest.raises(UserError, match="--max_seq_length=70000: must be from 5 to 65535"):
-        TokenSet(folder, "input_files", 70_000, MaskingRules())
+    refused("--max_seq_length=70000: must be from 5 to 65535", TokenSet, folder, "input_files", 70_000, MaskingRules())
     with pytest.raises(UserError, match="--max_predictions_per_seq=20 with --max_seq_length=16: at most 13"):
         TokenSet(folder, "input_files", 16, MaskingRules())
 
@@ -199,11 +197,8 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
 def test_what_pairs_cannot_be_drawn_from(tmp_path):
     path = tmp_path / "x.tokens"
     path.write_bytes(b"something else" * 10)
-    with pytest.raises(UserError, match="x.tokens is no token file"):
-        ensure_pairs([path], PairSettings(32))
+    refused("x.tokens is no token file", ensure_pairs, [path], PairSettings(32))
     write_tokens(path, TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1])), Shard(0, 0), 10)
-    with pytest.raises(UserError, match="x.tokens has 1 sentence.*fewer shards"):
-        ensure_pairs([path], PairSettings(32))
+    refused("x.tokens has 1 sentence.*fewer shards", ensure_pairs, [path], PairSettings(32))
     assert not pairs_path(path, PairSettings(32)).exists()
-    with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):
-        ensure_pairs([tmp_path / "none.tokens"], PairSettings(32))
+    refused("none.tokens cannot be read .No such file", ensure_pairs, [tmp_path / "none.tokens"], PairSettings(32))

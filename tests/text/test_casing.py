@@ -95,10 +95,8 @@ def test_accents_are_kept_in_lower_case_text(work):
     [
         (SENTENCES[0], True),
         (SENTENCES[2], True),
-        ("ที่นี่มีตลาดน้ำ", True),
         ("Hà Nội là thủ đô của Việt Nam", True),
         ("Été comme hiver, la rivière coule près du vieux château, où vivent des pêcheurs", False),
-        ("Die Straße führt über die große Brücke, aber nicht für Fußgänger", False),
         ("The river flows into the sea", False),
     ],
 )

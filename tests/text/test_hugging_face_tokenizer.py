@@ -200,8 +200,7 @@ def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     refused("tokenizer.json has no added token '<user>' with id 8, .* make one tokenizer", open_stored, stored)
     (tmp_path / "tokenizer.json").unlink()
     for is_hugging_face in (True, False):
-        with pytest.raises(UserError, match="has no added token '<user>' with id"):
-            open_stored(stored._replace(is_hugging_face=is_hugging_face))
+        refused("has no added token '<user>' with id", open_stored, stored._replace(is_hugging_face=is_hugging_face))
 
 
 @pytest.mark.parametrize(
@@ -281,8 +280,7 @@ def test_what_other_files_say_of_the_tokenizer_is_refused_too(tmp_path, name, co
 @pytest.mark.parametrize("content", ["{}", "[]", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "no"])
 def test_a_damaged_or_foreign_tokenizer_json_is_named(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match="tokenizer.json"):
-        open_stored(StoredTokenizer(tmp_path))
+    refused("tokenizer.json", open_stored, StoredTokenizer(tmp_path))
 
 
 def test_half_a_character_of_utf_16_is_dropped(tmp_path):

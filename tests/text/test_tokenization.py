@@ -184,13 +184,6 @@ def test_half_a_character_of_utf_16_is_a_character(vocab_file):
     assert FullTokenizer(vocab_file).tokenize("a\ud83d b \ude00.") == ["[UNK]", "b", "[UNK]", "."]
 
 
-def test_word_pieces_are_the_longest_that_fit(vocab_file):
-    tokenizer = FullTokenizer(vocab_file)
-    assert tokenizer.tokenize("unaffable running") == ["un", "##aff", "##able", "run", "##n", "##ing"]
-    assert tokenizer.tokenize("abcd") == ["abc", "##d"]  # not ab ##cd: greedy from the left
-    assert tokenizer.tokenize("ab€ ab") == ["[UNK]", "ab"]
-
-
 def test_words_of_more_than_200_characters_are_unknown(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
@@ -25,12 +24,12 @@ from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
-from bert_tf.records.pair_file import pair_lengths
-from bert_tf.records.pairs import SEGMENTS_SUFFIX, SUFFIXES
+from bert_tf.records.pair_file import drawn_kinds
+from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
+from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
 # Enough to measure shares of a thousandth.
@@ -127,14 +126,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
     return dict(zip(names, map(np.stack, zip(*records))))
 
 
-def read_token_sample(folder: Path, sequence_length: int, single_segments: bool) -> Features:
+def read_token_sample(folder: Path, settings: PairSettings) -> Features:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
-    most = max(1, round(MaskingRules().masked_lm_prob * sequence_length))
+    most = max(1, round(MaskingRules().masked_lm_prob * settings.max_seq_length))
     rules = MaskingRules(max_predictions_per_seq=most)
-    files = TokenSet(str(folder), "input_files", sequence_length, rules, single_segments)
+    files = TokenSet(str(folder), "input_files", settings.max_seq_length, rules, settings.single_segments)
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
     return files.features(ranges, files.random_seed)
@@ -273,14 +272,13 @@ def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
         instances = read_sample(made.folder, made.manifest.shards["training"])
         yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
         return
-    drawn = [(length, suffix == SEGMENTS_SUFFIX) for suffix in SUFFIXES for length in pair_lengths(made.folder, suffix)]
+    drawn = drawn_kinds(made.folder)
     if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
-    for length, single_segments in drawn:
-        kind = ", single segments" if single_segments else ""
-        print(f"\n  Length {length}{kind}, masked as training does by default:")
-        instances = read_token_sample(made.folder / "training", length, single_segments)
-        yield from _inspect_instances(instances, length, tokenizer)
+    for settings in drawn:
+        print(f"\n  {settings.kind.capitalize()}, masked as training does by default:")
+        instances = read_token_sample(made.folder / "training", settings)
+        yield from _inspect_instances(instances, settings.max_seq_length, tokenizer)
 
 
 def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
@@ -300,10 +298,10 @@ def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Toke
 
 
 def _tokenizer_of(made: Prepared) -> Tokenizer:
-    path = original_vocabulary(made.folder)
-    if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
+    path = made.find_vocab()
+    if not path:
         remedy = command("verify", made.dataset, repair=True)
-        raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {remedy}")
+        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
     arguments = made.header.arguments
     return open_tokenizer(path, *Casing.of(bool(arguments["do_lower_case"]), arguments.get("strip_accents")))
 

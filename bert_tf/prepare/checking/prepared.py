@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.instances.stages import OF_SHARDS
 from bert_tf.prepare.layout import Layout
@@ -51,6 +52,11 @@ class Prepared(NamedTuple):
         """The vocabulary of token files or records."""
         assert self.header.vocab
         return self.header.vocab
+
+    def find_vocab(self, *others: Path) -> Path | None:
+        """The vocabulary that token files or records were made with: their copy of it, or one of the `others`."""
+        files = filter(Path.is_file, (original_vocabulary(self.folder), *others))
+        return next((path for path in files if sha256_of_file(path) == self.vocab.sha256), None)
 
     @property
     def entries(self) -> list[FileEntry]:

@@ -17,8 +17,7 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
 from bert_tf.prepare.running.stage import Journal
-from bert_tf.records.pair_file import pair_lengths
-from bert_tf.records.pairs import SUFFIXES
+from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.token_file import SPLITS
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
@@ -36,7 +35,7 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
         # With a manifest this is a repair. How many files a download has is not known.
         unit, total = " files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
         done = list(range(1, len(journal.steps) + 1))
-    left = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
+    of_total = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
     words = tqdm.format_meter(
         done[-1],
         total,
@@ -44,7 +43,7 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
         initial=max((amount for amount, step in zip(done, journal.steps) if "time" not in step), default=0),
         unit=unit,
         unit_scale=unit == "B",
-        bar_format="{n_fmt}" + (left if total else "{unit}"),
+        bar_format="{n_fmt}" + (of_total if total else "{unit}"),
     )
     return " ".join(words.split())
 
@@ -69,12 +68,8 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
             )
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            drawn = [
-                f"{kind} of length {', '.join(map(str, lengths))}"
-                for kind, suffix in zip(("pairs", "single segments"), SUFFIXES)
-                if (lengths := pair_lengths(prepared.folder, suffix))
-            ]
-            yield "; ".join(drawn) or "no pairs yet; training draws those that it needs"
+            drawn = ", ".join(settings.kind for settings in drawn_kinds(prepared.folder))
+            yield drawn or "no pairs yet; training draws those that it needs"
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"

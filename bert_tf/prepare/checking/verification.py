@@ -136,11 +136,9 @@ def folder_faults(prepared: Prepared) -> Iterator[Fault]:
                 if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
                     fault = "is not in the manifest: a training would read it too; move it away"
                     yield Fault(name, fault, Repair.BY_HAND)
-    if vocab := prepared.header.vocab:
-        path = original_vocabulary(prepared.folder)
-        if not path.is_file() or sha256_of_file(path) != vocab.sha256:
-            fault = "is gone, or not the vocabulary that the files were made with"
-            yield Fault(path.name, fault, Repair.FROM_OTHERS)
+    if prepared.header.vocab and not prepared.find_vocab():
+        fault = "is gone, or not the vocabulary that the files were made with"
+        yield Fault(original_vocabulary(prepared.folder).name, fault, Repair.FROM_OTHERS)
 
 
 def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
@@ -159,16 +157,11 @@ def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
 
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
-    """Finds a file that holds the vocabulary with which the records were made."""
-    vocab = prepared.vocab
-    made_here = layout.vocab / prepared.dataset / "vocab.txt"
-    candidates = [original_vocabulary(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
-    for path in candidates:
-        if path.is_file() and sha256_of_file(path) == vocab.sha256:
-            return path
+    other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
+    if path := prepared.find_vocab(other):
+        return path
     raise UserError(
-        f"the vocabulary of {vocab.size:,} pieces, sha256 {vocab.sha256[:12]}..., is in none "
-        f"of {', '.join(map(str, candidates))}: name it by --vocab_file"
+        f"the vocabulary of {prepared.vocab} is neither in {prepared.folder} nor {other}: name it by --vocab_file"
     )
 
 
@@ -187,8 +180,9 @@ def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespac
         stages.STAGES[prepared.stage](stage_options, layout)
     finally:
         for path in paths:
-            if set_aside(path).exists():
+            if set_aside(path).exists() and not path.exists():
                 os.replace(set_aside(path), path)
+            set_aside(path).unlink(missing_ok=True)
     # Only the earlier files: a list of downloads may have grown since.
     before = {entry.file: entry.sha256 for entry in prepared.entries}
     now = read_again(prepared).entries

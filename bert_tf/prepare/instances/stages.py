@@ -20,7 +20,7 @@ from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_o
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.records.pair_file import ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.pair_file import ensure_pairs, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
@@ -232,12 +232,8 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            existing, _ = find_pair_settings(files, settings)
             of_split = settings_of(settings, TokenFile(files[0]))
-            if existing not in (None, of_split):
-                pairs = files[0].with_name(f"*{settings.suffix}")
-                raise UserError(f"{pairs} were drawn with {existing}, not {of_split}: use those, or delete them")
-            counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
+            counts += ensure_pairs(files, of_split, workers.map_in_order, is_exact=True)[1]
     if not counts:
         print(f"nothing to do: all token files below {source.folder} have such {settings.kind}", flush=True)
         return
