@@ -198,10 +198,8 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
         described = ", ".join(f"{name} {shapes[name]}" for name in wrong[:3])
-        raise UserError(
-            f"{weights.source} lacks {described}, or has it with another shape ({len(wrong)} variables in all), unlike "
-            f"a {architecture} of its configuration; name a whole checkpoint, with its own bert_config.json"
-        )
+        fault = f"{weights.source} lacks {described}, or has other shapes ({len(wrong)} variables in all)"
+        raise UserError(f"{fault}; name a whole {architecture}, with its own bert_config.json")
     return architecture, names
 
 

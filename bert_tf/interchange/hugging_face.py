@@ -98,9 +98,8 @@ def read_config(path: Path) -> BertConfig:
     }
     if other := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
         rule = f", and must be {' or '.join(map(repr, _ALLOWED[other]))}" if other in _ALLOWED else ""
-        raise UserError(
-            f"{path}: {other} is {values[other]!r:.120}{rule}: the encoder here is BERT's own; name another model"
-        )
+        fault = f"{path}: {other} is {values[other]!r:.120}{rule}"
+        raise UserError(f"{fault}: the encoder here is BERT's own; name another model")
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
@@ -191,10 +190,8 @@ def _read_variable(name: str, tensors: Mapping[str, Stored]) -> np.ndarray:
     (first, array), *others = arrays.items()
     for other, copy in others:
         if not np.array_equal(array, copy):
-            raise UserError(
-                f"{tensors[first].file}: {first} and {other} are names of the same parameter, but differ; remove the "
-                "one that the model was not trained with"
-            )
+            fault = f"{first} and {other} are names of the same parameter, but differ"
+            raise UserError(f"{tensors[first].file}: {fault}; remove the one that the model was not trained with")
     return array.T if is_transposed(name) else array
 
 
@@ -208,10 +205,8 @@ def _check_tied(
         difference = f"{decoder.file}: {_DECODER} differs from the word embeddings"
     else:
         return
-    raise UserError(
-        f"{difference}: the masked-word head there has a table of its own, the head here uses the word embeddings; "
-        "only the encoder can be used: fine-tune it, or pre-train from another model"
-    )
+    rule = "the masked-word head there has a table of its own, the one here uses the word embeddings"
+    raise UserError(f"{difference}: {rule}; fine-tune the encoder, or pre-train from another model")
 
 
 def _open_file(path: Path) -> dict[str, Stored]:
@@ -242,10 +237,8 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         tensors = {str(name): value.detach() for name, value in content.items()}  # which only tensors have
     except Exception as error:  # a damaged pickle may raise anything
         reason = first_line(error).partition(". ")[0]  # PyTorch goes on with advice that would run what is in the file
-        raise UserError(
-            f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors; fetch it again, or "
-            f"{save_again}"
-        ) from None
+        fault = f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors"
+        raise UserError(f"{fault}; fetch it again, or {save_again}") from None
     return {
         name: Stored(
             path, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], functools.partial(_to_numpy, tensor)

@@ -104,10 +104,8 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     for field, (name, dimension) in _SIZES.items():  # before a model is built, which is slow
         shape = weights.shapes.get(name, []) if weights else []
         if weights and dimension < len(shape) and shape[dimension] != getattr(config, field):
-            raise UserError(
-                f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}: the weights are "
-                "of another model size; name the configuration that they were trained with"
-            )
+            fault = f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}"
+            raise UserError(f"{fault}: another model size; name the configuration that they were trained with")
     return config
 
 
@@ -201,10 +199,8 @@ def initialise_from(
         telemetry.warning(warning)
     named = named_variables(model.variables)
     if not set(named) & set(weights.shapes):
-        raise UserError(
-            f"--init_checkpoint={weights.source} holds none of the model's variables, but "
-            f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
-        )
+        found = f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
+        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {found}")
     if not allow_missing:
         check_encoder(
             weights,

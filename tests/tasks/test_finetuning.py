@@ -156,7 +156,7 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
-    unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
+    unscored = r"^\S+bare.json: question 'founded' has no field 'answers'; .* cannot be scored"
     refused(unscored, run, "scored", wants_scores=True)
     with pytest.raises(UserError, match=unscored):  # before the training, not after it
         run("both", train_file=squad / "squad.json", wants_scores=True)
@@ -196,7 +196,7 @@ def test_other_settings_in_the_same_folder_are_refused(finished, squad):
 
 def test_what_does_not_fit_is_refused(squad, tmp_path):
     def refused(message, **changes):
-        refusals.refused(message, job(squad, tmp_path / str(len(list(tmp_path.iterdir()))), **changes).run)
+        refusals.refused(message, job(squad, tmp_path / "run", **changes).run)
 
     longer = tmp_path / "vocab.txt"
     longer.write_text((squad / "vocab.txt").read_text() + "more\n")

@@ -87,10 +87,8 @@ def read_sentences(
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
-        raise UserError(
-            f"{path}: the first column numbers the tokens of each sentence, and must hold them; keep theirs and that "
-            f"of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
-        )
+        way_out = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {way_out}")
     has_labels = None not in first_lines
     if needs_labels and not has_labels:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
@@ -186,8 +184,5 @@ def _label_of(line: int, tag: Any, label_names: Sequence[str]) -> str:
     if not isinstance(tag, int) or isinstance(tag, bool):
         return tag if isinstance(tag, str) else repr(tag)
     if not label_names:
-        raise ValueError(
-            f"line {line}: the tags are numbers; name the labels that they stand for with --label_names, from that of "
-            "0 on, as O,B-PER,I-PER"
-        )
+        raise ValueError(f"line {line}: the tags are numbers; name their labels with --label_names=O,B-PER,I-PER")
     return label_names[tag] if 0 <= tag < len(label_names) else str(tag)

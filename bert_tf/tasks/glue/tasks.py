@@ -53,10 +53,8 @@ class TextTask:
     def check_unscored(self) -> None:
         """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
-            raise UserError(
-                f"--no_score_for={','.join(self.no_score_for)}: must be some of the labels, with commas between, and "
-                f"not all: {', '.join(self.labels[:20])}{', ...' if len(self.labels) > 20 else ''}"
-            )
+            known = ", ".join(self.labels[:20]) + (", ..." if len(self.labels) > 20 else "")
+            raise UserError(f"--no_score_for={','.join(self.no_score_for)}: must be some labels, not all: {known}")
 
 
 def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
@@ -146,14 +144,10 @@ def custom_task(
     """
     columns = tuple((text_columns or "").split(","))
     if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
-        raise UserError(
-            f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two with a "
-            "comma between them, other than --label_column"
-        )
+        rule = "the name of one column, or of two with a comma between them, other than --label_column"
+        raise UserError(f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs {rule}")
     if is_regression and no_score_for:
-        raise UserError(
-            f"--no_score_for={no_score_for} is for labels, not for the numbers of --regression; leave one out"
-        )
+        raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
     more: dict[str, Any] = {"is_regression": is_regression, "may_be_quoted": True, "files": _CUSTOM_FILES}
@@ -176,10 +170,8 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     for part, names in task.files[use].items():
         present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
         if not present:
-            command = f"data/bertPrep.py --action {task.made_by} --dataset {task.name}"
-            raise UserError(
-                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
-                + ("" if task.is_custom else f", or make it with {command}")
-            )
+            command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
+            way_out = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
+            raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {way_out}")
         files[part] = present[0]
     return files
