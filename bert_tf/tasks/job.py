@@ -89,8 +89,10 @@ def _workload(flags: Mapping[str, Any], task: type[Task], num_ranks: int) -> Wor
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Predictor], None] | None = None) -> bool:
-    """Trains, and then predicts and scores, or does what `use` does with the model.
+def run_task(
+    job: FinetuningJob, task: Task, workers: Workers, serve: Callable[[Predictor], None] | None = None
+) -> bool:
+    """Trains, and then predicts and scores, or does with the model what `serve` does.
 
     Returns False if a signal or --max_hours stopped the training.
     """
@@ -109,7 +111,7 @@ def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Pr
             batch_size=job.predict_batch_size,
             rows_per_compilation=rows_per_compilation(model),
         )
-        (use or task.finish)(predictor)
+        (serve or task.finish)(predictor)
 
     if task.training_files:
         return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
@@ -132,7 +134,8 @@ def predict_with_export(job: FinetuningJob, task: Task, workers: Workers, folder
             task = task.of_export(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
-    run = TaskRun(job, task, workers, weights)
+    of_export = dict.fromkeys(("bert_config_file", "vocab_file", "do_lower_case", "strip_accents"))
+    run = TaskRun(dataclasses.replace(job, **of_export), task, workers, weights)
     task.prepare(run)
     with run.telemetry() as telemetry:
         stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())

@@ -54,7 +54,9 @@ def test_labels_without_a_score_are_some_of_the_labels():
     task.check_unscored()
     assert task.no_score_for == ("none", "other") and find_task("ChemProt").no_score_for == ("false",)
     for labels in (("none", "other"), ("none", "yes")):
-        with pytest.raises(UserError, match=f"--no_score_for=none,other: must be some labels, not all: {', '.join(labels)}$"):
+        with pytest.raises(
+            UserError, match=f"--no_score_for=none,other: must be some labels, not all: {', '.join(labels)}$"
+        ):
             dataclasses.replace(task, labels=labels).check_unscored()
     with pytest.raises(UserError, match="--no_score_for=none is for labels, not for --regression"):
         custom_task("a", "b", True, "none")
