@@ -134,8 +134,8 @@ def predict_with_export(job: FinetuningJob, task: Task, workers: Workers, folder
             task = task.of_export(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
-    of_export = dict.fromkeys(("bert_config_file", "vocab_file", "do_lower_case", "strip_accents"))
-    run = TaskRun(dataclasses.replace(job, **of_export), task, workers, weights)
+    job = dataclasses.replace(job, bert_config_file=None, vocab_file=None, do_lower_case=None, strip_accents=None)
+    run = TaskRun(job, task, workers, weights)
     task.prepare(run)
     with run.telemetry() as telemetry:
         stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())
