@@ -22,6 +22,7 @@ from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.training import trainer
 from tests import processes, refusals
 from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
@@ -253,6 +254,16 @@ def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path)
     assert "going on from" in done.stdout
     update = int(later[-1].name.split("-")[1])
     assert weights_in(tmp_path / "killed", update) == weights_in(tmp_path / "whole", update)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch, asked):
+    def make_optimizer(*arguments, bias_correction, **options):
+        raise UserError(f"bias_correction={bias_correction}")
+
+    monkeypatch.setattr(trainer, "make_optimizer", make_optimizer)
+    start = job(squad, tmp_path, training=settings(adam_bias_correction=asked))
+    refusals.refused(f"bias_correction={asked}", start.run)
 
 
 def test_identity_holds_what_decides_the_result():
