@@ -18,6 +18,7 @@ from bert_tf.interchange.heads import Head
 from bert_tf.launch import environment as launch_environment
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.losses import Objective
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
@@ -45,9 +46,8 @@ class OddModel(keras.Model):
         return tf.matmul(tf.cast(self.bert.hidden_states(features, dropout)[-1], tf.float32), self.kernel)
 
 
-class OddObjective:
+class OddObjective(Objective):
     denominator_names = ("tokens",)
-    metric_names, metric_denominators = ("total_loss",), (0,)
 
     def local_denominators(self, features):
         return np.array([features["input_mask"].numpy().sum()], np.float32)
