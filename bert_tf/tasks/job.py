@@ -50,16 +50,16 @@ class FinetuningJob:
     """What a job of any task needs to know; most values are checked where they are used."""
 
     model_dir: Path
-    init_checkpoint: str | None
-    bert_config_file: str | None  # None: the one beside the checkpoint
-    vocab_file: str | None  # None: the one beside the checkpoint
-    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary suggests
-    strip_accents: bool | None  # likewise
     training: FinetuningConfig
     predict_batch_size: int  # of one rank
-    dllog_path: str | None
-    continue_with_changes: bool
-    allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
+    init_checkpoint: str | None = None
+    bert_config_file: str | None = None  # None: the one beside the checkpoint
+    vocab_file: str | None = None  # None: the one beside the checkpoint
+    do_lower_case: bool | None = None  # None: as the weights say, else as the vocabulary suggests
+    strip_accents: bool | None = None  # likewise
+    dllog_path: str | None = None
+    continue_with_changes: bool = False
+    allow_missing_weights: bool = False  # in the encoder of init_checkpoint, when training starts
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], task: type[Task], workers: Workers, *, trains: bool) -> FinetuningJob:
