@@ -202,7 +202,7 @@ def _open_file(path: Path) -> dict[str, Stored]:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
-    parts = {name: file.get_slice(name) for name in [*file.keys()]}  # noqa: SIM118  # it is no mapping
+    parts = {name: file.get_slice(name) for name in list(file.keys())}
     return {
         name: Stored(part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
