@@ -203,7 +203,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 )
 def test_what_it_is_and_how_to_use_it(architecture, call):
     casing, data = Casing(True, False), "sample" if architecture == "BertModel" else ""
-    text = write_card("my-model", architecture, CONFIG, casing=casing, num_weights=12345, data=data)
+    text = write_card(architecture, name="my-model", config=CONFIG, casing=casing, num_weights=12345, data=data)
     assert "# my-model\n" in text and f"({architecture}): 2 layers of width 16" in text and "12,345 weights" in text
     assert "lower-cased, accents kept, up to 32 tokens" in text and ("trained on sample." in text) == bool(data)
     assert call in text and text.endswith("\n") and not re.search(r"\{[{%]|None|Undefined", text)
