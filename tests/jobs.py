@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,15 +24,6 @@ from tests import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 
-DEFAULTS = dict(
-    init_checkpoint=None,
-    do_lower_case=None,
-    strip_accents=None,
-    dllog_path=None,
-    continue_with_changes=False,
-    allow_missing_weights=False,
-)
-
 
 class Job(NamedTuple):
     job: FinetuningJob
@@ -43,16 +34,6 @@ class Job(NamedTuple):
 
     def starting_from(self, folder) -> Job:
         return self._replace(job=dataclasses.replace(self.job, init_checkpoint=str(folder)))
-
-
-def make_job(task_class: type[Task], settings: dict[str, Any]) -> Job:
-    """A job whose task has the files `files`, or `train_file` and `predict_file`."""
-    names = {field.name for field in dataclasses.fields(FinetuningJob)}
-    settings = {**DEFAULTS, **settings}
-    job = FinetuningJob(**{name: settings.pop(name) for name in names})
-    given = {use: settings.pop(f"{use}_file", None) for use in (TRAIN, PREDICT)}
-    files = {use: [Path(path)] for use, path in given.items() if path}
-    return Job(job, task_class(settings.pop("files", files), **settings))
 
 
 def from_checkpoint(start, **changes):
@@ -87,11 +68,17 @@ def command_of(script, folder, model_dir, **flags):
 
 
 def small_job(task_class, folder, model_dir, **changes):
-    """A job for the model in a folder, of short training and small batches of prediction."""
+    """A job for the model in a folder, of short training and small batches of prediction.
+
+    Its task has the files `files`, or `train_file` and `predict_file`.
+    """
     model = dict(bert_config_file=str(folder / "bert_config.json"), vocab_file=str(folder / "vocab.txt"))
-    return make_job(
-        task_class, {**model, "model_dir": model_dir, "training": short_training(), "predict_batch_size": 3, **changes}
-    )
+    settings = {**model, "model_dir": model_dir, "training": short_training(), "predict_batch_size": 3, **changes}
+    names = {field.name for field in dataclasses.fields(FinetuningJob)} & {*settings}
+    job = FinetuningJob(**{name: settings.pop(name) for name in names})
+    given = {use: settings.pop(f"{use}_file", None) for use in (TRAIN, PREDICT)}
+    files = {use: [Path(path)] for use, path in given.items() if path}
+    return Job(job, task_class(settings.pop("files", files), **settings))
 
 
 def exported(job, folder, task):

@@ -26,7 +26,6 @@ from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.run_folder import read_config
 from bert_tf.run.variables import check_encoder
-from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import SPECIAL_FIELDS, TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer
@@ -53,19 +52,12 @@ def data_of(checkpoint: Path) -> str:
     return str(data.get("dataset") or Path(str(data.get("first_file", ""))).name)
 
 
-def write_card(name: str, architecture: str, config: BertConfig, *, casing: Casing, num_weights: int, data: str) -> str:
-    """The text of ``README.md`` in Markdown; `data`: from `data_of`."""
+def write_card(architecture: str, **values: Any) -> str:
+    """The text of ``README.md`` in Markdown; `values`: what the template names."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
-    return template.render(
-        name=name,
-        architecture=architecture,
-        pipeline=_PIPELINES.get(architecture, "feature-extraction"),
-        config=config,
-        casing=casing,
-        num_weights=num_weights,
-        data=data,
-    )
+    pipeline = _PIPELINES.get(architecture, "feature-extraction")
+    return template.render(architecture=architecture, pipeline=pipeline, **values)
 
 
 _POOLER = "bert/pooler/"
@@ -112,14 +104,8 @@ def export(
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    texts[CARD] = write_card(
-        folder.resolve().name,
-        architecture,
-        config,
-        casing=tokenizer.casing,
-        num_weights=num_weights,
-        data=data_of(weights.folder),
-    )
+    values = {"name": folder.resolve().name, "config": config, "casing": tokenizer.casing, "num_weights": num_weights}
+    texts[CARD] = write_card(architecture, **values, data=data_of(weights.folder))
     try:
         with atomic_folder(folder) as made:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
@@ -198,10 +184,8 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
         described = ", ".join(f"{name} {shapes[name]}" for name in wrong[:3])
-        raise UserError(
-            f"{weights.source} lacks {described}, or has it with another shape ({len(wrong)} variables in all), unlike "
-            f"a {architecture} of its configuration; name a whole checkpoint, with its own bert_config.json"
-        )
+        fault = f"{weights.source} lacks {described}, or has other shapes ({len(wrong)} variables in all)"
+        raise UserError(f"{fault}; name a whole {architecture}, with its own bert_config.json")
     return architecture, names
 
 

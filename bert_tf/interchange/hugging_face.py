@@ -1,8 +1,8 @@
 """Hugging Face's BERT folders: reading them, and the mapping between their names of parameters and ours.
 
 A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin`` (which needs PyTorch).
-PyTorch's linear layers store [out, in], so our kernels are transposed; classifier
-heads are not, because Google stores them as [classes, in].
+PyTorch's linear layers store [out, in], so our kernels are transposed; classifier heads are not, because Google stores
+them as [classes, in].
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,9 +98,8 @@ def read_config(path: Path) -> BertConfig:
     }
     if other := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
         rule = f", and must be {' or '.join(map(repr, _ALLOWED[other]))}" if other in _ALLOWED else ""
-        raise UserError(
-            f"{path}: {other} is {values[other]!r:.120}{rule}: the encoder here is BERT's own; name another model"
-        )
+        fault = f"{path}: {other} is {values[other]!r:.120}{rule}"
+        raise UserError(f"{fault}: the encoder here is BERT's own; name another model")
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
@@ -127,7 +126,6 @@ def weight_file(folder: Path) -> Path | None:
 class Stored(NamedTuple):
     """A tensor in a file."""
 
-    file: Path
     shape: list[int]
     dtype: str
     read: Callable[[], np.ndarray]
@@ -139,32 +137,49 @@ def read_folder(folder: Path) -> Weights:
     Raises:
       UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` where PyTorch is not installed.
     """
-    config, path = read_config(folder / CONFIG), weight_file(folder)
+    config_file, path = folder / CONFIG, weight_file(folder)
     assert path
-    described = read_json_object(folder / CONFIG, _FETCH_AGAIN)
-    architectures = tuple(described.get("architectures") or ())
-    stored = _open_file(path)
-    tensors: dict[str, dict[str, Stored]] = {}  # our name -> their names of the same variable, usually one
-    for theirs, tensor in stored.items():
+    config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
+    architectures, tensors = tuple(described.get("architectures") or ()), _open_file(path)
+    names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
+    for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):
-            tensors.setdefault(_our_name_in(theirs, architectures), {})[theirs] = tensor
+            names.setdefault(_our_name_in(theirs, architectures), []).append(theirs)
 
-    @functools.cache
-    def check_tied() -> None:
-        _check_tied(folder / CONFIG, described, stored.get(_DECODER), lambda: read(_WORD_TABLE))
+    def tensor(theirs: str) -> np.ndarray:
+        return read_float32(tensors[theirs].read, tensors[theirs].dtype, str(path), theirs)
 
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
             check_tied()
-        return _read_variable(name, tensors[name])
+        first, *others = names[name]
+        array = tensor(first)
+        for other in others:
+            if not np.array_equal(array, tensor(other)):
+                fault = f"{first} and {other} are names of the same parameter, but differ"
+                raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
+        return array.T if is_transposed(name) else array
 
+    @functools.cache
+    def check_tied() -> None:
+        """The masked-word head must multiply by the word table, as ours and Google's do."""
+        difference = ""
+        if described.get("tie_word_embeddings", True) is not True:
+            difference = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
+        elif _DECODER in tensors and not np.array_equal(tensor(_DECODER), read(_WORD_TABLE)):
+            difference = f"{path}: {_DECODER} differs from the word embeddings"
+        if difference:
+            rule = "the masked-word head there has a table of its own, the one here uses the word embeddings"
+            raise UserError(f"{difference}: {rule}; fine-tune the encoder, or pre-train from another model")
+
+    shapes = {name: tensors[theirs[0]].shape for name, theirs in names.items()}
     return Weights(
         source=str(folder),
-        shapes={name: _our_shape(name, next(iter(copies.values())).shape) for name, copies in tensors.items()},
+        shapes={name: shape[::-1] if is_transposed(name) else shape for name, shape in shapes.items()},
         read=read,
         folder=folder,
         config=config,
-        config_file=folder / CONFIG,
+        config_file=config_file,
         tokenizer=StoredTokenizer(folder, is_hugging_face=True),
         architectures=architectures,
     )
@@ -179,41 +194,6 @@ def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
     return next((names[theirs] for names in known if theirs in names), to_our_name(theirs))
 
 
-def _our_shape(name: str, shape: list[int]) -> list[int]:
-    return shape[::-1] if is_transposed(name) else shape
-
-
-def _read_variable(name: str, tensors: Mapping[str, Stored]) -> np.ndarray:
-    """Our variable `name`, of which a file may hold two copies, under an old and a new name."""
-    arrays = {
-        theirs: read_float32(tensor.read, tensor.dtype, str(tensor.file), theirs) for theirs, tensor in tensors.items()
-    }
-    (first, array), *others = arrays.items()
-    for other, copy in others:
-        if not np.array_equal(array, copy):
-            raise UserError(
-                f"{tensors[first].file}: {first} and {other} are names of the same parameter, but differ; remove the "
-                "one that the model was not trained with"
-            )
-    return array.T if is_transposed(name) else array
-
-
-def _check_tied(
-    config_file: Path, described: Mapping[str, Any], decoder: Stored | None, read_word_table: Callable[[], np.ndarray]
-) -> None:
-    """Raises `UserError` if the masked-word head does not multiply by the word table, as ours and Google's do."""
-    if described.get("tie_word_embeddings", True) is not True:
-        difference = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
-    elif decoder and not np.array_equal(_read_variable(_WORD_TABLE, {_DECODER: decoder}), read_word_table()):
-        difference = f"{decoder.file}: {_DECODER} differs from the word embeddings"
-    else:
-        return
-    raise UserError(
-        f"{difference}: the masked-word head there has a table of its own, the head here uses the word embeddings; "
-        "only the encoder can be used: fine-tune it, or pre-train from another model"
-    )
-
-
 def _open_file(path: Path) -> dict[str, Stored]:
     check_file(path, _FETCH_AGAIN)
     if path.suffix == ".bin":
@@ -222,10 +202,9 @@ def _open_file(path: Path) -> dict[str, Stored]:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
-    names = file.keys()
-    parts = {name: file.get_slice(name) for name in names}
+    parts = {name: file.get_slice(name) for name in list(file.keys())}
     return {
-        name: Stored(path, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        name: Stored(part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
     }
 
@@ -242,17 +221,13 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         tensors = {str(name): value.detach() for name, value in content.items()}  # which only tensors have
     except Exception as error:  # a damaged pickle may raise anything
         reason = first_line(error).partition(". ")[0]  # PyTorch goes on with advice that would run what is in the file
-        raise UserError(
-            f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors; fetch it again, or "
-            f"{save_again}"
-        ) from None
+        fault = f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors"
+        raise UserError(f"{fault}; fetch it again, or {save_again}") from None
+
+    def to_numpy(tensor: Any) -> np.ndarray:
+        return tensor.float().numpy()  # NumPy has no bfloat16
+
     return {
-        name: Stored(
-            path, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], functools.partial(_to_numpy, tensor)
-        )
+        name: Stored([*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor))
         for name, tensor in tensors.items()
     }
-
-
-def _to_numpy(tensor: Any) -> np.ndarray:
-    return tensor.float().numpy()  # NumPy has no bfloat16

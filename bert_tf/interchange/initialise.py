@@ -104,10 +104,8 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     for field, (name, dimension) in _SIZES.items():  # before a model is built, which is slow
         shape = weights.shapes.get(name, []) if weights else []
         if weights and dimension < len(shape) and shape[dimension] != getattr(config, field):
-            raise UserError(
-                f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}: the weights are "
-                "of another model size; name the configuration that they were trained with"
-            )
+            fault = f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}"
+            raise UserError(f"{fault}: another model size; name the configuration that they were trained with")
     return config
 
 
@@ -197,14 +195,23 @@ def initialise_from(
         telemetry.note("starting from random weights")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
-    for warning in (*weights.warnings, *_differences(weights, model)):
+    theirs, ours = weights.config or model.config, model.config
+    if theirs.num_attention_heads != ours.num_attention_heads:  # which shows in no shape
+        heads = f"num_attention_heads={theirs.num_attention_heads}, the model has {ours.num_attention_heads}"
+        raise UserError(
+            f"--init_checkpoint={weights.source} was trained with {heads}; take the configuration beside it"
+        )
+    for warning in weights.warnings:
         telemetry.warning(warning)
+    if theirs.hidden_act != ours.hidden_act:
+        telemetry.warning(
+            f"{weights.source} was trained with hidden_act={theirs.hidden_act}, the model computes {ours.hidden_act}: "
+            "a small difference, which training makes up for; the configuration beside the weights has none"
+        )
     named = named_variables(model.variables)
     if not set(named) & set(weights.shapes):
-        raise UserError(
-            f"--init_checkpoint={weights.source} holds none of the model's variables, but "
-            f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
-        )
+        found = f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
+        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {found}")
     if not allow_missing:
         check_encoder(
             weights,
@@ -221,21 +228,3 @@ def initialise_from(
     ):
         if names:
             telemetry.note(f"  {state}: {', '.join(f'{name} {shapes[name]}' for name in names)}")
-
-
-def _differences(weights: Weights, model: keras.Model) -> list[str]:
-    """Warnings about settings that differ but do not show in any shape. Raises `UserError` for the number of heads."""
-    theirs, ours = weights.config, model.config
-    if theirs is None:
-        return []
-    if theirs.num_attention_heads != ours.num_attention_heads:
-        raise UserError(
-            f"--init_checkpoint={weights.source} was trained with num_attention_heads={theirs.num_attention_heads}, "
-            f"the model has {ours.num_attention_heads}; take the configuration beside those weights"
-        )
-    if theirs.hidden_act != ours.hidden_act:
-        return [
-            f"{weights.source} was trained with hidden_act={theirs.hidden_act}, the model computes {ours.hidden_act}: "
-            "a small difference, which training makes up for; the configuration beside the weights has none"
-        ]
-    return []

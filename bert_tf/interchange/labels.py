@@ -70,6 +70,11 @@ def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
     )
 
 
+def no_labels(weights: Weights) -> UserError:
+    """The error where `read_task` finds nothing, and no labels are known."""
+    return UserError(f"{weights.folder / TASK_FILE}, with the model's labels, does not exist; use another checkpoint")
+
+
 def _wrong(file: Path, fault: str) -> UserError:
     return UserError(f"{file}: {fault}; {_CORRECT_IT}")
 

@@ -75,10 +75,8 @@ def export_model(
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
-        raise UserError(
-            f"{folder} cannot be written ({first_line(error)}); make room or name another folder with "
-            "--model_export_path"
-        ) from None
+        way_out = "make room, or name another folder with --model_export_path"
+        raise UserError(f"{folder} cannot be written ({first_line(error)}); {way_out}") from None
 
 
 @contextlib.contextmanager

@@ -27,17 +27,9 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.interchange.export import export  # imports TensorFlow
     from bert_tf.text.tokenizer import CasingFlags
 
-    print(
-        "\n".join(
-            export(
-                options.run,
-                options.folder,
-                replace=options.replace,
-                vocab_file=options.vocab_file,
-                flags=CasingFlags(options.do_lower_case, options.strip_accents),
-            )
-        )
-    )
+    casing = CasingFlags(options.do_lower_case, options.strip_accents)
+    told = export(options.run, options.folder, replace=options.replace, vocab_file=options.vocab_file, flags=casing)
+    print("\n".join(told))
 
 
 if __name__ == "__main__":

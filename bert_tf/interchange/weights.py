@@ -40,15 +40,11 @@ def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: 
       UserError: they are no floats, such as quantised numbers, whose scale would be missing; or one is not finite.
     """
     if dtype not in _FLOATS:
-        raise UserError(
-            f"{source}: {name} holds {dtype}, but weights are floats of 16 to 64 bits; name the model as it was before "
-            "it was quantised"
-        )
+        rule = "weights are floats of 16 to 64 bits; name the model as it was before it was quantised"
+        raise UserError(f"{source}: {name} holds {dtype}, but {rule}")
     with np.errstate(over="ignore"):  # of float64
         values = read().astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        raise UserError(
-            f"{source}: {name} holds numbers that are not finite (NaN or infinite), so nothing can be computed with "
-            "it; name an earlier checkpoint, or fetch the weights again"
-        )
+        way_out = "name an earlier checkpoint, or fetch the weights again"
+        raise UserError(f"{source}: {name} holds numbers that are not finite (NaN or infinite); {way_out}")
     return values

@@ -54,7 +54,7 @@ def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> in
 
     def prepare() -> list[Values]:
         check_files(task, (EVAL,), call)
-        to_predict = [call.data[1] / names[0] for names in task.files[PREDICT].values()]
+        to_predict = [call.data[1] / names[0] for names in task.file_names(PREDICT).values()]
         can_predict = all(path.is_file() for path in to_predict)
         if not can_predict:
             show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])

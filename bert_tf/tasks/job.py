@@ -50,16 +50,16 @@ class FinetuningJob:
     """What a job of any task needs to know; most values are checked where they are used."""
 
     model_dir: Path
-    init_checkpoint: str | None
-    bert_config_file: str | None  # None: the one beside the checkpoint
-    vocab_file: str | None  # None: the one beside the checkpoint
-    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary suggests
-    strip_accents: bool | None  # likewise
     training: FinetuningConfig
     predict_batch_size: int  # of one rank
-    dllog_path: str | None
-    continue_with_changes: bool
-    allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
+    init_checkpoint: str | None = None
+    bert_config_file: str | None = None  # None: the one beside the checkpoint
+    vocab_file: str | None = None  # None: the one beside the checkpoint
+    do_lower_case: bool | None = None  # None: as the weights say, else as the vocabulary suggests
+    strip_accents: bool | None = None  # likewise
+    dllog_path: str | None = None
+    continue_with_changes: bool = False
+    allow_missing_weights: bool = False  # in the encoder of init_checkpoint, when training starts
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], task: type[Task], workers: Workers, *, trains: bool) -> FinetuningJob:
@@ -89,8 +89,10 @@ def _workload(flags: Mapping[str, Any], task: type[Task], num_ranks: int) -> Wor
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Predictor], None] | None = None) -> bool:
-    """Trains, and then predicts and scores, or does what `use` does with the model.
+def run_task(
+    job: FinetuningJob, task: Task, workers: Workers, serve: Callable[[Predictor], None] | None = None
+) -> bool:
+    """Trains, and then predicts and scores, or does with the model what `serve` does.
 
     Returns False if a signal or --max_hours stopped the training.
     """
@@ -109,7 +111,7 @@ def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Pr
             batch_size=job.predict_batch_size,
             rows_per_compilation=rows_per_compilation(model),
         )
-        (use or task.finish)(predictor)
+        (serve or task.finish)(predictor)
 
     if task.training_files:
         return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
@@ -132,6 +134,7 @@ def predict_with_export(job: FinetuningJob, task: Task, workers: Workers, folder
             task = task.of_export(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
+    job = dataclasses.replace(job, bert_config_file=None, vocab_file=None, do_lower_case=None, strip_accents=None)
     run = TaskRun(job, task, workers, weights)
     task.prepare(run)
     with run.telemetry() as telemetry:

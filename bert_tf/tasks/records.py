@@ -67,10 +67,8 @@ def _parsed(path: Path, delimiter: str, way_out: str = "") -> Iterator[tuple[lis
                 yield used.copy(), fields
             used.clear()
     except csv.Error as error:
-        raise UserError(
-            f"{path}, line {used[0][0]}: {error}; quotation marks must enclose whole fields, and be doubled inside "
-            f"them{way_out}"
-        ) from None
+        rule = f"quotation marks must enclose whole fields, and be doubled inside them{way_out}"
+        raise UserError(f"{path}, line {used[0][0]}: {error}; {rule}") from None
 
 
 def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:

@@ -109,10 +109,8 @@ class Task(abc.ABC):
     def __post_init__(self) -> None:
         least = 1 + 2 * self.num_texts
         if self.max_seq_length < least:
-            raise UserError(
-                f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
-                f"{self.num_texts} text(s), a token and [SEP]"
-            )
+            room = f"room for [CLS] and, for each of the {self.num_texts} text(s), a token and [SEP]"
+            raise UserError(f"max_seq_length={self.max_seq_length}: must be at least {least}, {room}")
 
     # --- What each task does in its own way
 

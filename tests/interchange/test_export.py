@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert_tf.base.errors import UserError
-from bert_tf.interchange.export import export
+from bert_tf.interchange.export import data_of, export, write_card
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from bert_tf.text.basic_tokenizer import Casing
 from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
 from tests.refusals import refused
 
@@ -35,7 +36,7 @@ def read_json(path):
 def test_a_pretrained_run(tmp_path):
     variables = make_variables(PretrainingModel)
     write_run(tmp_path / "run", variables)
-    lines = export(str(tmp_path / "run"), tmp_path / "out", replace=False)
+    lines = export(str(tmp_path / "run"), tmp_path / "out")
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
     assert lines[-1].startswith("BertForPreTraining with")
@@ -74,7 +75,7 @@ def test_a_pretrained_run(tmp_path):
 def test_round_trip_gives_the_same_bits(tmp_path, kind, architecture):
     variables, config = make_variables(kind), dataclasses.replace(CONFIG, hidden_act="gelu_exact")
     write_run(tmp_path / "run", variables, config=config)
-    export(str(tmp_path / "run"), tmp_path / "out", replace=False)
+    export(str(tmp_path / "run"), tmp_path / "out")
     again = find_weights(tmp_path / "out")
     assert again.config == config and again.tokenizer.casing == (True, True) and again.tokenizer.vocab_file
     assert read_json(tmp_path / "out" / "config.json")["architectures"] == [architecture]
@@ -89,7 +90,7 @@ def test_round_trip_gives_the_same_bits(tmp_path, kind, architecture):
 def test_only_the_heads_that_are_there_count(tmp_path):
     variables = [v for v in make_variables(PretrainingModel) if "seq_relationship" not in v.name]
     write_run(tmp_path / "run", variables)
-    lines = export(str(tmp_path / "run"), tmp_path / "out", replace=False)
+    lines = export(str(tmp_path / "run"), tmp_path / "out")
     assert read_json(tmp_path / "out" / "config.json")["architectures"] == ["BertForMaskedLM"]
     assert "left out" in lines[0] and "bert/pooler/dense/bias [16]" in lines[0]
 
@@ -97,19 +98,18 @@ def test_only_the_heads_that_are_there_count(tmp_path):
 def test_labels(tmp_path):
     task = {"task_name": "MNLI", "labels": ["contradiction", "entailment", "neutral"]}
     write_run(tmp_path / "run", make_variables(CLASSIFIER), companions={"task.json": json.dumps(task)})
-    export(str(tmp_path / "run"), tmp_path / "out", replace=False)
+    export(str(tmp_path / "run"), tmp_path / "out")
     config = read_json(tmp_path / "out" / "config.json")
     assert config["id2label"] == {"0": "contradiction", "1": "entailment", "2": "neutral"}
     assert config["label2id"]["neutral"] == 2 and config["problem_type"] == "single_label_classification"
 
     write_run(tmp_path / "other", make_variables(CLASSIFIER, num_classes=1), companions={})
-    export(str(tmp_path / "other"), tmp_path / "number", replace=False)
+    export(str(tmp_path / "other"), tmp_path / "number")
     config = read_json(tmp_path / "number" / "config.json")
     assert config["id2label"] == {"0": "LABEL_0"} and config["problem_type"] == "regression"
 
     write_run(tmp_path / "wrong", make_variables(CLASSIFIER), companions={"task.json": '{"labels": ["a"]}'})
-    with pytest.raises(UserError, match="names 1 labels, the weights have 3 classes"):
-        export(str(tmp_path / "wrong"), tmp_path / "out2", replace=False)
+    refused("names 1 labels, the weights have 3 classes", export, str(tmp_path / "wrong"), tmp_path / "out2")
 
 
 def test_casing(tmp_path):
@@ -118,7 +118,7 @@ def test_casing(tmp_path):
     recorded = {"tokenizer_config.json": '{"do_lower_case": false}'}
     write_run(tmp_path / "said", make_variables(ENCODER_ONLY), companions=recorded)
     for name in ("cased", "said"):
-        export(str(tmp_path / name), tmp_path / f"{name}_out", replace=False)
+        export(str(tmp_path / name), tmp_path / f"{name}_out")
         assert read_json(tmp_path / f"{name}_out" / "tokenizer_config.json")["do_lower_case"] is False
         assert read_json(tmp_path / f"{name}_out" / "tokenizer.json")["normalizer"]["lowercase"] is False
 
@@ -127,9 +127,9 @@ def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
     write_run(tmp_path / "run", make_variables(PretrainingModel))
     out = tmp_path / "out"
     out.mkdir()
-    export(str(tmp_path / "run"), out, replace=False)  # an empty one is no obstacle
+    export(str(tmp_path / "run"), out)  # an empty one is no obstacle
     (out / "config.json").write_text("{}", encoding="utf-8")
-    refused("--replace", export, str(tmp_path / "run"), out, replace=False)
+    refused("--replace", export, str(tmp_path / "run"), out)
     assert (out / "config.json").read_text(encoding="utf-8") == "{}"
     export(str(tmp_path / "run"), out, replace=True)
     assert read_json(out / "config.json")["model_type"] == "bert"
@@ -159,17 +159,13 @@ SENTENCE_PIECES = [*VOCAB[:5], "\u2581the", *(f"\u2581{n}" for n in range(len(VO
 @pytest.mark.parametrize(
     ("variables", "options", "message"),
     [
-        (
-            lambda: without("bert/encoder/layer_1/output/dense/kernel"),
-            {},
-            r"its encoder .* lacks .*layer_1/output/dense/kernel",
-        ),
+        (lambda: without("bert/encoder/layer_1/output/dense/kernel"), {}, r"its encoder .* lacks .*layer_1/output/den"),
         (lambda: without("cls/predictions/transform/dense"), {}, "2 variables in all"),
         (complete, {"config": dataclasses.replace(CONFIG, intermediate_size=48)}, "intermediate_size=48, but .* has "),
         (
             complete,
             {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)},
-            "has 2 layers, the model 1; name a whole",
+            "has 2 layers, the model 1; name a wh",
         ),
         (with_a_nan, {}, "not finite"),
         (complete, {"vocab": SENTENCE_PIECES}, "SentencePiece"),
@@ -179,7 +175,7 @@ SENTENCE_PIECES = [*VOCAB[:5], "\u2581the", *(f"\u2581{n}" for n in range(len(VO
 )
 def test_refused(tmp_path, variables, options, message):
     write_run(tmp_path / "run", variables(), **options)
-    refused(message, export, str(tmp_path / "run"), tmp_path / "out", replace=False)
+    refused(message, export, str(tmp_path / "run"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -191,3 +187,40 @@ def test_the_command(tmp_path, capsys, monkeypatch):
         assert "\nBertForPreTraining with" in capsys.readouterr().out
     for arguments, message in (([path, tmp_path / "out"], "--replace"), ([path], "FOLDER; see --help")):
         refused(message, main.__wrapped__, ["to_hugging_face", *map(str, arguments)])
+
+
+# --- The model card, which tells what the model is, and nothing of the machine ---
+
+
+@pytest.mark.parametrize(
+    ("architecture", "call"),
+    [
+        ("BertForPreTraining", '"A sentence with a [MASK] in it."'),
+        ("BertForQuestionAnswering", "AutoModelForQuestionAnswering.from_pretrained"),
+        ("BertForSequenceClassification", 'pipeline("text-classification"'),
+        ("BertModel", 'pipeline("feature-extraction"'),
+    ],
+)
+def test_what_it_is_and_how_to_use_it(architecture, call):
+    casing, data = Casing(True, False), "sample" if architecture == "BertModel" else ""
+    text = write_card(architecture, name="my-model", config=CONFIG, casing=casing, num_weights=12345, data=data)
+    assert "# my-model\n" in text and f"({architecture}): 2 layers of width 16" in text and "12,345 weights" in text
+    assert "lower-cased, accents kept, up to 32 tokens" in text and ("trained on sample." in text) == bool(data)
+    assert call in text and text.endswith("\n") and not re.search(r"\{[{%]|None|Undefined", text)
+    compile(text.partition("```python\n")[2].partition("```")[0], "card", "exec")
+
+
+def test_the_data_without_its_path(tmp_path):
+    checkpoint = write_run(tmp_path / "run", make_variables(ENCODER_ONLY)[:1])
+    config_file = tmp_path / "run/config.json"
+    for data, expected in (
+        ({"dataset": "sample", "first_file": "/x/secret/f"}, "sample"),
+        ({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"),
+        ({}, ""),
+        ("", ""),
+    ):
+        config_file.write_text(json.dumps({"identity": {}, "data": data}))
+        assert data_of(checkpoint) == expected
+    config_file.unlink()
+    refused("no config.json", data_of, checkpoint)
+    assert data_of(tmp_path) == ""

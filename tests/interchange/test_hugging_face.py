@@ -105,10 +105,8 @@ def test_an_old_file_in_half_precision_gives_the_same(tmp_path, monkeypatch):
 def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatch):
     way = "have the model saved as model.safetensors"
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        UserError, match=f"pytorch_model.bin can only be read by PyTorch: 'pip install torch', or {way}"
-    ):
-        read_folder(write_old(tmp_path))
+    message = f"pytorch_model.bin can only be read by PyTorch: 'pip install torch', or {way}"
+    refused(message, read_folder, write_old(tmp_path))
 
     def refuse():
         raise pickle.UnpicklingError(
@@ -117,11 +115,8 @@ def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatc
 
     for load in (refuse, lambda: [1], lambda: {"epoch": 3}, lambda: {"model": {}}):
         stand_in(monkeypatch, load)
-        with pytest.raises(
-            UserError, match=f"pytorch_model.bin cannot be read .*tensors; fetch it again, or {way}"
-        ) as raised:
-            read_folder(tmp_path)
-        assert "False" not in str(raised.value)
+        message = rf"pytorch_model.bin cannot be read \((?!.*False).*tensors; fetch it again, or {way}"
+        refused(message, read_folder, tmp_path)
 
 
 def test_a_file_that_pytorch_has_written(tmp_path):
@@ -226,10 +221,8 @@ BIAS = "cls.predictions.bias"
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
     changed_tensors(tmp_path, lambda tensors: tensors["bert.pooler.dense.weight"].__setitem__((1, 2), value))
-    with pytest.raises(
-        UserError, match="model.safetensors: bert.pooler.dense.weight holds numbers that are not finite"
-    ):
-        from_pretrained(tmp_path, vocab_file=write_vocabulary(tmp_path))
+    message = "model.safetensors: bert.pooler.dense.weight holds numbers that are not finite"
+    refused(message, from_pretrained, tmp_path, vocab_file=write_vocabulary(tmp_path))
 
 
 def write_vocabulary(folder):

@@ -26,6 +26,7 @@ from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
 from bert_tf.text.vocabulary import ids_of
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
+from tests.jobs import changed_json
 from tests.refusals import refused
 
 HUGGING_FACE = Path(__file__).parents[1] / "golden" / "hugging_face"
@@ -211,13 +212,8 @@ def test_configuration_and_vocabulary(google, tmp_path):
     weights = find_weights(google)
     assert choose_config(None, weights) == CONFIG
     assert choose_config(str(HUGGING_FACE / "config.json"), None).vocab_size == 23
-    published = {
-        **CONFIG.to_dict(),
-        "directionality": "bidi",
-        "pooler_fc_size": 768,
-        "pooler_type": "first_token_transform",
-    }
-    (tmp_path / "bert_config.json").write_text(json.dumps(published))
+    published = dict(directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform")
+    (tmp_path / "bert_config.json").write_text(json.dumps({**CONFIG.to_dict(), **published}))
     assert choose_config(str(tmp_path / "bert_config.json"), None) == CONFIG
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
@@ -232,17 +228,13 @@ def test_configuration_and_vocabulary(google, tmp_path):
 )
 def test_a_wrong_size_is_named_before_a_model_is_built(google, tmp_path, field, there):
     """A model of ten million rows takes a quarter of a minute and gigabytes."""
-    for path, given in ((google / "bert_config.json", None), (tmp_path / "mine.json", str(tmp_path / "mine.json"))):
-        path.write_text(changed(**{field: 10**4}).to_json())
-        with pytest.raises(
-            UserError, match=rf"^{path}: {field}=10000, but .*bert_model.ckpt has bert/.*\b{there}\b.*: "
-        ):
-            choose_config(given, find_weights(google))
-        path.write_text(CONFIG.to_json())
+    (tmp_path / "mine.json").write_text(changed(**{field: 10**4}).to_json())
+    message = rf"^{tmp_path}/mine.json: {field}=10000, but .*bert_model.ckpt has bert/.*\b{there}\b.*: "
+    refused(message, choose_config, str(tmp_path / "mine.json"), find_weights(google))
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, field: 10**4}))
-    refused(rf"^{folder}/config.json: {field}=10000, but {folder} has bert/", choose_config, None, find_weights(folder))
+    changed_json(folder / "config.json", **{field: 10**4})
+    message = rf"^{folder}/config.json: {field}=10000, but {folder} has bert/"
+    refused(message, choose_config, None, find_weights(folder))
 
 
 def test_one_rule_for_the_casing(tmp_path):

@@ -109,10 +109,8 @@ def test_a_custom_task_has_the_folders_labels(data, tmp_path):
     assert header == ["index", "prediction", *NLI] and first[1] == "entailment"
     assert scores_in(tmp_path / "run")["accuracy"] == 0.5
     files[EVAL] = [write_own(tmp_path / "eval.jsonl", ("sat", "Entailment"))]
-    with pytest.raises(
-        UserError, match="eval.jsonl, line 1: the label is 'Entailment': must be one of entailment, neu"
-    ):
-        carry_out(data, tmp_path / "run", folder, own, files)
+    message = "eval.jsonl, line 1: the label is 'Entailment': must be one of entailment, neu"
+    refused(message, carry_out, data, tmp_path / "run", folder, own, files)
     number = write_classifier(tmp_path / "number", data, ("LABEL_0",), problem_type="regression")
     with pytest.raises(UserError, match=r"was fine-tuned for a task \(numbers\), not for custom \(labels\)"):
         carry_out(data, tmp_path / "run", number, own, files)
@@ -230,10 +228,8 @@ def test_a_head_of_another_kind(data, tmp_path, capsys):
     architecture, folder_labels = "BertForTokenClassification", ("entailment", "not_entailment")
     folder = write_classifier(tmp_path / "model", data, folder_labels, architecture=architecture)
     files = {use: write_pairs(tmp_path / f"{use}.tsv", "label", folder_labels * 2) for use in (TRAIN, PREDICT)}
-    with pytest.raises(
-        UserError, match=rf"no text classification head \(output_weights\), but is a {architecture}, and"
-    ):
-        carry_out(data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
+    message = rf"no text classification head \(output_weights\), but is a {architecture}, and"
+    refused(message, carry_out, data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
     once = settings(num_train_epochs=1.0, learning_rate=1e-9)
     carry_out(data, tmp_path / "run", folder, "RTE", {TRAIN: files[TRAIN]}, training=once)
     said = capsys.readouterr().out

@@ -88,7 +88,7 @@ FAULTS = [
     (dict(GOOD, label=None), "the right choice is missing"),
     (dict(GOOD, endings=["c"]), "1 choice.s.; they must be called endings, choices, options, or ending0"),
     (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
-    (dict(GOOD, endings=["c", 1, "e"]), "1 where a text must be"),
+    (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
     (dict(GOOD, endings=dict(text="cde", label=["A"])), "the choices are {'text': .*: must be a list of texts"),
     (dict(premise="a", choice1="b", choice2="c", label=0), "no context; .*; the fields are 'premise', 'choice1'"),

@@ -139,7 +139,7 @@ def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, 
         ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
         (  # as GermEval's: the outer labels and, last, those within them
             "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n",
-            "a.tsv: the first column numbers the tokens .* in GermEval's files: cut -f2,3 a.tsv > OUT",
+            "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT",
         ),
         ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES .'S-X' in line 1. and BILOU .'U-Y' in line 4."),
     ],

@@ -138,7 +138,7 @@ def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
 
 
 REFUSED = [
-    ("a\tO\nb\tO\n", None, "train.tsv: all labels are O, so there is nothing to learn"),
+    ("a\tO\nb\tO\n", None, "train.tsv: all labels are O: nothing to learn"),
     ("a\nb\n", None, "train.tsv has tokens without labels; training and --mode=eval need"),
     (columns(SENTENCES * 4), "a\tI-P\nb\tI-P\nc\tB-P\n", "test.tsv has labels by IOB1 .*, .*train.tsv by IOB2"),
     (columns(SENTENCES * 4), "a\tO\n\nb\tB-Z\n", "test.tsv, line 3: the label is 'B-Z', the model's are B-P"),

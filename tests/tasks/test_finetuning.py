@@ -22,6 +22,7 @@ from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.training import trainer
 from tests import processes, refusals
 from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
@@ -156,7 +157,7 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
-    unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
+    unscored = r"^\S+bare.json: question 'founded' has no field 'answers'; .* cannot be scored"
     refused(unscored, run, "scored", wants_scores=True)
     with pytest.raises(UserError, match=unscored):  # before the training, not after it
         run("both", train_file=squad / "squad.json", wants_scores=True)
@@ -196,7 +197,7 @@ def test_other_settings_in_the_same_folder_are_refused(finished, squad):
 
 def test_what_does_not_fit_is_refused(squad, tmp_path):
     def refused(message, **changes):
-        refusals.refused(message, job(squad, tmp_path / str(len(list(tmp_path.iterdir()))), **changes).run)
+        refusals.refused(message, job(squad, tmp_path / "run", **changes).run)
 
     longer = tmp_path / "vocab.txt"
     longer.write_text((squad / "vocab.txt").read_text() + "more\n")
@@ -237,9 +238,8 @@ def test_deterministic_reaches_tensorflow(squad, tmp_path, flag, is_refused):
 def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path):
     """Learning, decoding and scoring together, as a program; then as after a kill before its last checkpoints."""
     squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
-    changes = dict(
-        train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, save_checkpoint_steps=20, display_loss_steps=20
-    )
+    shown = dict(save_checkpoint_steps=20, display_loss_steps=20, num_accumulation_steps=1)
+    changes = dict(train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, **shown)
     done = processes.run(command(squad, tmp_path / "whole", **changes))
     assert done.returncode == 0, done.stdout + done.stderr
     scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -254,6 +254,16 @@ def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path)
     assert "going on from" in done.stdout
     update = int(later[-1].name.split("-")[1])
     assert weights_in(tmp_path / "killed", update) == weights_in(tmp_path / "whole", update)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch, asked):
+    def make_optimizer(*arguments, bias_correction, **options):
+        raise UserError(f"bias_correction={bias_correction}")
+
+    monkeypatch.setattr(trainer, "make_optimizer", make_optimizer)
+    start = job(squad, tmp_path, training=settings(adam_bias_correction=asked))
+    refusals.refused(f"bias_correction={asked}", start.run)
 
 
 def test_identity_holds_what_decides_the_result():

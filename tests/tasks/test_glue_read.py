@@ -201,7 +201,7 @@ NUMBER = r"must be a number from -3.40282e\+38 to 3.40282e\+38, with a decimal p
         (OWN_NUMBER, ["7", "1e39"], f"line 3: the label is '1e39': {NUMBER}"),
         (OWN_NUMBER, ["9" * 5000, "1"], f"line 2: the label is '99.*: {NUMBER}"),
         (OWN_NUMBER, ["1", "3;5"], f"line 3: the label is '3;5': {NUMBER}"),
-        (OWN_NUMBER, ["2", "2.0"], "all labels are '2', so there is nothing to learn"),
+        (OWN_NUMBER, ["2", "2.0"], "all labels are '2': nothing to learn"),
         (OF_TWO, ["x", "x"], "all labels are 'x'"),
         (OF_TWO, ["x", "z"], "line 3: the label is 'z': must be one of x, y, the labels that the model"),
         (OF_TWO, ["x", ""], "line 3: the label is ''"),

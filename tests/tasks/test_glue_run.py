@@ -183,14 +183,12 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
         trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files).run()
     files = {EVAL: [write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))]}
-    with pytest.raises(
-        UserError, match=r"dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
-    ):
-        trained_job(data, run_dir, (), task=OWN, files=files).run()
-    with pytest.raises(UserError, match=r"was fine-tuned for custom \(bad order, fine, odd\), not for CoLA \(0, 1\)"):
-        trained_job(data, run_dir, (EVAL,)).run()
+    message = "dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
+    refused(message, trained_job(data, run_dir, (), task=OWN, files=files).run)
+    message = r"was fine-tuned for custom \(bad order, fine, odd\), not for CoLA \(0, 1\)"
+    refused(message, trained_job(data, run_dir, (EVAL,)).run)
     model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
-    with pytest.raises(UserError, match="task.json does not exist, so the model's labels are not known"):
+    with pytest.raises(UserError, match="task.json, with the model's labels, does not exist"):
         trained_job(data, model_dir, (), task=OWN, files=files).run()
 
 
@@ -224,7 +222,7 @@ def test_own_labels_without_a_score(data, tmp_path):
     scores = scores_in(tmp_path / "run")
     assert {"accuracy", "macro_f1", "fine_f1"} < set(scores) and "none_f1" not in scores
     assert scores["f1"] == scores["fine_f1"]
-    with pytest.raises(UserError, match="--no_score_for=nothing: must be some of the labels, .* not all: fine, none$"):
+    with pytest.raises(UserError, match="--no_score_for=nothing: must be some labels, not all: fine, none$"):
         other = custom_task("text", "kind", False, "nothing")
         job(data, tmp_path / "other", (), task=other, files=files).run()
     assert not (tmp_path / "other/checkpoints").exists()

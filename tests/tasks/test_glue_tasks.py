@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TASKS, TRAIN, custom_task, find_files, find_task
 from tests.glue_data import write_lines
 from tests.refusals import refused
+
+OWN = custom_task("a", "b", False)
 
 
 def test_names_in_any_case_and_the_nearest_for_others():
@@ -30,16 +31,16 @@ def test_files_of_a_folder_or_as_given(tmp_path):
     assert find_files(cola, TRAIN, None, str(raw)) == {"": raw}
     parts = {part: write_lines(tmp_path / f"dev_{part}.tsv", "x") for part in ("matched", "mismatched")}
     assert find_files(mnli, EVAL, str(tmp_path), None) == parts
-    with pytest.raises(UserError, match="has no test_matched.tsv; name a file with --predict_file, .* --dataset MNLI"):
-        find_files(mnli, PREDICT, str(tmp_path), None)
-    with pytest.raises(UserError, match="has no dev.tsv; .* --action text_formatting --dataset ChemProt"):
-        find_files(find_task("chemprot"), EVAL, str(tmp_path / "sub"), None)
-    refused("--data_dir, or --eval_file, is required", find_files, cola, EVAL, None, None)
-    with pytest.raises(UserError, match="absent.tsv does not exist; name a file with --train_file"):
-        find_files(cola, TRAIN, None, str(tmp_path / "absent.tsv"))
-    refused("is not a file", find_files, cola, TRAIN, None, str(tmp_path))
-    with pytest.raises(UserError, match="has no train.tsv or train.csv or train.jsonl; name a file .*another folder$"):
-        find_files(custom_task("a", "b", False), TRAIN, str(tmp_path / "sub"), None)
+    folder, absent = str(tmp_path / "sub"), str(tmp_path / "absent.tsv")
+    for message, *arguments in (
+        ("has no test_matched.tsv; name a file with --predict_file, .* MNLI", mnli, PREDICT, str(tmp_path), None),
+        ("has no dev.tsv; .* --action text_formatting --dataset ChemProt", find_task("chemprot"), EVAL, folder, None),
+        ("--data_dir, or --eval_file, is required", cola, EVAL, None, None),
+        ("absent.tsv does not exist; name a file with --train_file", cola, TRAIN, None, absent),
+        ("is not a file", cola, TRAIN, None, str(tmp_path)),
+        ("has no train.tsv or train.csv or train.jsonl; .*another folder$", OWN, TRAIN, folder, None),
+    ):
+        refused(message, find_files, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,6 @@ def test_labels_without_a_score_are_some_of_the_labels():
     task.check_unscored()
     assert task.no_score_for == ("none", "other") and find_task("ChemProt").no_score_for == ("false",)
     for labels in (("none", "other"), ("none", "yes")):
-        with pytest.raises(UserError, match=f"--no_score_for=none,other: .* not all: {', '.join(labels)}$"):
-            dataclasses.replace(task, labels=labels).check_unscored()
-    with pytest.raises(UserError, match="--no_score_for=none is for labels, not for the numbers of --regression"):
-        custom_task("a", "b", True, "none")
+        other = dataclasses.replace(task, labels=labels)
+        refused(f"=none,other: must be some labels, not all: {', '.join(labels)}$", other.check_unscored)
+    refused("--no_score_for=none is for labels, not for --regression", custom_task, "a", "b", True, "none")

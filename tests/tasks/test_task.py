@@ -12,23 +12,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
-from bert_tf.interchange.saved_model import load_exported
 from bert_tf.launch import environment as launch_environment
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.ranks.workers import Workers
+from bert_tf.model.losses import Objective
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import task
-from bert_tf.tasks.job import export_task
 from bert_tf.tasks.predict import NO_LOGIT
 from bert_tf.tasks.task import Task
-from tests.jobs import make_job
+from tests.jobs import exported, small_job
+from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
 LENGTH = 40
@@ -48,9 +46,8 @@ class OddModel(keras.Model):
         return tf.matmul(tf.cast(self.bert.hidden_states(features, dropout)[-1], tf.float32), self.kernel)
 
 
-class OddObjective:
+class OddObjective(Objective):
     denominator_names = ("tokens",)
-    metric_names, metric_denominators = ("total_loss",), (0,)
 
     def local_denominators(self, features):
         return np.array([features["input_mask"].numpy().sum()], np.float32)
@@ -131,12 +128,8 @@ def register(monkeypatch):
 def job(folder, model_dir, monkeypatch, **files):
     register(monkeypatch)
     training = FinetuningConfig(0.003, 4, 1, 1, num_train_epochs=20.0, display_loss_steps=40, save_checkpoint_steps=60)
-    names = {
-        name: str(folder / file)
-        for name, file in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt"))
-    }
-    settings = dict(model_dir=model_dir, training=training, predict_batch_size=8, max_seq_length=LENGTH, **names)
-    return make_job(task.find_task_class("odd"), {**settings, **files})
+    settings = dict(training=training, predict_batch_size=8, max_seq_length=LENGTH)
+    return small_job(task.find_task_class("odd"), folder, model_dir, **settings, **files)
 
 
 def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypatch):
@@ -147,11 +140,10 @@ def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypat
     later = job(folder, tmp_path / "later", monkeypatch, predict_file=folder / "test", init_checkpoint=str(run))
     assert later.run()
     assert (tmp_path / "later/guesses.json").read_text() == (run / "guesses.json").read_text()
-    export_task(*job(folder, run, monkeypatch), Workers(), tmp_path / "export", None)
-    exported = load_exported(tmp_path / "export", "odd")
-    assert exported.settings["outputs"] == ["logits"] and exported.settings["updates_applied"] == 120
-    with pytest.raises(UserError, match="has no oddity head|holds no checkpoint to predict with"):
-        job(folder, tmp_path / "none", monkeypatch, predict_file=folder / "test").run()
+    settings = exported(job(folder, run, monkeypatch), tmp_path / "export", "odd").settings
+    assert settings["outputs"] == ["logits"] and settings["updates_applied"] == 120
+    none = job(folder, tmp_path / "none", monkeypatch, predict_file=folder / "test")
+    refused("has no oddity head|holds no checkpoint to predict with", none.run)
 
 
 def test_its_settings_are_known_to_the_launchers(monkeypatch):
@@ -159,8 +151,7 @@ def test_its_settings_are_known_to_the_launchers(monkeypatch):
     environment = importlib.reload(launch_environment)
     try:
         assert environment.LaunchEnvironment({"ODDITY": "3"}).given("oddity") == 3
-        with pytest.raises(UserError, match="ODDITY=0: must be a whole number of at least 1"):
-            environment.LaunchEnvironment({"ODDITY": "0"})
+        refused("ODDITY=0: must be a whole number of at least 1", environment.LaunchEnvironment, {"ODDITY": "0"})
     finally:
         monkeypatch.undo()
         importlib.reload(launch_environment)

@@ -104,14 +104,15 @@ def find_scheme(sentences: Collection[Sequence[str]], expected: str | None = Non
     letters = {label[0] for label in all_labels(sentences)}
     known = [name for name in _LETTERS if letters <= set(_LETTERS[name])]
     read = [(labels, read_entities(labels)) for labels in sentences if any(label != OUTSIDE for label in labels)]
-    num_entities, best = sum(len(entities) for _, entities in read), None
-    for name in sorted(known, key=lambda name: name != expected):
-        num_whole = sum(len(set(entities) & set(read_strictly(labels, name))) for labels, entities in read)
-        if best is None or num_entities - num_whole < best.num_broken:
-            best = Scheme(name, num_entities, num_entities - num_whole)
-        if not best.num_broken:
-            break
-    return best
+    num_entities = sum(len(entities) for _, entities in read)
+
+    def num_broken(name: str) -> int:
+        return num_entities - sum(len({*entities} & {*read_strictly(labels, name)}) for labels, entities in read)
+
+    schemes = (
+        Scheme(name, num_entities, num_broken(name)) for name in sorted(known, key=lambda name: name != expected)
+    )
+    return min(schemes, key=lambda scheme: scheme.num_broken, default=None)
 
 
 def all_labels(sentences: Iterable[Sequence[str]]) -> set[str]:

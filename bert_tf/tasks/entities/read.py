@@ -77,20 +77,20 @@ def read_sentences(
         try:
             tokens = tokens_of()
             for token in tokens:
-                if token.label not in first_lines or not token.text:
-                    _check(token, known, first_lines)
-                    first_lines[token.label] = token.line
-        except ValueError as fault:
-            bad.add(str(fault))
+                if token.label in first_lines and token.text:
+                    continue
+                if fault := _fault_of(token, known, first_lines):
+                    raise ValueError(f"line {token.line}: {fault}")
+                first_lines[token.label] = token.line
+        except ValueError as error:
+            bad.add(str(error))
         else:
             sentences += [tokens] if tokens else []  # none in a block of comments
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
-        raise UserError(
-            f"{path}: the first column numbers the tokens of each sentence, and must hold them; keep theirs and that "
-            f"of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
-        )
+        way_out = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {way_out}")
     has_labels = None not in first_lines
     if needs_labels and not has_labels:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
@@ -113,19 +113,18 @@ def _are_numbered(sentences: list[list[_Token]]) -> bool:
     )
 
 
-def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | None]) -> None:
-    """Raises: ValueError if this token cannot be used, in a file of which these labels were `seen`."""
-    line, text, label = token
-    fault = "" if label is None else fault_of(label)
+def _fault_of(token: _Token, known: Sequence[str] | None, seen: Collection[str | None]) -> str:
+    """Why this token cannot be used, in a file of which these labels were `seen`; "" if it can."""
+    _, text, label = token
     if not text:
-        fault = "the token is empty"
-    elif seen and (label is None) != (None in seen):
-        fault = "there is no label, unlike in lines before" if label is None else "only from here on are there labels"
-    elif not fault and label is not None and known is not None and label not in known:
-        shown = ", ".join(known[:_NUM_LABELS]) + (", ..." if len(known) > _NUM_LABELS else "")
-        fault = f"the label is {label!r:.80}, the model's are {shown}: training with --label_names may have more"
-    if fault:
-        raise ValueError(f"line {line}: {fault}")
+        return "the token is empty"
+    if seen and (label is None) != (None in seen):
+        return "there is no label, unlike in lines before" if label is None else "only from here on are there labels"
+    fault = "" if label is None else fault_of(label)
+    if fault or label is None or known is None or label in known:
+        return fault
+    shown = ", ".join(known[:_NUM_LABELS]) + (", ..." if len(known) > _NUM_LABELS else "")
+    return f"the label is {label!r:.80}, the model's are {shown}: training with --label_names may have more"
 
 
 def _column_sentences(path: Path) -> Iterator[Callable[[], list[_Token]]]:
@@ -170,13 +169,15 @@ def _json_sentences(path: Path, label_names: Sequence[str]) -> Iterator[Callable
 def _tokens_of_json(line: int, content: Mapping[str, Any], label_names: Sequence[str]) -> list[_Token]:
     tokens: Any = content.get("tokens")
     tags: Any = next((content[field] for field in _TAGS if content.get(field) is not None), None)
+    fault = ""
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise ValueError(f"line {line}: the field 'tokens' must be a list of texts")
-    if not tokens:
-        raise ValueError(f"line {line}: the sentence has no token")
-    if tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
-        number = len(tags) if isinstance(tags, list) else "no list of"
-        raise ValueError(f"line {line}: {len(tokens)} tokens, but {number} tags")
+        fault = "the field 'tokens' must be a list of texts"
+    elif not tokens:
+        fault = "the sentence has no token"
+    elif tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
+        fault = f"{len(tokens)} tokens, but {len(tags) if isinstance(tags, list) else 'no list of'} tags"
+    if fault:
+        raise ValueError(f"line {line}: {fault}")
     labels = [None] * len(tokens) if tags is None else [_label_of(line, tag, label_names) for tag in tags]
     return [_Token(line, as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
 
@@ -186,8 +187,5 @@ def _label_of(line: int, tag: Any, label_names: Sequence[str]) -> str:
     if not isinstance(tag, int) or isinstance(tag, bool):
         return tag if isinstance(tag, str) else repr(tag)
     if not label_names:
-        raise ValueError(
-            f"line {line}: the tags are numbers; name the labels that they stand for with --label_names, from that of "
-            "0 on, as O,B-PER,I-PER"
-        )
+        raise ValueError(f"line {line}: the tags are numbers; name their labels with --label_names=O,B-PER,I-PER")
     return label_names[tag] if 0 <= tag < len(label_names) else str(tag)

@@ -82,15 +82,12 @@ class EntityTask(Task):
         Raises: UserError if there is nothing to learn, or if the weights are to predict, and their labels are not known
           or no labels of tokens.
         """
-        from bert_tf.interchange.labels import TASK_FILE, read_task
+        from bert_tf.interchange.labels import no_labels, read_task
 
         training: Sequence[Sentences] = self.contents.get(TRAIN, ())
         found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
         if found == {OUTSIDE}:
-            raise UserError(
-                f"{training[0].path}: all labels are {OUTSIDE}, so there is nothing to learn; is the last column the "
-                "label?"
-            )
+            raise UserError(f"{training[0].path}: all labels are {OUTSIDE}: nothing to learn; is it the last column?")
         self.labels = self.labels or sorted(found) if training else ()
         if weights is None or TOKENS.variable not in weights.shapes:
             return ""
@@ -100,10 +97,7 @@ class EntityTask(Task):
             other = trained or "labels that are not known"
             return f"{weights.source} was fine-tuned for {other}: a new classifier is made"
         if trained is None:
-            raise UserError(
-                f"{weights.folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint "
-                "of this program"
-            )
+            raise no_labels(weights)
         if fault := next(filter(None, map(fault_of, trained.labels)), ""):
             raise UserError(f"{trained.file}: {fault}; give the model's labels there, or use another checkpoint")
         self.labels = trained.labels
@@ -211,6 +205,5 @@ def _check_schemes(files: Sequence[Sentences]) -> None:
         for file in files:
             scheme = find_scheme(file.labels or (), first.scheme.name)
             if scheme and scheme.name != first.scheme.name:
-                raise UserError(
-                    f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}; write both by one scheme"
-                )
+                labels = f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}"
+                raise UserError(f"{labels}; write both by one scheme")

@@ -6,7 +6,15 @@ import dataclasses
 
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.heads import TEXTS
-from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
+from bert_tf.interchange.labels import (
+    CLASSES,
+    REGRESSION,
+    TASK_FILE,
+    TrainedTask,
+    in_trained_order,
+    no_labels,
+    read_task,
+)
 from bert_tf.interchange.weights import Weights
 from bert_tf.tasks.glue.tasks import TextTask
 
@@ -37,22 +45,15 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
     """
     trained = read_task(weights)
     if trained is None and learns_labels(task):
-        raise UserError(
-            f"{weights.folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of "
-            "this program"
-        )
+        raise no_labels(weights)
     fitted = _in_order_of(task, trained)
     if trained and fitted is None:
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        raise UserError(
-            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); name a checkpoint of that "
-            f"task, or give the labels these names in {trained.file}"
-        )
+        way_out = f"name a checkpoint of that task, or give the labels these names in {trained.file}"
+        raise UserError(f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); {way_out}")
     if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
-        raise UserError(
-            f"{weights.folder} was fine-tuned on the text columns {', '.join(trained.text_columns)}, not on "
-            f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
-        )
+        theirs, ours = map(", ".join, (trained.text_columns, task.text_columns))
+        raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
     assert fitted
     return fitted, _assumed(fitted, weights, trained)
 

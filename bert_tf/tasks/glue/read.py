@@ -38,6 +38,10 @@ _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
 _NUM_NAMED = 20  # an error names so many labels
 _QUOTING = " (--quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields)"
+_NAME_COLUMNS = (
+    "name the file's columns with --text_columns and --label_column, or write a header above its first line; a .csv "
+    "has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
+)
 _NUM_COUNTED = 8  # and a line about a file the numbers of so many
 
 
@@ -148,10 +152,8 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
         rows = (Record(line, [content.get(column) for column in columns]) for line, content in json_objects(path))
         return itertools.chain([Record(1, list(columns))], rows), ""
     if task.is_custom and suffix not in DELIMITERS:
-        raise UserError(
-            f"{path}: the name must say its format: .tsv (tabs between the columns), .csv (commas), or "
-            f"{', '.join(JSON_SUFFIXES)} (a JSON object on each line); rename it, or unpack or convert it"
-        )
+        known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
+        raise UserError(f"{path}: the name must say its format: {known}; rename it, or unpack or convert it")
     delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
     if quoting is None:
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
@@ -168,17 +170,10 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
 def _check_names(path: Path, line: int, names: Sequence[str], task: TextTask, columns: Sequence[str]) -> None:
     """Raises `UserError` if a column that is read is not there, or twice; case does not count."""
     if missing := [name for name in map(str.lower, columns) if name not in names]:
-        remedy = (
-            "name the file's columns with --text_columns and --label_column, or write a header above its first line; "
-            "a .csv has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
-            if task.is_custom
-            else f"{task.name}'s files have the columns {', '.join(task.text_columns)}, {task.label_column}: is it one "
-            "of them?"
-        )
-        raise UserError(
-            f"{path}, line {line}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; {remedy}"
-        )
+        remedy = f"{task.name}'s files have {', '.join(task.text_columns)} and {task.label_column}: is it one of them?"
+        lacking, header = " or ".join(map(repr, missing)), repr(" | ".join(names)[:200])
+        way_out = _NAME_COLUMNS if task.is_custom else remedy
+        raise UserError(f"{path}, line {line}: no column {lacking} in the header {header}; {way_out}")
     if repeated := [name for name in map(str.lower, columns) if names.count(name) > 1]:
         raise UserError(f"{path}, line {line}: the column {repeated[0]!r} occurs twice; rename one of them")
 
@@ -196,10 +191,8 @@ def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTas
     if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
         numbers = ", ".join(str(number + 1) for number in labels)
         content = f"column(s) {numbers} hold" if labels else "no column holds"
-        raise UserError(
-            f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines, so its label and "
-            f"sentence cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
-        )
+        way_out = f"give it a header with {task.text_columns[0]} and {task.label_column}"
+        raise UserError(f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines; {way_out}")
     names = [""] * num_columns
     for number in labels:
         names[number] = str(task.label_column)
@@ -263,10 +256,7 @@ def check_variety(examples: Examples, targets_F: np.ndarray) -> None:
     """Raises `UserError` if all targets of a training file are the same."""
     if (targets_F == targets_F[0]).all():
         label = (examples.labels or [""])[0]
-        raise UserError(
-            f"{examples.path}: all labels are {label!r:.80}, so there is nothing to learn; is it the right file and "
-            "label column?"
-        )
+        raise UserError(f"{examples.path}: all labels are {label!r:.80}: nothing to learn; is it the right column?")
 
 
 def _place(examples: Examples, row: int) -> str:

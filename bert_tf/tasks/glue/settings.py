@@ -42,7 +42,7 @@ class ClassifierOptions(FinetuningOptions):
     )
     max_bad_records: int | None = setting(
         None,
-        "Records with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
+        "Records with a fault that are left out of training and evaluation and named; default: 0, for QQP 100.",
         at_least=0,
     )
     quoting: str | None = setting(

@@ -108,10 +108,10 @@ class GlueTask(Task):
     def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
-            is_first = part in ("", *list(self.task.files[PREDICT])[:1])
+            is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
             text = describe_predictions(self.task, examples.indices, logits_FxC)
             path = predictor.write(f"test_results{'' if is_first else f'_{part}'}.tsv", text)
-            renamed = "".join(f"; for the benchmark, name it {name}" for name in self.task.submissions.get(part, ()))
+            renamed = f"; for the benchmark, name it {submission}" if submission else ""
             predictor.telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{renamed}")
             return {}
         scores = score(self.task, logits_FxC, examples.targets_F)

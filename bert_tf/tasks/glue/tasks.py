@@ -17,9 +17,9 @@ from bert_tf.base.files import check_file
 from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 
 CUSTOM = "custom"
-# Part of a task's files -> possible file names, in order of preference.
-Files = Mapping[str, tuple[str, ...]]
-_ONE_PART = {TRAIN: {"": ("train.tsv",)}, EVAL: {"": ("dev.tsv",)}, PREDICT: {"": ("test.tsv",)}}
+_STEMS = {TRAIN: "train", EVAL: "dev", PREDICT: "test"}
+# What the benchmark calls the predictions of a part.
+_SUBMISSIONS = {"": "", "matched": "-m", "mismatched": "-mm"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,8 @@ class TextTask:
     no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
     max_bad_records: int = 0  # how many broken lines the published files may have
     may_be_quoted: bool = False  # whether the content of a .tsv shows what its quotation marks are; else: text
-    files: Mapping[str, Files] = dataclasses.field(default_factory=lambda: _ONE_PART)
-    submissions: Files = dataclasses.field(default_factory=dict)  # what the benchmark calls the predictions
+    parts: tuple[str, ...] = ("",)  # of the files to score and to predict
+    other_files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by use: names that are known, too
     made_by: str = "download"  # the action of bertPrep.py that leaves the files
 
     @property
@@ -50,66 +50,54 @@ class TextTask:
     def is_custom(self) -> bool:
         return self.name == CUSTOM
 
+    def file_names(self, use: str) -> dict[str, list[str]]:
+        """By part, "" where there is only one: what its file may be called, in order of preference."""
+        suffixes = ("tsv", "csv", "jsonl") if self.is_custom else ("tsv",)
+        others = [self.other_files[use]] if use in self.other_files else []
+        stems = {part: f"{_STEMS[use]}_{part}".rstrip("_") for part in (self.parts if use != TRAIN else ("",))}
+        return {part: [*(f"{stem}.{suffix}" for suffix in suffixes), *others] for part, stem in stems.items()}
+
+    def submission(self, part: str) -> str:
+        """What the benchmark calls the predictions of a part; "" if it has none."""
+        is_of_glue = not self.is_custom and self.made_by == "download" and part in self.parts
+        return f"{self.name}{_SUBMISSIONS[part]}.tsv" if is_of_glue else ""
+
     def check_unscored(self) -> None:
         """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
-            raise UserError(
-                f"--no_score_for={','.join(self.no_score_for)}: must be some of the labels, with commas between, and "
-                f"not all: {', '.join(self.labels[:20])}{', ...' if len(self.labels) > 20 else ''}"
-            )
+            known = ", ".join(self.labels[:20]) + (", ..." if len(self.labels) > 20 else "")
+            raise UserError(f"--no_score_for={','.join(self.no_score_for)}: must be some labels, not all: {known}")
 
 
 def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
     """An entry: columns of text and of the label; and labels, metrics and label `names` with spaces between them."""
-    more = {"submissions": {"": (f"{name}.tsv",)}, "label_names": tuple(more.pop("names", "").split()), **more}
+    more["label_names"] = tuple(more.pop("names", "").split())
     return TextTask(name, columns, label, tuple(labels.split()), tuple(metrics.split()), **more)
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
-# Microsoft's own files of MRPC, which bert_tf/prepare/fetching cuts into train, dev and test.
-_MRPC_FILES = {
-    TRAIN: {"": ("train.tsv", "msr_paraphrase_train.txt")},
-    EVAL: {"": ("dev.tsv", "msr_paraphrase_test.txt")},
-    PREDICT: {"": ("test.tsv", "msr_paraphrase_test.txt")},
-}
-_MNLI_FILES = {
-    TRAIN: {"": ("train.tsv",)},
-    EVAL: {part: (f"dev_{part}.tsv",) for part in ("matched", "mismatched")},
-    PREDICT: {part: (f"test_{part}.tsv",) for part in ("matched", "mismatched")},
-}
-_CUSTOM_FILES = {
-    use: {"": tuple(f"{stem}.{suffix}" for suffix in ("tsv", "csv", "jsonl"))}
-    for use, stem in ((TRAIN, "train"), (EVAL, "dev"), (PREDICT, "test"))
-}
-_NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
-
-_MNLI_NAMES = {"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)}
-_MNLI: dict[str, Any] = {"no_label": "-", "files": _MNLI_FILES, "submissions": _MNLI_NAMES}
-_QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
-_STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
-_OF_TABLES: dict[str, Any] = {"may_be_quoted": True, "made_by": "text_formatting", "submissions": {}}
 _MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
+_NUMBERS, _ENTAILMENT, _GROUPS = "0 1", "entailment not_entailment", "CPR:3 CPR:4 CPR:5 CPR:6 CPR:9 false"
+# Microsoft's own files of MRPC, which bert_tf/prepare/fetching cuts into train, dev and test.
+_MICROSOFTS = {use: f"msr_paraphrase_{'train' if use == TRAIN else 'test'}.txt" for use in (TRAIN, EVAL, PREDICT)}
+_MRPC: dict[str, Any] = {"names": "not_equivalent equivalent", "other_files": _MICROSOFTS}
+# The file that was distributed first has some questions with line feeds.
+_QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
+_MNLI: dict[str, Any] = {"no_label": "-", "parts": ("matched", "mismatched")}
+_STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
+_CHEMPROT: dict[str, Any] = {"no_score_for": ("false",), "may_be_quoted": True, "made_by": "text_formatting"}
 
 TASKS = (
     _glue("CoLA", _SENTENCE, "label", _NUMBERS, "matthews_correlation accuracy", names="unacceptable acceptable"),
     _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", names="negative positive"),
-    _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", names="not_equivalent equivalent", files=_MRPC_FILES),
+    _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", **_MRPC),
     _glue("STS-B", _PAIR, "score", "", "pearson spearman", **_STS),
-    # The file that was distributed first has some questions with line feeds.
     _glue("QQP", _QQP_PAIR, "is_duplicate", _NUMBERS, "accuracy f1", **_QQP),
     _glue("MNLI", _PAIR, "gold_label", "contradiction entailment neutral", "accuracy", **_MNLI),
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
     _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
-    _glue(
-        "ChemProt",
-        _SENTENCE,
-        "label",
-        "CPR:3 CPR:4 CPR:5 CPR:6 CPR:9 false",
-        "accuracy",
-        no_score_for=("false",),
-        **_OF_TABLES,
-    ),
+    _glue("ChemProt", _SENTENCE, "label", _GROUPS, "accuracy", **_CHEMPROT),
 )
 
 
@@ -146,18 +134,14 @@ def custom_task(
     """
     columns = tuple((text_columns or "").split(","))
     if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
-        raise UserError(
-            f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two with a "
-            "comma between them, other than --label_column"
-        )
+        rule = "the name of one column, or of two with a comma between them, other than --label_column"
+        raise UserError(f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs {rule}")
     if is_regression and no_score_for:
-        raise UserError(
-            f"--no_score_for={no_score_for} is for labels, not for the numbers of --regression; leave one out"
-        )
+        raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    more: dict[str, Any] = {"is_regression": is_regression, "may_be_quoted": True, "files": _CUSTOM_FILES}
-    return TextTask(CUSTOM, columns, label_column, (), metrics, unscored, **more)
+    task = TextTask(CUSTOM, columns, label_column, (), metrics, unscored, may_be_quoted=True)
+    return dataclasses.replace(task, is_regression=is_regression)
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
@@ -173,13 +157,11 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")
     files = {}
-    for part, names in task.files[use].items():
+    for part, names in task.file_names(use).items():
         present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
         if not present:
-            command = f"data/bertPrep.py --action {task.made_by} --dataset {task.name}"
-            raise UserError(
-                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
-                + ("" if task.is_custom else f", or make it with {command}")
-            )
+            command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
+            way_out = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
+            raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {way_out}")
         files[part] = present[0]
     return files

@@ -16,6 +16,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.progress import Progress
+from bert_tf.tasks.scores import probabilities
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import Windows
 from bert_tf.tasks.squad.settings import DecodeSettings
@@ -139,11 +140,10 @@ def _best_spans(
 
 
 def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
-    scores = np.array([span.score for span in span_of.values()], np.float64)
-    weights = np.exp(scores - scores.max())
+    [shares] = probabilities(np.array([[span.score for span in span_of.values()]], np.float64))
     return [
-        {"text": text, "probability": float(weight), "start_logit": span.start_logit, "end_logit": span.end_logit}
-        for (text, span), weight in zip(span_of.items(), weights / weights.sum())
+        {"text": text, "probability": float(share), "start_logit": span.start_logit, "end_logit": span.end_logit}
+        for (text, span), share in zip(span_of.items(), shares)
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 _ROWS = (
     "SQuAD's format is one object, data > paragraphs > qas; docs/fine_tuning.md shows how to convert rows with a "
     "question each, as Hugging Face's datasets writes them"
+)
+_NO_ANSWER = (
+    "pass --version_2_with_negative if that is meant (SQuAD 2.0); a file that is only to be predicted has no field "
+    "'answers'"
 )
 # An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 3
@@ -120,21 +124,21 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     seen: dict[str, str] = {}
     for location, example in _questions(content, str(path)):
         if example.question_id in seen:
-            raise UserError(
-                f"{location}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
-                "answers are identified by it, so every question needs its own"
-            )
+            before = seen[example.question_id]
+            raise UserError(f"{location}: id {example.question_id!r} is already used at {before}; give each its own")
         seen[example.question_id] = location
         if example.is_impossible and not version_2_with_negative:
-            raise UserError(
-                f"{location}: question {example.question_id!r} has no answer; pass "
-                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file; a file that is only "
-                "to be predicted has no field 'answers'"
-            )
+            raise UserError(f"{location}: question {example.question_id!r} has no answer; {_NO_ANSWER}")
         examples.append(example)
     if not examples:
         raise UserError(f"{path} holds no question; it must be a SQuAD file such as train-v1.1.json")
     return examples
+
+
+def require_answers(examples: Sequence[Example], path: str | Path, way_out: str) -> None:
+    """Raises `UserError` if the file does not say the answers to all questions."""
+    if unknown := next((example for example in examples if example.answers is None), None):
+        raise UserError(f"{path}: question {unknown.question_id!r} has no field 'answers'; {way_out}")
 
 
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
@@ -145,11 +149,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
 
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
-    if unknown := next((example for example in examples if example.answers is None), None):
-        raise UserError(
-            f"{path}: question {unknown.question_id!r} has no field 'answers'; training needs the answers, and a file "
-            "without them can only be predicted"
-        )
+    require_answers(examples, path, "a file without the answers can only be predicted")
     faults = [_fault(example) for example in examples]
     sound = [example for example, fault in zip(examples, faults) if not fault]
     wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
@@ -222,8 +222,6 @@ def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | No
     if is_impossible:  # some tools write an answer without text
         answers = tuple(answer for answer in answers if answer.text.strip())
     if is_impossible not in (None, not answers):
-        raise UserError(
-            f"{location}: is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers; correct one "
-            "of them (a file to be predicted has no field 'answers'; 'plausible_answers' are not read)"
-        )
+        counted = f"{len(answers)} answers; correct one of them ('plausible_answers' are not read)"
+        raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}, but it has {counted}")
     return answers

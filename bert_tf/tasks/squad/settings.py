@@ -21,15 +21,12 @@ class FeatureSettings:
     def __post_init__(self) -> None:
         check(self)
         if self.max_seq_length <= self.max_query_length + 3:
-            raise UserError(
-                f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
-                f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
-            )
+            rule = f"it must be more than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
+            raise UserError(f"max_seq_length={self.max_seq_length} leaves no room for the context: {rule}")
         if self.doc_stride >= self.max_seq_length - 3:
-            raise UserError(
-                f"doc_stride={self.doc_stride} is as long as a window of max_seq_length={self.max_seq_length} with its "
-                "[CLS] and two [SEP], so that windows never overlap and cut answers apart: it must be smaller"
-            )
+            rule = "which cuts answers apart, as windows never overlap: it must be smaller"
+            window = f"a window of max_seq_length={self.max_seq_length} with its [CLS] and two [SEP]"
+            raise UserError(f"doc_stride={self.doc_stride} is as long as {window}, {rule}")
 
 
 @dataclasses.dataclass(frozen=True)

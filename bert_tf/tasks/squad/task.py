@@ -17,7 +17,7 @@ from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, sound_answers
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
 from bert_tf.tasks.squad.metrics import score, score_version_2
 from bert_tf.tasks.task import TRAIN, Task, files_of_mode
@@ -75,12 +75,8 @@ class SquadTask(Task):
         if use == TRAIN:
             return (), ""
         questions = self._examples(paths[0])
-        unknown = next((question for question in questions if question.answers is None), None)
-        if self.wants_scores and unknown:
-            raise UserError(
-                f"{paths[0]}: question {unknown.question_id!r} has no field 'answers', so its prediction cannot be "
-                "scored; pass --noeval for a file without answers"
-            )
+        if self.wants_scores:
+            require_answers(questions, paths[0], "its prediction cannot be scored; pass --noeval for such a file")
         return questions, ""
 
     def _examples(self, path: Path) -> list[Example]:
