@@ -144,10 +144,7 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
     with naming_unreadable(path), open(path, "rb") as file:
         beginning = file.read(_BEGINNING_BYTES)
     if beginning and not is_ours(beginning):
-        raise UserError(
-            f"{title} is a file that this program has not written, so it is not overwritten; name another, or "
-            "remove that one"
-        )
+        raise UserError(f"{title} is a file that this program has not written, so it is not overwritten; name another")
 
 
 def split_paths(text: str) -> list[str]:
@@ -220,10 +217,8 @@ def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv "
-            "-f ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030 or SHIFT_JIS"
-        ) from None
+        ways = "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
+        raise UserError(f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {ways}") from None
 
 
 def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -252,10 +247,8 @@ def check_file(path: Path, remedy: str) -> None:
         raise UserError(f"{path} is not a file; {remedy}")
     with naming_unreadable(path), open(path, "rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise UserError(
-                f"{path} only stands for the file itself, which Git LFS has not fetched yet; run 'git lfs pull' in "
-                f"its folder, or {remedy}"
-            )
+            ways = f"run 'git lfs pull' in its folder, or {remedy}"
+            raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {ways}")
 
 
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:

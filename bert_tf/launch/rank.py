@@ -89,10 +89,8 @@ def main(argv: Sequence[str]) -> int:
     for number in FORWARDED_SIGNALS:
         signal.signal(number, lambda number, _: signals.forward(number))
     if not folder.is_dir():
-        raise UserError(
-            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; "
-            "all hosts must share the results' folder: name one on a shared file system by RESULTS_DIR="
-        )
+        said = f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made"
+        raise UserError(f"{said}; by RESULTS_DIR= name a folder that all hosts share")
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:

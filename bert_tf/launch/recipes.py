@@ -85,11 +85,9 @@ def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     phases = [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
     for phase in phases if only is None else [phase for phase in phases if phase.name == only]:
         if phase.num_updates < 1:
-            raise UserError(
-                f"{typed.title('train_steps')} is {steps}: {phase.title} would have no update (phase 1 has "
-                "train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, here "
-                f"{first.global_batch_size} to {second.global_batch_size}); raise train_steps"
-            )
+            rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
+            typed_steps = f"{typed.title('train_steps')} is {steps}"
+            raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
         check_warmup(phase, typed.title(typed.name_of("warmup_steps", phase.name[-1])))
     return phases
 
@@ -99,10 +97,8 @@ def parse(texts: Sequence[str]) -> Typed:
     # The article that people copy from omits num_gpus in its list of names.
     if len(texts) == len(LAMB) - 1 and texts[-1] in PRESETS:
         position = 1 + [argument.name for argument in LAMB].index("num_gpus")
-        raise UserError(
-            f"num_gpus seems to be missing (position {position}): these are {len(texts)} values and the "
-            f"last is a model's name, which belongs at position {len(LAMB)}"
-        )
+        said = f"these are {len(texts)} values, and the last is a model's name, of position {len(LAMB)}"
+        raise UserError(f"num_gpus seems to be missing (position {position}): {said}")
     return Typed(LAMB, texts)
 
 

@@ -240,7 +240,7 @@ def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monk
         assert (flags["train_batch_size"], flags["global_batch_size"]) == ("auto", "4")
         assert "num_accumulation_steps" not in flags
     monkeypatch.setenv("PACKING", "1")
-    refused("batch size auto and packing .* give the size as a number", launch, typed)
+    refused("batch size auto and packing .* give it as a number", launch, typed)
 
 
 def test_phases_one_by_one(folder, monkeypatch, capfd):

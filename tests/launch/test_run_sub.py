@@ -154,7 +154,7 @@ def test_number_of_ranks(environ, expected):
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
-        (["64", "8"], {}, "the first argument is '64'"),
+        (["64", "8"], {}, "takes no arguments (the first is '64')"),
     ],
 )
 def test_wrong_values_are_refused(job, typed, changed, expected):
