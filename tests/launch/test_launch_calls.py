@@ -19,7 +19,8 @@ from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.memory.plan import Device
-from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of, with_gpus
+from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
+from tests.stand_ins import nvidia_smi
 
 WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
 
@@ -329,7 +330,7 @@ def test_an_unknown_launcher():
 
 
 def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4))
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", *"abcd"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(UserError, match=r"num_gpus is 8, but 4 GPU\(s\)"):
         call("pretraining_lamb", LAMB, "")

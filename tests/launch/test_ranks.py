@@ -21,14 +21,15 @@ from bert_tf.base.machine import count_gpus, process_state
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import checks, launchers
 from bert_tf.launch import rank as wrapper
-from tests.launch.helpers import ROOT, pretend_machine, with_gpus
+from tests.launch.helpers import ROOT, pretend_machine
+from tests.stand_ins import nvidia_smi
 
 # --- Which launcher, and where -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("visible, number", [(None, 4), ("", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)])
 def test_visible_gpus(tmp_path, monkeypatch, visible, number):
-    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4))
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", *"abcd"))
     assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
