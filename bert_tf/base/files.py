@@ -183,10 +183,8 @@ _BEGINNINGS = {
     b"{\\rtf": ("a document in Rich Text Format", "save {} as text in UTF-8"),
     b"%PDF-": ("a PDF document", "pdftotext {} OUT"),
     # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-    codecs.BOM_UTF32_LE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT")),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT")),
 }
 # Begins East Asian text among ASCII characters, which all are valid UTF-8.
 _ISO_2022 = b"\x1b$"
@@ -200,16 +198,13 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
 
     A few zero bytes are characters of UTF-8.
     """
-    for beginning, (kind, command) in _BEGINNINGS.items():
-        if head.startswith(beginning):
-            return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}"
-    if _ISO_2022 in head:
-        return f"ISO-2022, not UTF-8 text; convert it: iconv -f ISO-2022-JP -t UTF-8 {shlex.quote(name)} > OUT"
-    if head.count(0) > _MOST_ZEROS * len(head):
+    found = next((found for beginning, found in _BEGINNINGS.items() if head.startswith(beginning)), None)
+    if not found and _ISO_2022 in head:
+        found = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
+    if not found and head.count(0) > _MOST_ZEROS * len(head):
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"  # which byte of a Latin letter is 0
-        command = f"iconv -f UTF-16{order} -t UTF-8 {shlex.quote(name)} > OUT"
-        return f"a binary file or UTF-16, not UTF-8 text; if it is text: {command}"
-    return None
+        found = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
+    return found and f"{found[0]}, not UTF-8 text; convert it: {found[1].format(shlex.quote(name))}"
 
 
 def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:

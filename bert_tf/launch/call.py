@@ -72,8 +72,8 @@ class Call:
         """
         # What is left of MAX_HOURS is added with each start.
         flags = {**from_variables(self.environment.environ, *settings), "max_hours": None, **flags}
-        log_folder = Path(flags["model_dir"]) / "logs"
-        job = self.environment.job(program_command(program), flags, self.num_ranks, log_folder)
+        log_folder, command = Path(flags["model_dir"]) / "logs", program_command(program)
+        job = self.environment.job(command, flags, self.num_ranks, log_folder=log_folder)
         return train(title, job, self.environment)
 
 

@@ -52,7 +52,7 @@ PUBMED = {
 }
 
 
-def make_phase(typed: Typed, name: str, lengths: tuple[int, int], num_updates: int, ending: str = "") -> Phase:
+def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
     """The phase that was typed; `ending`: that of the names of its arguments."""
 
     def value(setting: str) -> Any:
@@ -78,7 +78,7 @@ def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     """
     steps = typed["train_steps"]
     first, second = (
-        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates, f"_phase{number}")
+        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
         for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
     )
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
@@ -110,7 +110,7 @@ def launch_lamb(texts: Sequence[str], environment: LaunchEnvironment, only: str 
 
 def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
     """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
-    phase = make_phase(typed, name, lengths, typed["train_steps"])
+    phase = make_phase(typed, name, lengths, num_updates=typed["train_steps"])
     check_warmup(phase, typed.title("warmup_steps"))
     return phase
 
