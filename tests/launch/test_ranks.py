@@ -241,7 +241,7 @@ def test_ranks_end_with_the_launcher(tmp_path):
 
 def watch(child, folder, name):
     with open(folder / "log", "ab", buffering=0) as log:
-        wrapper._watch(child, folder, wrapper._Signals(), log, name)
+        wrapper._watch(child, folder, [], log, name)
     return child.wait()
 
 
