@@ -21,8 +21,6 @@ SETUP = "'bash scripts/setup.sh'"
 # The versions of TensorFlow on which all tests pass; each has a folder in requirements/.
 SUPPORTED = ("2.15", "2.17", "2.20")
 _LAST_WITH_KERAS_2 = (2, 15)
-# NVIDIA's images with a TensorFlow of these: 2.15, and 2.17, the last that there is.
-OLD_IMAGE, NEW_IMAGE = (f"nvcr.io/nvidia/tensorflow:{release}-tf2-py3" for release in ("24.03", "25.02"))
 # Before this version CUDA has no compiler and no libraries for GPUs from this compute capability on.
 _CUDA_FOR_BLACKWELL, _BLACKWELL = (12, 8), (10, 0)
 _CODE = re.compile(r"(sm|compute)_(\d+)(\d)")
@@ -84,7 +82,7 @@ def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
     without = [capability for capability in present if not _has_code(build_info, capability)]
     if without and num_gpus > len(present) - len(without):
         major, minor = max(without)
-        capability = f"{major}.{minor} (docs/machines.md says what has)"
+        capability = f"{major}.{minor} (docs/machines.md says which has)"
         ways = "CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
         raise UserError(f"this TensorFlow has no code for a GPU of compute capability {capability}; {ways}")
 

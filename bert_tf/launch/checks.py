@@ -101,7 +101,7 @@ def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
     if hosts and sum(hosts.values()) != num_ranks:
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if launcher == "none" and num_ranks > 1:
-        raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset it, or type 1")
+        raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}: unset it, or ask for 1")
     # A dry run may be made elsewhere than on the cluster, with which srun comes.
     for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
         if needed in (launcher, "ssh" if hosts else "") and not shutil.which(needed):
@@ -117,7 +117,9 @@ def check_horovod_installed(num_ranks: int, environ: Mapping[str, str]) -> None:
         raise MissingError(f"{needs}: {SETUP} builds it where a C++ compiler is (g++, make); num_gpus=1 works without")
     installed.check_horovod(installed.tensorflow_version())
     if environ.get("LAUNCHER") == "mpirun" and not horovod_has_mpi():
-        raise UserError(f"LAUNCHER=mpirun needs a Horovod with MPI (install one, delete .venv, {SETUP}), or horovodrun")
+        raise UserError(
+            f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or horovodrun"
+        )
 
 
 def horovod_library() -> Path | None:

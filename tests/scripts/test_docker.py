@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base import installed
 from bert_tf.prepare.layout import Layout
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import with_variable
@@ -205,7 +204,8 @@ def instructions(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name,base", [("Dockerfile", installed.NEW_IMAGE), ("Dockerfile.cpu", "python:3.11-slim-bookworm")]
+    "name,base",
+    [("Dockerfile", "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
 )
 def test_dockerfile(name, base):
     steps = instructions(name)
