@@ -119,11 +119,11 @@ pretraining=(
 # Checks your questions and vocabulary before anything is made with them.
 squad_dir="$results/questions" squad_version=1.1
 if [[ -n "$squad" ]]; then
-  squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")
+  squad_version=$(python scripts/own_files.py --squad "$squad" "$squad_dir")
 fi
 casing=(1 1) # do_lower_case and strip_accents
 if [[ -n "$vocab_file" ]]; then
-  found=$(python scripts/own_vocabulary.py "$vocab_file")
+  found=$(python scripts/own_files.py --vocab_file "$vocab_file")
   read -ra casing <<<"$found"
 fi
 
@@ -144,7 +144,7 @@ case $corpus in
     prep --action text_formatting --dataset wikicorpus_en
     ;;
   *)
-    dataset=$(python scripts/own_text.py "$corpus")
+    dataset=$(python scripts/own_files.py --corpus "$corpus")
     if [[ "$dataset" == custom ]]; then
       prep --action text_formatting --dataset custom --input_files "$(absolute "$corpus")"
     else
@@ -154,7 +154,7 @@ case $corpus in
       prep --action text_formatting --dataset bookscorpus
       formatted="$BERT_PREP_WORKING_DIR/formatted_one_article_per_line"
       parts="$formatted/custom_one_document_per_line.txt"
-      python scripts/own_text.py "$formatted/bookscorpus_one_book_per_line.txt" --parts "$parts"
+      python scripts/own_files.py --parts "$formatted/bookscorpus_one_book_per_line.txt" "$parts"
       [[ ! -f "$parts" ]] || dataset=custom
     fi
     ;;

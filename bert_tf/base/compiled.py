@@ -62,10 +62,8 @@ def main(_: Sequence[str]) -> int:
             compile_code(source, compiled_file(source))
         except (OSError, subprocess.CalledProcessError) as error:
             reason = "the compiler says why" if isinstance(error, subprocess.CalledProcessError) else error
-            raise UserError(
-                f"{source.name} was not compiled: {reason}; install a C++ compiler, or name one by CXX=. Until then "
-                "Python with the same results is used, several times slower"
-            ) from None
+            ways = "install a C++ compiler, or name one by CXX=; until then Python does the same, several times slower"
+            raise UserError(f"{source.name} was not compiled: {reason}; {ways}") from None
     return 0
 
 

@@ -144,10 +144,7 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
     with naming_unreadable(path), open(path, "rb") as file:
         beginning = file.read(_BEGINNING_BYTES)
     if beginning and not is_ours(beginning):
-        raise UserError(
-            f"{title} is a file that this program has not written, so it is not overwritten; name another, or "
-            "remove that one"
-        )
+        raise UserError(f"{title} is a file that this program has not written, so it is not overwritten; name another")
 
 
 def split_paths(text: str) -> list[str]:
@@ -186,10 +183,8 @@ _BEGINNINGS = {
     b"{\\rtf": ("a document in Rich Text Format", "save {} as text in UTF-8"),
     b"%PDF-": ("a PDF document", "pdftotext {} OUT"),
     # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-    codecs.BOM_UTF32_LE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF16_LE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
-    codecs.BOM_UTF16_BE: ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT"),
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT")),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT")),
 }
 # Begins East Asian text among ASCII characters, which all are valid UTF-8.
 _ISO_2022 = b"\x1b$"
@@ -203,16 +198,13 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
 
     A few zero bytes are characters of UTF-8.
     """
-    for beginning, (kind, command) in _BEGINNINGS.items():
-        if head.startswith(beginning):
-            return f"{kind}, not UTF-8 text; convert it: {command.format(shlex.quote(name))}"
-    if _ISO_2022 in head:
-        return f"ISO-2022, not UTF-8 text; convert it: iconv -f ISO-2022-JP -t UTF-8 {shlex.quote(name)} > OUT"
-    if head.count(0) > _MOST_ZEROS * len(head):
+    found = next((found for beginning, found in _BEGINNINGS.items() if head.startswith(beginning)), None)
+    if not found and _ISO_2022 in head:
+        found = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
+    if not found and head.count(0) > _MOST_ZEROS * len(head):
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"  # which byte of a Latin letter is 0
-        command = f"iconv -f UTF-16{order} -t UTF-8 {shlex.quote(name)} > OUT"
-        return f"a binary file or UTF-16, not UTF-8 text; if it is text: {command}"
-    return None
+        found = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
+    return found and f"{found[0]}, not UTF-8 text; convert it: {found[1].format(shlex.quote(name))}"
 
 
 def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
@@ -220,10 +212,8 @@ def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file with iconv "
-            "-f ENCODING -t UTF-8, from the one that it was written in, such as WINDOWS-1252, GB18030 or SHIFT_JIS"
-        ) from None
+        ways = "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
+        raise UserError(f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {ways}") from None
 
 
 def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -252,10 +242,8 @@ def check_file(path: Path, remedy: str) -> None:
         raise UserError(f"{path} is not a file; {remedy}")
     with naming_unreadable(path), open(path, "rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise UserError(
-                f"{path} only stands for the file itself, which Git LFS has not fetched yet; run 'git lfs pull' in "
-                f"its folder, or {remedy}"
-            )
+            ways = f"run 'git lfs pull' in its folder, or {remedy}"
+            raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {ways}")
 
 
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:

@@ -21,8 +21,6 @@ SETUP = "'bash scripts/setup.sh'"
 # The versions of TensorFlow on which all tests pass; each has a folder in requirements/.
 SUPPORTED = ("2.15", "2.17", "2.20")
 _LAST_WITH_KERAS_2 = (2, 15)
-# NVIDIA's images with a TensorFlow of these: 2.15, and 2.17, the last that there is.
-OLD_IMAGE, NEW_IMAGE = (f"nvcr.io/nvidia/tensorflow:{release}-tf2-py3" for release in ("24.03", "25.02"))
 # Before this version CUDA has no compiler and no libraries for GPUs from this compute capability on.
 _CUDA_FOR_BLACKWELL, _BLACKWELL = (12, 8), (10, 0)
 _CODE = re.compile(r"(sm|compute)_(\d+)(\d)")
@@ -57,15 +55,11 @@ def check_version(version: str) -> None:
     """Checks whether the project runs on this version of TensorFlow, and whether the Keras that it needs is there."""
     number = ".".join(version.split(".")[:2])
     if number not in SUPPORTED:
-        raise UserError(
-            f"TensorFlow {version} is installed; {', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]} is needed: {SETUP} "
-            f"installs one, and NVIDIA's images {OLD_IMAGE} and {NEW_IMAGE} have one (docs/machines.md)"
-        )
+        needed = f"{', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]} is needed"
+        raise UserError(f"TensorFlow {version} is installed; {needed}: {SETUP} installs one (images: docs/machines.md)")
     if not contains_keras_2(version) and not is_installed("tf_keras"):
-        raise UserError(
-            f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras: {SETUP} "
-            f"installs it, and so does 'pip install --no-deps tf_keras=={number}.*'"
-        )
+        said = f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras"
+        raise UserError(f"{said}: {SETUP} installs it, or 'pip install --no-deps tf_keras=={number}.*'")
 
 
 def contains_keras_2(version: str) -> bool:
@@ -88,12 +82,9 @@ def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
     without = [capability for capability in present if not _has_code(build_info, capability)]
     if without and num_gpus > len(present) - len(without):
         major, minor = max(without)
-        raise UserError(
-            f"this TensorFlow, built for CUDA {build_info.get('cuda_version')}, has no code for a GPU of compute "
-            f"capability {major}.{minor}: docs/machines.md says which version has it ('TENSORFLOW=2.15 bash "
-            "scripts/setup.sh') or which of NVIDIA's images ('bash scripts/docker/build.sh'); CUDA_VISIBLE_DEVICES "
-            "chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
-        )
+        capability = f"{major}.{minor} (docs/machines.md says which has)"
+        ways = "CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
+        raise UserError(f"this TensorFlow has no code for a GPU of compute capability {capability}; {ways}")
 
 
 def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> bool:
@@ -136,7 +127,5 @@ def check_horovod(version: str | None) -> None:
     """Checks whether Horovod was built for this version of TensorFlow, whose libraries it needs; None: unknown."""
     built_for = horovod_built_for()
     if version and built_for and built_for.split(".")[:2] != version.split(".")[:2]:
-        raise UserError(
-            f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed: {SETUP} builds it "
-            "again; one process (num_gpus=1) works without"
-        )
+        said = f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed"
+        raise UserError(f"{said}: {SETUP} builds it again; one process (num_gpus=1) works without")

@@ -32,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _examinations() -> Iterator[tuple[str, Findings]]:
-    data, results = machine.data_folder(), machine.results_folder()
+    data = machine.find_folder("data", "DATA_DIR", "BERT_PREP_WORKING_DIR")
+    results = machine.find_folder("results", "RESULTS_DIR")
     yield "Python", software.examine_python()
     yield "packages", software.examine_packages()
     yield "GPU", machine.examine_gpus()

@@ -92,16 +92,9 @@ class Folder(NamedTuple):
         return next(folder for folder in (self.path, *self.path.parents) if folder.exists())
 
 
-def data_folder() -> Folder:
-    variables = ("DATA_DIR", "BERT_PREP_WORKING_DIR")
-    return _folder(next(filter(os.environ.get, variables), "DATA_DIR"), "data")
-
-
-def results_folder() -> Folder:
-    return _folder("RESULTS_DIR", "results")
-
-
-def _folder(variable: str, name: str) -> Folder:
+def find_folder(name: str, *variables: str) -> Folder:
+    """The folder that the first of the variables that is set names, or the checkout's of this name."""
+    variable = next(filter(os.environ.get, variables), variables[0])
     return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / name)), variable)
 
 

@@ -89,9 +89,9 @@ class Typed:
     def __post_init__(self) -> None:
         known, texts = self.arguments, self.texts
         if len(texts) > len(known):
+            names, surplus = " ".join(each.name for each in known), texts[len(known)]
             raise UserError(
-                f"{len(texts)} arguments, but there are {len(known)}: {' '.join(each.name for each in known)}; the "
-                f"surplus begins with {texts[len(known)]!r}"
+                f"{len(texts)} arguments, but there are {len(known)}: {names}; the surplus is from {surplus!r} on"
             )
         for argument, text in itertools.zip_longest(known, texts):
             text = argument.default if text is None else text
@@ -99,9 +99,8 @@ class Typed:
                 self.values[argument.name] = argument.parse(text)
             except ValueError:
                 # NVIDIA's scripts for other frameworks have the same arguments in other orders.
-                raise UserError(
-                    f"{self.title(argument.name)} is {text!r}: must be {argument.rule}; --help shows the order"
-                ) from None
+                title = self.title(argument.name)
+                raise UserError(f"{title} is {text!r}: must be {argument.rule}; --help shows the order") from None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

@@ -49,9 +49,9 @@ def _call(kind: str, data: str, typed: Typed, environment: LaunchEnvironment) ->
 
 def _check_files(folder: Path, names: Sequence[str], content: str, dataset: str) -> None:
     if missing := [name for name in names if not (folder / name).is_file()]:
+        names = " and no ".join(missing)
         raise MissingError(
-            f"{folder} has no {' and no '.join(missing)}, with {content} in each line; BIOBERT_DIR names the folder "
-            f"above {dataset}, and scripts/biobert/biobert_data_download.sh fills data/biobert"
+            f"{folder} has no {names}, with {content} in each line; BIOBERT_DIR names the folder above {dataset}"
         )
 
 

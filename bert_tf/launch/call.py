@@ -26,6 +26,7 @@ _FINAL_CODES = (
     STOPPED_EXIT_CODE,
     *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)),
 )
+_CHECKPOINTS = "a run folder, a folder with a checkpoint or Hugging Face's model, or a prefix as .../bert_model.ckpt"
 # The pause before each restart; it doubles with each start that has made no progress.
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
 
@@ -71,8 +72,8 @@ class Call:
         """
         # What is left of MAX_HOURS is added with each start.
         flags = {**from_variables(self.environment.environ, *settings), "max_hours": None, **flags}
-        log_folder = Path(flags["model_dir"]) / "logs"
-        job = self.environment.job(program_command(program), flags, self.num_ranks, log_folder)
+        log_folder, command = Path(flags["model_dir"]) / "logs", program_command(program)
+        job = self.environment.job(command, flags, self.num_ranks, log_folder=log_folder)
         return train(title, job, self.environment)
 
 
@@ -81,10 +82,7 @@ def find_checkpoint(path: str, title: str) -> Path:
     for base in (Path.cwd(), CHECKOUT):
         if (base / path).is_dir() or Path(f"{base / path}.index").is_file():
             return base / path
-    raise MissingError(
-        f"{title}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a model of Hugging "
-        "Face's, or a prefix such as .../bert_model.ckpt; fine-tuning takes 'none', too: random weights"
-    )
+    raise MissingError(f"{title}: there is no checkpoint; name {_CHECKPOINTS}; to fine-tune random weights: 'none'")
 
 
 def config_file(checkpoint: Path) -> Path:
@@ -101,13 +99,10 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
     described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
-    num_layers, hidden_size = PRESETS[typed["bert_model"]]
-    if described != (num_layers, hidden_size):
-        raise UserError(
-            f"{typed.title('bert_model')} is {typed['bert_model']}, {num_layers} layers of {hidden_size}, but {file} "
-            f"describes {described[0]} layers of {described[1]}; name the checkpoint's model, or use the program "
-            "itself (run_*.py), which takes any size"
-        )
+    if described != PRESETS[typed["bert_model"]]:
+        ours, theirs = (f"{layers} layers of {width}" for layers, width in (PRESETS[typed["bert_model"]], described))
+        name = f"{typed.title('bert_model')} is {typed['bert_model']}, {ours}"
+        raise UserError(f"{name}, but {file} describes {theirs}; name its model, or use the program itself (run_*.py)")
 
 
 def newest_update(run_folder: Path) -> int:

@@ -66,10 +66,8 @@ def check_num_ranks(num_ranks: int, environ: Mapping[str, str]) -> None:
 def check_gpus(num_ranks: int, num_gpus: int) -> None:
     """Checks whether there is a GPU for each rank; none at all are right, because then all compute on the CPU."""
     if 0 < num_gpus < num_ranks:
-        raise UserError(
-            f"num_gpus is {num_ranks}, but {num_gpus} GPU(s) can be used here (nvidia-smi, CUDA_VISIBLE_DEVICES); ask "
-            "for at most that many. DEVICE=cpu computes on the CPU"
-        )
+        ways = "ask for at most that many, or for the CPU by DEVICE=cpu"
+        raise UserError(f"num_gpus is {num_ranks}, but {num_gpus} GPU(s) can be used (CUDA_VISIBLE_DEVICES); {ways}")
 
 
 def check_installed(modules: Sequence[str], remedy: str) -> None:
@@ -99,15 +97,11 @@ def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
     if typed not in ("", launcher):
         raise UserError(f"LAUNCHER={typed}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
     if hosts and launcher in ("srun", "none"):
-        raise UserError(
-            "HOSTS is for mpirun and horovodrun; with srun (CONTAINER_IMAGE) sbatch names the hosts: unset it"
-        )
+        raise UserError("HOSTS is for mpirun and horovodrun; with srun sbatch names the hosts: unset it")
     if hosts and sum(hosts.values()) != num_ranks:
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if launcher == "none" and num_ranks > 1:
-        raise UserError(
-            f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
-        )
+        raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}: unset it, or ask for 1")
     # A dry run may be made elsewhere than on the cluster, with which srun comes.
     for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
         if needed in (launcher, "ssh" if hosts else "") and not shutil.which(needed):
@@ -119,16 +113,12 @@ def check_horovod_installed(num_ranks: int, environ: Mapping[str, str]) -> None:
     if uses_container(environ) or choose_launcher(num_ranks, environ) == "none":
         return
     if horovod_library() is None:
-        raise MissingError(
-            f"num_gpus={num_ranks} needs Horovod, which is not installed: {SETUP} builds it on Linux with a C++ "
-            "compiler (apt-get install g++ make); num_gpus=1 works without"
-        )
+        needs = f"num_gpus={num_ranks} needs Horovod, which is not installed"
+        raise MissingError(f"{needs}: {SETUP} builds it where a C++ compiler is (g++, make); num_gpus=1 works without")
     installed.check_horovod(installed.tensorflow_version())
     if environ.get("LAUNCHER") == "mpirun" and not horovod_has_mpi():
         raise UserError(
-            "LAUNCHER=mpirun needs a Horovod with MPI, and this one was built without: LAUNCHER=horovodrun works; or "
-            "install an MPI with its compiler (apt-get install libopenmpi-dev openmpi-bin), delete .venv, and type "
-            f"{SETUP}"
+            f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or horovodrun"
         )
 
 

@@ -94,7 +94,9 @@ class LaunchEnvironment:
             show([f"note: a real run would stop here: {error}"])
             return None
 
-    def job(self, command: Sequence[str], flags: Mapping[str, Any], num_ranks: int, log_folder: Path) -> launchers.Job:
+    def job(
+        self, command: Sequence[str], flags: Mapping[str, Any], num_ranks: int, *, log_folder: Path
+    ) -> launchers.Job:
         """A Python program by its `command`, with these flags, as ranks that are started here."""
         launcher = choose_launcher(num_ranks, self.environ)
         whole_command = [rank_python(self.environ), *command, *flag_texts(flags)]

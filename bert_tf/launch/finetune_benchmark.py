@@ -112,7 +112,8 @@ def _measure_all(name: str, mode: str, configurations: Sequence[Values], environ
             "device": environment.given("device"),
             "dllog_path": _log_file(folder, configuration),
         }
-        job = environment.job([str(program)], flags, configuration.get("num_gpu", 1), folder / "logs")
+        num_ranks = configuration.get("num_gpu", 1)
+        job = environment.job([str(program)], flags, num_ranks, log_folder=folder / "logs")
         code = run_job(_line(configuration), job, environment.signals) or code
     _show_table(folder, configurations)
     return code

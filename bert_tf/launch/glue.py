@@ -68,9 +68,9 @@ def _make_call(
 ) -> tuple[FinetuningCall, TextTask]:
     typed = Typed(known, texts)
     if typed["task_name"].lower() == CUSTOM:
+        typed_name, program = typed["task_name"], f"run_classifier.py --task_name={CUSTOM}"
         raise UserError(
-            f"task_name (position 1) is {typed['task_name']!r}: for files of your own, see run_classifier.py "
-            f"--task_name={CUSTOM} in docs/fine_tuning.md"
+            f"task_name (position 1) is {typed_name!r}: for files of your own see {program}, docs/fine_tuning.md"
         )
     task = find_task(typed["task_name"])
     data_dir = environment.path("glue_dir", environment.data_dir / "download" / "glue") / task.name

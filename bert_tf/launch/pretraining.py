@@ -50,10 +50,8 @@ class Phase:
 
     def __post_init__(self) -> None:
         if self.global_batch_size > MAX_GLOBAL_BATCH:
-            raise UserError(
-                f"{self.title}: {self.global_batch_size:,} sequences in an update (batch size x accumulation x "
-                f"num_gpus), at most {MAX_GLOBAL_BATCH:,} are possible; make one of these smaller"
-            )
+            size = f"{self.global_batch_size:,} sequences in an update (batch size x accumulation x num_gpus)"
+            raise UserError(f"{self.title}: {size}, at most {MAX_GLOBAL_BATCH:,} are possible; make one smaller")
 
     @property
     def title(self) -> str:
@@ -165,10 +163,8 @@ class Recipe(Call):
             check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
         if earlier and not self.is_finished(earlier, and_evaluated=False):
-            raise MissingError(
-                f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
-                "has not reached; run that phase with the same arguments first"
-            )
+            start = f"{chosen[0].title} starts from the end of {earlier.title}"
+            raise MissingError(f"{start}, which {shown(self.run_folder(earlier))} has not reached; run it first")
         return data, plan
 
     def _describe(self, first: Phase) -> list[str]:
@@ -230,7 +226,5 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     endings = tuple(phase.name.replace("_", "") for phase in unbegun)
     fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
     if differences := describe_differences(*({name: values.get(name) for name in fixed} for values in (earlier, plan))):
-        raise UserError(
-            f"{folder} holds a run with other arguments ({differences}); use the same again, "
-            "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"
-        )
+        ways = "use the same again, another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1"
+        raise UserError(f"{folder} holds a run with other arguments ({differences}); {ways}")

@@ -56,28 +56,6 @@ _NOISE = re.compile(
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
-class _Signals:
-    """Passes signals on to a child process, also those that arrive before it is started.
-
-    Attributes:
-      received: the signals' numbers.
-    """
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-        self._child: subprocess.Popen | None = None
-
-    def forward(self, number: int) -> None:
-        self.received.append(number)
-        if self._child is not None:
-            self._child.send_signal(number)
-
-    def pass_to(self, child: subprocess.Popen) -> None:
-        self._child = child
-        for number in self.received:
-            child.send_signal(number)
-
-
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     """`argv`: the program name, then log folder, number of ranks, and the rank's command line."""
@@ -85,26 +63,23 @@ def main(argv: Sequence[str]) -> int:
     rank = rank_number(os.environ) if num_ranks > 1 else 0
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
-    signals = _Signals()
+    received: list[int] = []  # signals, also those that arrive before the rank is started
     for number in FORWARDED_SIGNALS:
-        signal.signal(number, lambda number, _: signals.forward(number))
+        signal.signal(number, lambda number, _: received.append(number))
     if not folder.is_dir():
-        raise UserError(
-            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; "
-            "all hosts must share the results' folder: name one on a shared file system by RESULTS_DIR="
-        )
+        said = f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made"
+        raise UserError(f"{said}; by RESULTS_DIR= name a folder that all hosts share")
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
         os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
-        signals.pass_to(child)
         name = f"rank {rank} on {platform.node()}" if num_ranks > 1 else ""
-        threading.Thread(target=_watch, args=(child, folder, signals, log, name), daemon=True).start()
+        threading.Thread(target=_watch, args=(child, folder, received, log, name), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
-    if code - 128 in signals.received and code - 128 != signal.SIGINT:
+    if code - 128 in received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it could handle it, when there was nothing to save yet
     write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     if code not in (0, STOPPED_EXIT_CODE):
@@ -202,20 +177,24 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
             return
 
 
-def _watch(child: subprocess.Popen, folder: Path, signals: _Signals, log: io.FileIO, name: str) -> None:
-    """Forwards the launcher's signals, and kills a rank that would go on, or stand still, forever.
+def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.FileIO, name: str) -> None:
+    """Passes on signals, those `received` and the launcher's; kills a rank that would go on, or stand still, forever.
 
     So it does if another rank has failed, if the launcher is gone, or if others wait for it (it then has a `name`)
     while its process is stopped.
     """
     launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
-    num_passed_on = num_stopped = 0  # polls are counted, not time, during which this process may have been stopped, too
+    num_read = num_sent = 0
+    num_stopped = 0  # polls are counted, not time, during which this process may have been stopped, too
     while child.poll() is None:
         time.sleep(WATCH_SECS)
         with contextlib.suppress(OSError):
-            for number in (folder / SIGNALS).read_text(encoding="utf-8").split()[num_passed_on:]:
-                signals.forward(int(number))
-                num_passed_on += 1
+            numbers = (folder / SIGNALS).read_text(encoding="utf-8").split()
+            received += map(int, numbers[num_read:])
+            num_read = len(numbers)
+        for number in received[num_sent:]:
+            child.send_signal(number)
+            num_sent += 1
         if host == platform.node() and process_state(launcher) in ("", "Z"):
             child.kill()
         if (folder / FAILED).exists():

@@ -52,7 +52,7 @@ PUBMED = {
 }
 
 
-def make_phase(typed: Typed, name: str, lengths: tuple[int, int], num_updates: int, ending: str = "") -> Phase:
+def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
     """The phase that was typed; `ending`: that of the names of its arguments."""
 
     def value(setting: str) -> Any:
@@ -78,18 +78,16 @@ def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
     """
     steps = typed["train_steps"]
     first, second = (
-        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates, f"_phase{number}")
+        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
         for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
     )
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
     phases = [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
     for phase in phases if only is None else [phase for phase in phases if phase.name == only]:
         if phase.num_updates < 1:
-            raise UserError(
-                f"{typed.title('train_steps')} is {steps}: {phase.title} would have no update (phase 1 has "
-                "train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, here "
-                f"{first.global_batch_size} to {second.global_batch_size}); raise train_steps"
-            )
+            rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
+            typed_steps = f"{typed.title('train_steps')} is {steps}"
+            raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
         check_warmup(phase, typed.title(typed.name_of("warmup_steps", phase.name[-1])))
     return phases
 
@@ -99,10 +97,8 @@ def parse(texts: Sequence[str]) -> Typed:
     # The article that people copy from omits num_gpus in its list of names.
     if len(texts) == len(LAMB) - 1 and texts[-1] in PRESETS:
         position = 1 + [argument.name for argument in LAMB].index("num_gpus")
-        raise UserError(
-            f"num_gpus seems to be missing (position {position}): these are {len(texts)} values and the "
-            f"last is a model's name, which belongs at position {len(LAMB)}"
-        )
+        said = f"these are {len(texts)} values, and the last is a model's name, of position {len(LAMB)}"
+        raise UserError(f"num_gpus seems to be missing (position {position}): {said}")
     return Typed(LAMB, texts)
 
 
@@ -114,7 +110,7 @@ def launch_lamb(texts: Sequence[str], environment: LaunchEnvironment, only: str 
 
 def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
     """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
-    phase = make_phase(typed, name, lengths, typed["train_steps"])
+    phase = make_phase(typed, name, lengths, num_updates=typed["train_steps"])
     check_warmup(phase, typed.title("warmup_steps"))
     return phase
 

@@ -41,9 +41,7 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
       UserError: a variable has an invalid value, or this is not a Slurm job.
     """
     if texts:
-        raise UserError(
-            f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {texts[0]!r}"
-        )
+        raise UserError(f"run.sub takes no arguments (the first is {texts[0]!r}), but variables, as in {_USAGE}")
     environ = dict(environment.environ)
     phase = environment.given("phase") or 1
     if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
@@ -103,10 +101,8 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
     for name in sorted(set(environ) - read):
         close = difflib.get_close_matches(re.sub(r"_PHASE\d$", "", name), meant, 1, _ALIKE)
         if environ[name] and close:
-            raise UserError(
-                f"{name}={environ[name]}: run.sub reads no such variable; did you mean {meant[close[0]]}? "
-                f"Else take it out: env -u {name} sbatch ..."
-            )
+            said = f"run.sub reads no such variable; did you mean {meant[close[0]]}?"
+            raise UserError(f"{name}={environ[name]}: {said} Else take it out: env -u {name} sbatch ...")
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:

@@ -172,10 +172,10 @@ def plan_recipe(
     batches = [given or phase.global_batch_size for given, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
-        raise UserError(
-            f"{ranks} GPUs cannot share {' and '.join(map(str, batches))} sequences, the global batches of the phases, "
-            f"evenly: each must be a multiple of {ranks}; --global_batch={near} is"
+        said = (
+            f"{ranks} GPUs cannot share {' and '.join(map(str, batches))} sequences, the phases' global batches, evenly"
         )
+        raise UserError(f"{said}: each must be a multiple of {ranks}; --global_batch={near} is")
     scale = original[0].global_batch_size / batches[0]
     typed = {argument.name: argument.default for argument in recipes.LAMB}
     typed.update(precision=cluster.gpu.precision, num_gpus=str(ranks), bert_model=bert_model)
@@ -205,13 +205,9 @@ def _split(work: Workload, memory: float, num_rows: int, micro_batch_size: int |
     size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
     length = work.sequence_length
     if num_rows % size:
-        raise UserError(
-            f"--micro_batch: {size} at length {length} does not divide the {num_rows} sequences of a GPU in an update"
-        )
+        raise UserError(f"--micro_batch: {size} at length {length} does not divide the {num_rows} sequences of a GPU")
     work = dataclasses.replace(work, micro_batch_size=size)
     if not fits(work, memory):
-        raise UserError(
-            f"a micro-batch of {size} at length {length} needs more than {memory / GIB:g} GiB with this model; take a "
-            "smaller micro-batch or model, another precision, or a larger GPU"
-        )
+        needs = f"a micro-batch of {size} at length {length} needs more than {memory / GIB:g} GiB"
+        raise UserError(f"{needs}; take a smaller one, a smaller model, another precision, or a larger GPU")
     return work

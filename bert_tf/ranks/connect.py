@@ -55,11 +55,8 @@ def _check_gpus(gpus: Sequence[Any]) -> None:
     """Raises `UserError` if this machine has GPUs but TensorFlow finds none: it would train on the CPU."""
     num_gpus = 0 if gpus else count_gpus(os.environ)
     if num_gpus:
-        raise UserError(
-            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: 'bash scripts/doctor.sh' "
-            "says why; 'bash scripts/setup.sh' installs the CUDA libraries, and --device=cpu (launchers: DEVICE=cpu) "
-            "trains on the CPU"
-        )
+        said = f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0"
+        raise UserError(f"{said}: 'bash scripts/doctor.sh' says why; --device=cpu (DEVICE=cpu) trains on the CPU")
 
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
@@ -69,13 +66,9 @@ def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
     mark = int(hashlib.sha256(seen.encode()).hexdigest()[:15], 16) if len(gpus) == 1 else -1
     alike = np.flatnonzero(workers.gather(np.array([mark]))[:, 0] == mark)
     if len(gpus) == 1 and len(alike) > 1:
-        raise UserError(
-            f"ranks {', '.join(map(str, alike))} on {platform.node()} see the same GPU; start one rank "
-            "there, or let each see its own GPU"
-        )
+        ranks = ", ".join(map(str, alike))
+        raise UserError(f"ranks {ranks} on {platform.node()} see the same GPU; start one there, or show each its own")
     if len(gpus) > 1 and workers.local_rank >= len(gpus):
-        raise UserError(
-            f"rank {workers.rank} is number {workers.local_rank} on its machine, "
-            f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there"
-        )
+        place = f"rank {workers.rank} is number {workers.local_rank} on its machine"
+        raise UserError(f"{place}, which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there")
     return workers.local_rank if len(gpus) > 1 else 0

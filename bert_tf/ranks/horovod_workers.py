@@ -66,10 +66,10 @@ class HorovodWorkers(Workers):
         except tf.errors.OpError as error:
             if not any(words in str(error.message) for words in _LOST_RANK):
                 raise
-            raise LostRankError(
-                f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why. "
-                "The same command goes on from the last checkpoint"
-            ) from None
+            said = (
+                f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why"
+            )
+            raise LostRankError(f"{said}. The same command goes on from the last checkpoint") from None
 
     @contextlib.contextmanager
     def keep_alive(self) -> Iterator[None]:
@@ -137,15 +137,11 @@ def connect_horovod() -> Workers:
     try:
         import horovod.tensorflow as horovod
     except (ImportError, tf.errors.OpError) as error:  # no module; no library, or one that does not load
-        raise UserError(
-            f"--use_horovod was given, but Horovod with TensorFlow support cannot be imported ({first_line(error)}); "
-            f"{SETUP} builds it on Linux with a C++ compiler; without the flag one process works"
-        ) from None
+        said = f"--use_horovod: Horovod with TensorFlow support cannot be imported ({first_line(error)})"
+        raise UserError(f"{said}; {SETUP} builds it; without the flag one process works") from None
     horovod.init()
     num_started = max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)
     if horovod.size() == 1 < num_started:
-        raise UserError(
-            f"{num_started} processes were started, but Horovod sees this one alone: it was built without MPI, which "
-            "mpirun and srun need to join them. `horovodrun --gloo` starts them, and so do the scripts in scripts/"
-        )
+        said = f"{num_started} processes were started, but Horovod, built without MPI, sees this one alone"
+        raise UserError(f"{said}: start them by `horovodrun --gloo`, or by the scripts in scripts/")
     return HorovodWorkers(horovod)

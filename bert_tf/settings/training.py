@@ -203,22 +203,16 @@ class PretrainingConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.warmup_steps > self.num_train_steps:
-            raise UserError(
-                f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
-                "the learning rate would never decay; warm up for fewer updates or train for more"
-            )
+            steps = f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}"
+            raise UserError(f"{steps}: the learning rate would never decay; warm up for fewer, or train for more")
         for owner, entry in OPTIMIZERS.items():
             for name in entry.options if owner != self.optimizer_type else ():
                 if getattr(self, name) != find_setting(name, type(self)).default:
-                    raise UserError(
-                        f"{name}={getattr(self, name)} has no effect with "
-                        f"optimizer_type={self.optimizer_type}; it belongs to {owner}"
-                    )
+                    named = f"{name}={getattr(self, name)}"
+                    raise UserError(f"{named} has no effect with optimizer_type={self.optimizer_type}; {owner} has it")
         if self.max_predictions_per_seq > self.max_seq_length:
-            raise UserError(
-                f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
-                f"max_seq_length={self.max_seq_length}"
-            )
+            most = f"at most max_seq_length={self.max_seq_length}"
+            raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq}: must be {most}")
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -256,12 +250,10 @@ class FinetuningConfig(TrainingConfig):
         # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
-            raise UserError(
-                f"{num_rows} rows x {self.num_train_epochs:g} epochs do not fill one update of "
-                f"{self.global_batch_size} rows (train_batch_size {self.train_batch_size} x num_accumulation_steps "
-                f"{self.num_accumulation_steps} x {self.num_ranks} rank(s)); make one of these smaller or "
-                "num_train_epochs larger"
-            )
+            batch, epochs = self.global_batch_size, self.num_train_epochs
+            said = f"{num_rows} rows x {epochs:g} epochs do not fill one update of {batch} rows"
+            split = "train_batch_size x num_accumulation_steps x ranks"
+            raise UserError(f"{said} ({split}): make it smaller, or num_train_epochs larger")
         return updates
 
     def identity(self) -> dict[str, Any]:
@@ -276,10 +268,7 @@ class FinetuningConfig(TrainingConfig):
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
     """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
     if packing and train_batch_size == AUTO:
-        raise UserError(
-            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
-            "know packed rows: give the size as a number, or turn packing off"
-        )
+        raise UserError(f"the batch size {AUTO} and packing do not go together: give it as a number, or do not pack")
 
 
 def compute_dtype(precision: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 from bert_tf.base import installed
 from bert_tf.launch import checks
 from tests.refusals import refused
+from tests.stand_ins import nvidia_smi
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the wheels' get_build_info() says, and an image that is built for later GPUs, too.
@@ -27,18 +28,9 @@ NEW_IMAGE = {"cuda_version": "12.8", "cuda_compute_capabilities": "sm_75 sm_80 s
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
     """Puts an nvidia-smi in front of PATH that lists GPUs of these compute capabilities."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def write(*capabilities):
-        listed = "\n".join(f"GPU {number}: A GPU (UUID: {number})" for number, _ in enumerate(capabilities))
-        answers = "\n".join(capabilities)
-        tool.write_text(f'#!/bin/sh\nif [ "$1" = -L ]; then echo "{listed}"; else echo "{answers}"; fi\n')
-        tool.chmod(0o755)
-
-    return write
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    return lambda *capabilities: nvidia_smi(tmp_path / "bin", *capabilities)
 
 
 @pytest.fixture
@@ -146,7 +138,7 @@ def test_which_gpus_a_build_has_code_for(gpus, build, oldest, newest, without):
         installed.check_gpu_code(build, 1)
     for capability in without:
         gpus(capability)
-        message = f"for CUDA {build['cuda_version']}, has no code for .* {capability}: .*DEVICE=cpu"
+        message = f"has no code for a GPU of compute capability {capability} .*DEVICE=cpu"
         refused(message, installed.check_gpu_code, build, 1)
 
 
@@ -173,11 +165,18 @@ def test_no_gpu_is_refused_where_another_or_none_is_used_or_nothing_is_known(gpu
     refused("CUDA_VISIBLE_DEVICES chooses another", installed.check_gpu_code, WHEEL_2_20, 2)
     installed.check_gpu_code(WHEEL_2_20, 0)  # DEVICE=cpu
     installed.check_gpu_code({"is_cuda_build": False}, 2)  # tensorflow-cpu
-    gpus('Field \\"compute_cap\\" is not a valid field to query.')  # an old driver
+    gpus('Field "compute_cap" is not a valid field to query.')  # an old driver
     installed.check_gpu_code(WHEEL_2_20, 1)
 
 
 BUILD_INFO = {"python/platform/build_info.py": f"build_info = {WHEEL_2_15}"}
+
+
+@pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)
+def test_a_program_refuses_a_gpu_without_code(gpus, packages, tmp_path, command):
+    gpus("12.0")
+    packages("tensorflow", "2.15.1", **BUILD_INFO)
+    assert "has no code for a GPU of compute capability 12.0" in refusal(command, tmp_path)
 
 
 def test_a_launcher_and_the_doctor_refuse_it_in_the_same_words(gpus, packages, tmp_path, monkeypatch):

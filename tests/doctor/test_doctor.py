@@ -18,6 +18,7 @@ from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Failed, ask, problems
 from bert_tf.doctor.machine import GB, Folder
 from bert_tf.launch import checks
 from tests.pretraining_data import write_manifest
+from tests.stand_ins import programs, write_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,15 +32,8 @@ def no_variables(monkeypatch):
 @pytest.fixture
 def program(tmp_path, monkeypatch):
     """Puts a shell script in front of PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def write(name, text):
-        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-        (folder / name).chmod(0o755)
-
-    return write
+    monkeypatch.setenv("PATH", programs(tmp_path / "bin"))
+    return lambda name, text: write_program(tmp_path / "bin" / name, text)
 
 
 @pytest.fixture

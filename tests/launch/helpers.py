@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from bert_tf.launch import checks, environment
@@ -43,15 +42,6 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
 
 def prepare_tokens(data_dir, dataset="sample"):
     return write_shards(data_dir / "tokens/lower_case_1" / dataset, "tokens", {"do_lower_case": 1})
-
-
-def with_gpus(folder, number):
-    """A PATH on which nvidia-smi lists so many GPUs."""
-    tool = folder / "bin/nvidia-smi"
-    tool.parent.mkdir(exist_ok=True)
-    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A GPU (UUID: x)'\n" for i in range(number)))
-    tool.chmod(0o755)
-    return f"{tool.parent}:{os.environ['PATH']}"
 
 
 def pretend_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):

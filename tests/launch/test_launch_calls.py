@@ -19,7 +19,8 @@ from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.memory.plan import Device
-from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of, with_gpus
+from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
+from tests.stand_ins import nvidia_smi
 
 WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
 
@@ -110,13 +111,13 @@ for name, typed in DEFAULTS.items():
 # names for other frameworks are called with.
 BAD = [
     ("pretraining_lamb", without(8, LAMB), "", "num_gpus seems to be missing (position 8)"),
-    ("pretraining_lamb", LAMB + " more", "", "16 arguments, but there are 15: train_batch_size_phase1 .* begins with 'more'"),
+    ("pretraining_lamb", LAMB + " more", "", "16 arguments, but there are 15: train_batch_size_phase1 .* surplus is from 'more' on"),
     ("pretraining_lamb", "0", "", "train_batch_size_phase1 (position 1) is '0': must be a whole number of at least 1"),
     ("pretraining_lamb", "64 8 8 -1", "", "learning_rate_phase1 (position 4) is '-1': must be a number above 0"),
     ("pretraining_lamb", first(5, LAMB) + " fp8", "", "is 'fp8': must be one of fp32, tf32, fp16, bf16"),
     ("pretraining_lamb", first(6, LAMB) + " yes", "", "use_xla (position 7) is 'yes': must be one of true, false"),
     ("pretraining_lamb", "1 1 8 1e-3 1e-3 fp16 true 9999 0 0 9999 1 1 1", "", "num_gpus is 9999, but at most"),
-    ("pretraining_lamb", "8 1000000", "", "phase 2: 4,096,000,000 sequences in an update .*make one of these smaller"),
+    ("pretraining_lamb", "8 1000000", "", "phase 2: 4,096,000,000 sequences in an update .*make one smaller"),
     ("pretraining_lamb", first(8, LAMB) + " 8000", "", "warmup_steps_phase1 (position 9) is 8000: must be at most .* 7038"),
     ("pretraining_lamb", first(8, LAMB) + " 0 0 9", "", "train_steps (position 11) is 9: phase 2 would have no update"),
     ("pretraining_lamb", first(14, LAMB) + " huge", "", "bert_model (position 15) is 'huge': must be one of large, base"),
@@ -329,7 +330,7 @@ def test_an_unknown_launcher():
 
 
 def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4))
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", *"abcd"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(UserError, match=r"num_gpus is 8, but 4 GPU\(s\)"):
         call("pretraining_lamb", LAMB, "")

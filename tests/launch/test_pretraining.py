@@ -13,8 +13,9 @@ from bert_tf.launch import call, checks, pretraining
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
-from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of, with_gpus
+from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of
 from tests.refusals import refused
+from tests.stand_ins import nvidia_smi
 
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny"
 LENGTHS = [(128, 20), (512, 80)]
@@ -155,7 +156,7 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
 
 def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
     """The CPU can be asked for where there are GPUs; the hours are those of all phases."""
-    monkeypatch.setenv("PATH", with_gpus(folder, 2))
+    monkeypatch.setenv("PATH", nvidia_smi(folder / "bin", "a", "b"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     given = {"ALLOW_MISSING_WEIGHTS": "1", "RECOMPUTE": "true", "MAX_EVAL_STEPS": "0", "DEVICE": "cpu"}
     for name, value in {**given, "MAX_HOURS": "1.5"}.items():
@@ -240,7 +241,7 @@ def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monk
         assert (flags["train_batch_size"], flags["global_batch_size"]) == ("auto", "4")
         assert "num_accumulation_steps" not in flags
     monkeypatch.setenv("PACKING", "1")
-    refused("batch size auto and packing .* give the size as a number", launch, typed)
+    refused("batch size auto and packing .* give it as a number", launch, typed)
 
 
 def test_phases_one_by_one(folder, monkeypatch, capfd):

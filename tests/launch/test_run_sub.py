@@ -16,6 +16,7 @@ from bert_tf.launch import checks, pretraining, recipes, run_sub
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.helpers import ROOT, VARIABLES, prepare
 from tests.refusals import refused
+from tests.stand_ins import programs
 
 NVIDIA = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
 SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP_STEPS": "1"}
@@ -40,9 +41,7 @@ exit $code
 def job(tmp_path, monkeypatch):
     """Environment variables of a job of two nodes with stand-ins for srun and scontrol, and with Pyxis."""
     prepare(tmp_path / "data")
-    for name, text in (("srun", SRUN), ("scontrol", '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n')):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    path = programs(tmp_path, srun=SRUN, scontrol='echo "scontrol $*" >>"$CALLS"')
     return {
         **{name: value for name, value in os.environ.items() if name not in VARIABLES},
         **SMALL,
@@ -50,7 +49,7 @@ def job(tmp_path, monkeypatch):
         "CONTAINER_IMAGE": "nvcr.io#nvidia/tensorflow:24.03-tf2-py3",
         "CUDA_VISIBLE_DEVICES": "",
         "DATA_DIR": str(tmp_path / "data"),
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PATH": path,
         "RESULTS_DIR": str(tmp_path / "run"),
         "SAVED": "",
         "SLURM_JOB_ID": "7",
@@ -154,7 +153,7 @@ def test_number_of_ranks(environ, expected):
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
-        (["64", "8"], {}, "the first argument is '64'"),
+        (["64", "8"], {}, "takes no arguments (the first is '64')"),
     ],
 )
 def test_wrong_values_are_refused(job, typed, changed, expected):

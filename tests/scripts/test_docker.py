@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base import installed
 from bert_tf.prepare.layout import Layout
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import with_variable
+from tests.stand_ins import write_program
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 USER = f"--user {os.getuid()}:{os.getgid()}"
@@ -36,8 +36,7 @@ class Machine:
             (self.bin / tool).symlink_to(str(shutil.which(tool)))
 
     def program(self, name: str, text: str) -> None:
-        (self.bin / name).write_text(f"#!/bin/bash\n{text}\n")
-        (self.bin / name).chmod(0o755)
+        write_program(self.bin / name, text)
 
     def docker(self, image: str = "exit 0", info: str = "[name=seccomp]") -> None:
         self.program(
@@ -205,7 +204,8 @@ def instructions(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name,base", [("Dockerfile", installed.NEW_IMAGE), ("Dockerfile.cpu", "python:3.11-slim-bookworm")]
+    "name,base",
+    [("Dockerfile", "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
 )
 def test_dockerfile(name, base):
     steps = instructions(name)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stand_ins import write_program
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for folder in ("scripts", "data") for path in (ROOT / folder).rglob("*.sh"))
 # What to write instead, and what must not be written: a regular expression with a line that it finds.
@@ -93,13 +95,9 @@ esac
 def set_up(tmp_path):
     """Calls setup.sh where uname says that this is a Mac with a processor of that name."""
 
-    def write(name, text):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-
     def call(machine, *arguments, **variables):
-        write("python", PYTHON)
-        write("uname", f'#!/bin/sh\n[ "$1" = -m ] && echo {machine} || echo Darwin\n')
+        write_program(tmp_path / "python", PYTHON)
+        write_program(tmp_path / "uname", f'[ "$1" = -m ] && echo {machine} || echo Darwin')
         given = {
             "PYTHON": f"{tmp_path}/python",
             "BERT_VENV": f"{tmp_path}/venv",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from scripts import own_text, split_squad
+from scripts import own_files
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PRETRAINING = """echo "$DATASET $*" >>calls
@@ -118,14 +118,14 @@ def test_books_are_told_from_other_text(tmp_path):
     (tmp_path / "chapters.txt").write_text(chapters)
     (tmp_path / "wide.txt").write_text((tmp_path / "book.txt").read_text(), encoding="utf-16")
     (tmp_path / "articles.txt").write_text("Rain falls.\n\nIn chapter 3 it snows.\n\nChapter 3 says so.\n")
-    kinds = [own_text.dataset_of(tmp_path / f"{name}.txt") for name in ("book", "chapters", "wide", "articles")]
+    kinds = [own_files.dataset_of(tmp_path / f"{name}.txt") for name in ("book", "chapters", "wide", "articles")]
     assert kinds == ["bookscorpus"] * 3 + ["custom"]
     notes = tmp_path / "notes"
     notes.mkdir()
-    for number in range(own_text.FEW):
-        assert own_text.dataset_of(notes) == ("bookscorpus" if number > 1 else "custom")
+    for number in range(own_files.FEW):
+        assert own_files.dataset_of(notes) == ("bookscorpus" if number > 1 else "custom")
         (notes / f"{number}.txt").write_text("A note.")
-    assert own_text.dataset_of(notes) == "custom"  # enough documents to hold some out
+    assert own_files.dataset_of(notes) == "custom"  # enough documents to hold some out
 
 
 def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
@@ -133,27 +133,26 @@ def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
     sentences = " ".join(f"Sentence {number} stands here." for number in range(400))
     formatted, output = tmp_path / "in.txt", tmp_path / "out.txt"
     formatted.write_text(f"{long}\n{sentences}\nShort.\n")
-    own_text.main(["", str(formatted), "--parts", str(output)])
+    own_files.cut_few(formatted, output)
     parts = output.read_text().splitlines()
     assert len(parts) == pytest.approx(90, abs=10) and parts[-1] == "Short."
     assert "  ".join(parts).replace("  ", " ") == f"{long} {sentences} Short.".replace("  ", " ")
     assert max(map(len, parts)) < 2 * len(long + sentences) / 100
     written = output.stat().st_mtime_ns
-    own_text.main(["", str(formatted), "--parts", str(output)])
+    own_files.cut_few(formatted, output)
     assert output.stat().st_mtime_ns == written
     formatted.write_text("Short.\n" * 100)
     output.unlink()
-    own_text.main(["", str(formatted), "--parts", str(output)])
+    own_files.cut_few(formatted, output)
     assert not output.exists()
 
 
 def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
     path = write_questions(tmp_path / "questions.json")
-    assert split_squad.main.__wrapped__(["", str(path), str(tmp_path / "out")]) == 0
+    own_files.split_questions(path, tmp_path / "out")
     assert capsys.readouterr().out == "2.0\n"
     path.write_text(path.read_text().replace('"answer_start": 0', '"answer_start": 7'))
-    with pytest.raises(UserError, match="questions.json"):
-        split_squad.main.__wrapped__(["", str(path), str(tmp_path / "other")])
+    refused("questions.json", own_files.split_questions, path, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
@@ -161,12 +160,12 @@ def test_scripts_can_be_typed_in_any_folder(tmp_path):
     questions = write_questions(tmp_path / "questions.json")
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     for arguments, printed in (
-        (["split_squad.py", questions, tmp_path], (0, "2.0\n", "")),
-        (["split_squad.py", questions], (2, "", "error: the following arguments are required: folder; see --help\n")),
-        (["own_text.py", questions], (0, "custom\n", "")),
-        (["own_vocabulary.py", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
+        (["--squad", questions, tmp_path], (0, "2.0\n", "")),
+        (["--squad", questions], (2, "", "error: argument --squad: expected 2 arguments; see --help\n")),
+        (["--corpus", questions], (0, "custom\n", "")),
+        (["--vocab_file", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
     ):
-        command = [sys.executable, f"../scripts/{arguments[0]}", *arguments[1:]]
+        command = [sys.executable, "../scripts/own_files.py", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "tests")
         assert (done.returncode, done.stdout, done.stderr) == printed
     assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()

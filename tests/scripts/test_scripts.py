@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.stand_ins import programs
+
 ROOT = Path(__file__).resolve().parents[2]
 # Those that only another script sources, or a user's bash.
 SOURCED = ("paths.sh", "docker.sh", "unknown.sh", "pretrain_config.sh", "squad_config.sh")
@@ -87,15 +89,6 @@ def test_the_set_up_deletes_nothing_that_it_has_not_made(tmp_path):
     place.rmdir()
     place.write_text("mine")
     refused("a file; remove it, or name another place")
-
-
-def programs(folder, **texts):
-    """Programs that take the place of the machine's own; returns a PATH with them."""
-    folder.mkdir(exist_ok=True)
-    for name, text in texts.items():
-        (folder / name.replace("_", ".")).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name.replace("_", ".")).chmod(0o755)
-    return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 def refused_set_up(tmp_path, path, *arguments, python="none"):
