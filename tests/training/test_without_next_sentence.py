@@ -44,9 +44,7 @@ def test_a_packed_update_is_that_of_the_instances_unpacked():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     """Token files without single segments, which the first run draws."""
-    folder = write_dataset(tmp_path_factory.mktemp("tokens"), data_format="tokens")
-    (folder / "bert_config.json").write_text(TINY.to_json())
-    return folder
+    return write_dataset(tmp_path_factory.mktemp("tokens"), data_format="tokens")
 
 
 @pytest.fixture(scope="module")
