@@ -238,10 +238,10 @@ def _without_clipping() -> contextlib.AbstractContextManager[object]:
     """No gradient's norm is above an infinite limit."""
     from unittest import mock
 
-    from bert_tf.training import trainer
+    from bert_tf.training import pretraining
 
-    make = functools.partial(trainer.make_optimizer, global_clipnorm=math.inf)
-    return mock.patch.object(trainer, "make_optimizer", make)
+    make = functools.partial(pretraining.make_optimizer, global_clipnorm=math.inf)
+    return mock.patch.object(pretraining, "make_optimizer", make)
 
 
 @contextlib.contextmanager

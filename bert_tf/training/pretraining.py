@@ -28,6 +28,7 @@ from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel
 from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
@@ -37,7 +38,7 @@ from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
-from bert_tf.training.trainer import Schedule, Trainer, Training
+from bert_tf.training.trainer import Trainer, Training
 
 # The model and the objective, with next sentence and with no_next_sentence.
 _LEARNED = ((PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective()))
@@ -158,13 +159,17 @@ def make_training(
         model,
         objective,
         data=PretrainingData(config, inputs, workers),
-        schedule=Schedule(
-            config.num_train_steps,
-            config.warmup_steps,
+        optimizer=make_optimizer(
             config.optimizer_type,
-            continuous_join=config.continuous_join,
-            optimizer_options=config.optimizer_options,
+            config.effective_learning_rate,
+            config.warmup_steps,
+            config.num_train_steps,
+            config.continuous_join,
+            compiled=config.xla_scope != "off",
+            **config.optimizer_options,
         ),
+        num_updates=config.num_train_steps,
+        warmup_steps=config.warmup_steps,
         identity=identity,
         flops_per_sequence=pretraining_flops_per_sequence(
             bert_config, config.max_seq_length, config.max_predictions_per_seq, uses_pooler=model.has_pooler

@@ -63,7 +63,7 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
     config, training = training_of_run(model_dir, input_files)
-    last = training.schedule.num_updates
+    last = training.num_updates
     if not 1 <= update <= last:
         raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
     state, step = make_step(config, training, Workers())

@@ -21,7 +21,6 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features
-from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
@@ -53,17 +52,6 @@ class TrainingData(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
-    """How many updates there are, and the optimizer that makes them."""
-
-    num_updates: int
-    warmup_steps: int
-    optimizer_type: str = "adamw"
-    continuous_join: bool | None = None
-    optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
 class Training:
     """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
 
@@ -71,7 +59,9 @@ class Training:
     model: keras.Model
     objective: Any  # from `bert_tf.model.losses`
     data: TrainingData
-    schedule: Schedule
+    optimizer: Any  # from `bert_tf.optimizer.keras_optimizers`, for this many updates:
+    num_updates: int
+    warmup_steps: int
     identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
     flops_per_sequence: float
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
@@ -83,20 +73,11 @@ class Training:
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
-    """What makes updates, with the model's weights as they are and an optimizer that has made none."""
-    schedule = training.schedule
-    optimizer = make_optimizer(
-        schedule.optimizer_type,
-        config.effective_learning_rate,
-        schedule.warmup_steps,
-        schedule.num_updates,
-        schedule.continuous_join,
-        compiled=config.xla_scope != "off",
-        **schedule.optimizer_options,
-    )
+    """What makes updates, with the model's weights as they are."""
     compression = getattr(config, "allreduce_compression", "none")
     # If gradients are float16 anywhere, small ones need a loss scale.
-    state = TrainState(training.model, optimizer, LossScale(enabled="fp16" in (config.precision, compression)))
+    loss_scale = LossScale(enabled="fp16" in (config.precision, compression))
+    state = TrainState(training.model, training.optimizer, loss_scale)
     return state, TrainStep(state, training.objective, workers, config.seed, compute_dtype(compression))
 
 
@@ -123,10 +104,7 @@ class Trainer:
             companions=training.companions,
         )
         self._telemetry = Telemetry(
-            folder.path,
-            is_chief=workers.is_chief,
-            total_updates=training.schedule.num_updates,
-            dllog_path=folder.dllog_path,
+            folder.path, is_chief=workers.is_chief, total_updates=training.num_updates, dllog_path=folder.dllog_path
         )
         # No method of this object: a cycle would hold the folder's lock until Python looks for such.
         self._renew_report = functools.partial(_renew_report, self._telemetry)
@@ -185,7 +163,7 @@ class Trainer:
             num_ranks=config.num_ranks,
             global_batch_size=config.global_batch_size,
             **({"peak_tflops": peak * config.num_ranks} if peak else {}),
-            warmup_steps=training.schedule.warmup_steps,
+            warmup_steps=training.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
         )
         for warning in training.warnings:
@@ -211,7 +189,7 @@ class Trainer:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._applied >= self._training.schedule.num_updates
+        return self._applied >= self._training.num_updates
 
     def _run_updates(self) -> None:
         config, state = self._config, self.state

@@ -24,7 +24,6 @@ from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from bert_tf.training import trainer
 from tests import processes
 from tests.jobs import make_job, weights_in
 from tests.squad_data import GOLDEN, write_squad
@@ -127,7 +126,7 @@ def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path,
         made.append(keras_optimizers.make_optimizer(*arguments, **options))
         raise UserError("far enough")
 
-    monkeypatch.setattr(trainer, "make_optimizer", make_optimizer)
+    monkeypatch.setattr("bert_tf.tasks.job.make_optimizer", make_optimizer)
     for number, asked in enumerate((False, True)):
         with pytest.raises(UserError, match="far enough"):
             config = settings(adam_bias_correction=asked)

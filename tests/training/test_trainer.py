@@ -22,7 +22,7 @@ from bert_tf.run.statistics import UpdateResult
 from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
 from bert_tf.training.step import GradientSums
-from bert_tf.training.trainer import Schedule, Trainer, Training
+from bert_tf.training.trainer import Trainer, Training
 from tests.refusals import refused
 from tests.training.test_train_step import CONFIG, begin, global_batch, make_step, rows_of, train
 from tests.training.test_training import lines
@@ -92,8 +92,8 @@ def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, worke
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG)
-    made_of = dict(data=SameBatch(), schedule=Schedule(num_updates, 0), identity={}, flops_per_sequence=1.0)
-    training = Training("t", model, Objective(), **made_of)
+    made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
+    training = Training("t", model, Objective(), data=SameBatch(), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     return Trainer(config, training, workers or Workers(), RunFolder(folder))
 
