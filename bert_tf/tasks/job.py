@@ -238,7 +238,7 @@ class TaskRun:
             task.name,
             model,
             task.make_objective(),
-            data=TaskData(rows, config, self.workers.rank),
+            batches=TaskData(rows, config, self.workers.rank).batches,
             optimizer=make_optimizer(
                 "adamw",
                 config.effective_learning_rate,

@@ -106,33 +106,6 @@ def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[s
     }
 
 
-class PretrainingData:
-    """The instances of a phase in their global order.
-
-    A single process may stand in for all ranks of the configuration; it then computes their micro-batches in turn.
-    """
-
-    def __init__(self, config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers):
-        self._config, self._inputs = config, inputs
-        self._order = GlobalOrder(inputs.training.copies, config.seed)
-        num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
-        self._split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
-
-    def batches(self, first: int) -> Iterator[Batch]:
-        return training_batches(
-            self._inputs.training,
-            self._order,
-            self._split,
-            first_batch=first,
-            vocab_size=self._inputs.bert_config.vocab_size,
-            packing=self._config.packing,
-        )
-
-    def name_records(self, batch_number: int) -> list[str]:
-        size = self._config.global_batch_size
-        return self._inputs.training.name(self._order.ranges(batch_number * size, size))
-
-
 def make_training(
     config: PretrainingConfig, inputs: PretrainingInputs, identity: dict[str, Any], workers: Workers, name: str = ""
 ) -> Training:
@@ -142,12 +115,21 @@ def make_training(
     backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
     model_class, objective = _LEARNED[config.no_next_sentence]
     model = model_class(bert_config, backend, config.seed)
-    warnings = []
-    if config.packing and config.num_accumulation_steps == 1:
-        warnings.append(
-            "--packing saves whole micro-batches, and each update has only one here "
-            "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
-        )
+    packs_nothing = (
+        "--packing saves whole micro-batches, and each update has only one here (num_accumulation_steps=1), so it "
+        "saves nothing; accumulate more, smaller ones"
+    )
+    data, order = inputs.training, GlobalOrder(inputs.training.copies, config.seed)
+    # A single process may stand in for all ranks of the configuration; it then computes their micro-batches in turn.
+    num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
+    split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
+
+    def batches(first: int) -> Iterator[Batch]:
+        vocab_size, packing = bert_config.vocab_size, config.packing
+        return training_batches(data, order, split, first_batch=first, vocab_size=vocab_size, packing=packing)
+
+    def name_records(batch_number: int) -> list[str]:
+        return data.name(order.ranges(batch_number * config.global_batch_size, config.global_batch_size))
 
     def initialise(telemetry: Telemetry) -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
@@ -158,7 +140,8 @@ def make_training(
         name,
         model,
         objective,
-        data=PretrainingData(config, inputs, workers),
+        batches=batches,
+        name_records=name_records,
         optimizer=make_optimizer(
             config.optimizer_type,
             config.effective_learning_rate,
@@ -178,7 +161,7 @@ def make_training(
         sources=inputs.sources,
         companions=inputs.companions,
         facts=inputs.facts(),
-        warnings=warnings,
+        warnings=[packs_nothing] if config.packing and config.num_accumulation_steps == 1 else [],
         watch=LossWatch(objective.untrained_loss(bert_config.vocab_size), config.warmup_steps),
     )
 

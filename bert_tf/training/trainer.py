@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -39,18 +39,6 @@ from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
 LONG_UPDATE_SECS = 10.0
 
 
-class TrainingData(Protocol):
-    """Instances in an order that depends neither on the number of ranks nor on how often a run was started."""
-
-    def batches(self, first: int) -> Iterator[Batch]:
-        """This rank's batches, without end, from global batch number `first` on."""
-        ...
-
-    def name_records(self, batch_number: int) -> list[str]:
-        """The instances of a global batch, for messages."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Training:
     """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
@@ -58,7 +46,9 @@ class Training:
     name: str  # of the phase or task, for the log
     model: keras.Model
     objective: Any  # from `bert_tf.model.losses`
-    data: TrainingData
+    # This rank's batches, without end, from a global batch number on. Their order depends neither on the number of
+    # ranks nor on how often a run was started.
+    batches: Callable[[int], Iterator[Batch]]
     optimizer: Any  # from `bert_tf.optimizer.keras_optimizers`, for this many updates:
     num_updates: int
     warmup_steps: int
@@ -69,6 +59,7 @@ class Training:
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
     warnings: Sequence[str] = ()  # about the settings
+    name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
 
 
@@ -195,7 +186,7 @@ class Trainer:
         config, state = self._config, self.state
         self._applied = state.updates_applied
         self._statistics.num_skipped = state.batches_consumed - self._applied
-        batches = self._training.data.batches(state.batches_consumed)
+        batches = self._training.batches(state.batches_consumed)
         if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
             with self._workers.keep_alive():
                 first = next(batches)
@@ -288,7 +279,7 @@ class Trainer:
         self._telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._writer.wait()
-            records = self._training.data.name_records(state.batches_consumed - 1)
+            records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
         for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
             self._telemetry.warning(warning)

@@ -79,21 +79,15 @@ class Counter:
             assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
-class SameBatch:
-    """Data that are always the same batch."""
-
-    def batches(self, _):
-        return itertools.repeat(Batch({"input_ids": tf.zeros([2, 2, 1])}))
-
-
 def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, **settings):
     """A trainer of a step that need not have a model."""
     made = state_and_step or [Counter()] * 2
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG)
+    batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
     made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
-    training = Training("t", model, Objective(), data=SameBatch(), **made_of)
+    training = Training("t", model, Objective(), batches=lambda _: itertools.repeat(batch), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     return Trainer(config, training, workers or Workers(), RunFolder(folder))
 
