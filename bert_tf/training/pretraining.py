@@ -198,28 +198,19 @@ def training_of_run(model_dir: Path, input_files: str | None) -> tuple[Pretraini
     return config, make_training(config, inputs, now, Workers())
 
 
-def pretrain(
-    config: PretrainingConfig,
-    inputs: PretrainingInputs,
-    model_dir: Path,
-    workers: Workers,
-    *,
-    continue_with_changes: bool = False,
-    dllog_path: str | None = None,
-) -> bool:
-    """Runs or continues one phase in `model_dir`, and evaluates at its end.
+def pretrain(config: PretrainingConfig, inputs: PretrainingInputs, folder: RunFolder, workers: Workers) -> bool:
+    """Runs or continues one phase in its folder, and evaluates at its end.
 
     Returns True if the phase is finished, False if a signal or --max_hours stopped it.
     """
     with workers.keep_alive():  # both look at every shard, which on a remote file system may take a rank a long time
         identity, common = run_identity(config, inputs), inputs.on_all_ranks()
     workers.require_same(common)
-    folder = RunFolder(model_dir, dllog_path, is_chief=workers.is_chief, continue_with_changes=continue_with_changes)
-    training = make_training(config, inputs, identity, workers, model_dir.name)
+    training = make_training(config, inputs, identity, workers, folder.path.name)
 
     def finish(telemetry: Telemetry, update: int) -> None:
         if workers.is_chief:
-            save_encoder(model_dir, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
+            save_encoder(folder.path, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
         if inputs.evaluation:
             means = _evaluate(config, inputs, training, workers, telemetry)
             results = {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
@@ -227,7 +218,7 @@ def pretrain(
             telemetry.evaluation(update, **results)
             if workers.is_chief:
                 lines = "".join(f"{name} = {value}\n" for name, value in results.items())
-                write_whole(model_dir / "eval_results.txt", lines)
+                write_whole(folder.path / "eval_results.txt", lines)
 
     return Trainer(config, training, workers, folder).fit(finish)
 

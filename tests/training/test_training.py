@@ -16,6 +16,7 @@ import pytest
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
+from bert_tf.run.run_folder import RunFolder
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.step import TrainStep
@@ -205,7 +206,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
 
     monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
     inputs = PretrainingInputs(TINY, {}, open_dataset(dataset), None, None)
-    assert pretrain(make_config(), inputs, tmp_path, Workers()) is False
+    assert pretrain(make_config(), inputs, RunFolder(tmp_path), Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
 
