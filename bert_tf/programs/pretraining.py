@@ -66,11 +66,7 @@ def _inputs():
     for instances in filter(None, (training, evaluation)):
         # The vocabulary of a checkpoint, which may have reserved rows, is compared with the data's.
         instances.check_vocabulary(bert_config.vocab_size, has_reserved_rows=bool(FLAGS.init_checkpoint))
-    if FLAGS.max_seq_length > bert_config.max_position_embeddings:
-        raise UserError(
-            f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
-            f"max_position_embeddings={bert_config.max_position_embeddings}"
-        )
+    bert_config.check_length(FLAGS.max_seq_length)
     files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
     of_evaluation = evaluation.tokenizer_files() if evaluation else {}
     if evaluation and files and of_evaluation not in ({}, files):

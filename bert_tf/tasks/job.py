@@ -171,11 +171,7 @@ class TaskRun:
             self.tokenizer, assumed = choose_tokenizer(job.vocab_file, casing, self.bert_config, self.weights)
         if assumed:
             self.say(assumed)
-        if task.max_seq_length > self.bert_config.max_position_embeddings:
-            raise UserError(
-                f"--max_seq_length={task.max_seq_length} is more than the model's "
-                f"max_position_embeddings={self.bert_config.max_position_embeddings}"
-            )
+        self.bert_config.check_length(task.max_seq_length)
         prepare_device(job.training.precision)
         config = job.training
         self.backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
