@@ -53,10 +53,8 @@ class Telemetry:
     """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
-      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
-        ``training_summary.txt``.
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and ``training_summary.txt``.
       is_chief: all other ranks stay silent and write nothing.
-      total_updates: the update at which the run ends.
       dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
     """
 

@@ -73,17 +73,7 @@ def make_step(config: TrainingConfig, training: Training, workers: Workers) -> t
 
 
 class Trainer:
-    """One training, from its newest checkpoint to its end.
-
-    Args:
-      config: settings of the run.
-      training: what is trained.
-      workers: the ranks.
-      folder: the run's.
-
-    Attributes:
-      state: weights, optimizer and position, which `fit` changes.
-    """
+    """One training, from its newest checkpoint to its end. `fit` changes its `state`."""
 
     def __init__(self, config: TrainingConfig, training: Training, workers: Workers, folder: RunFolder):
         self._config, self._training, self._workers, self._folder = config, training, workers, folder

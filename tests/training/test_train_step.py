@@ -160,7 +160,7 @@ def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
     return results, [variable.numpy() for variable in model.variables]
 
 
-def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None, kind=PAIRS):
+def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None):
     """One update, eagerly, so that ranks can take turns: all send in the first passes, all update in the last one.
 
     Returns the weights, moments and number of updates of each rank.
@@ -168,7 +168,7 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [make_step(Rank(rank, num_ranks, mail), kind=kind) for rank in range(num_ranks)]
+        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
         begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
         for _ in range(3):  # denominators, then gradients, then the real thing
             for rank, (step, model, optimizer, _) in enumerate(ranks):
