@@ -192,6 +192,7 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
     from bert_tf.batches.data_sets import open_instances
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.ranks.workers import Workers
+    from bert_tf.run.run_folder import RunFolder
     from bert_tf.training.pretraining import PretrainingInputs, pretrain
     from bert_tf.training.record import DivergedError
 
@@ -227,7 +228,7 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
             model, data.tokenizer_files(), data, held_out, str(phase.start) if phase.start else None
         )
         try:
-            is_finished = pretrain(config, inputs, phase.folder, Workers())
+            is_finished = pretrain(config, inputs, RunFolder(phase.folder), Workers())
         except DivergedError:
             raise SystemExit(DIVERGED) from None
         if not is_finished:
@@ -238,10 +239,10 @@ def _without_clipping() -> contextlib.AbstractContextManager[object]:
     """No gradient's norm is above an infinite limit."""
     from unittest import mock
 
-    from bert_tf.training import trainer
+    from bert_tf.training import pretraining
 
-    make = functools.partial(trainer.make_optimizer, global_clipnorm=math.inf)
-    return mock.patch.object(trainer, "make_optimizer", make)
+    make = functools.partial(pretraining.make_optimizer, global_clipnorm=math.inf)
+    return mock.patch.object(pretraining, "make_optimizer", make)
 
 
 @contextlib.contextmanager

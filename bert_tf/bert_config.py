@@ -81,6 +81,14 @@ class BertConfig:
                 "max_position_embeddings smaller"
             )
 
+    def check_length(self, max_seq_length: int) -> None:
+        """Raises `UserError` if the model has no positions for so many tokens."""
+        if max_seq_length > self.max_position_embeddings:
+            raise UserError(
+                f"--max_seq_length={max_seq_length} is more than the model's max_position_embeddings="
+                f"{self.max_position_embeddings}"
+            )
+
     @property
     def num_encoder_weights(self) -> int:
         """The number of weights in the embeddings and in the layers' matrices."""

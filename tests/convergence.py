@@ -18,7 +18,7 @@ from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.run_folder import provenance
+from bert_tf.run.run_folder import RunFolder, provenance
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from tests.pretraining_data import write_records
@@ -78,7 +78,8 @@ def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) 
     rules = MaskingRules(max_predictions_per_seq=PREDICTIONS)
     data = open_instances(str(folder / "data.tfrecord"), "input_files", LENGTH, rules)
     model_dir = run_folder(folder, precision, workers.size, seed)
-    assert pretrain(config, PretrainingInputs(MODEL, {}, data, None, None), model_dir, workers)
+    folder = RunFolder(model_dir, is_chief=workers.is_chief)
+    assert pretrain(config, PretrainingInputs(MODEL, {}, data, None, None), folder, workers)
 
 
 def run_folder(folder: Path, precision: str, num_ranks: int, seed: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[
 def write_dataset(
     folder: Path, shards=(70, 64, 3), seed: int = 0, data_format: str = "records", schema: RecordSchema = SCHEMA
 ) -> Path:
-    """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them."""
+    """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them, and a model for them."""
     for split, sizes in (("training", shards), ("test", (9, 4))):
         (folder / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
@@ -64,6 +65,8 @@ def write_dataset(
                 write_token_shard(path, Shard(SPLITS.index(split), number), rows, schema)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    model = dataclasses.replace(TINY, max_position_embeddings=schema.sequence_length)
+    (folder / "bert_config.json").write_text(model.to_json())
     write_manifest(folder, data_format, {"masked_lm_prob": 0.2, "random_seed": 7}, dataset="x")
     return folder
 

@@ -88,10 +88,6 @@ class Embeddings(BertLayer):
 
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
         length = input_ids_BxS.shape[1]
-        if length is not None and length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"sequence length {length} is more than max_position_embeddings={self.config.max_position_embeddings}"
-            )
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         segments_BxSxT = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
         segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)

@@ -53,6 +53,11 @@ class _ClassifierHead(BertLayer):
         logits_RxC = self.backend.dense(x_RxH, tf.transpose(self.output_weights))
         return self.backend.bias_logits(logits_RxC, self.output_bias, self.num_classes)
 
+    def at_each_position(self, x_BxSxH):
+        """[B, S, H] -> [B, S, C]."""
+        _, sequence_length, hidden_size = x_BxSxH.shape
+        return tf.reshape(self(tf.reshape(x_BxSxH, [-1, hidden_size])), [-1, sequence_length, self.num_classes])
+
 
 class _TrainedModel(keras.Model):
     """Base class: the encoder, called `bert`. Arguments as of `BertEncoder`."""
@@ -116,10 +121,7 @@ class SpanModel(_TrainedModel):
         self.span = _ClassifierHead(config, self.backend, seed, scope="cls/squad/", num_classes=2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
-        _, sequence_length, hidden_size = sequence_BxSxH.shape
-        logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))
-        logits_BxSx2 = tf.reshape(logits_Rx2, [-1, sequence_length, 2])
+        logits_BxSx2 = self.span.at_each_position(self.bert.hidden_states(features, dropout)[-1])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
 
 
@@ -133,10 +135,8 @@ class TokenModel(_TrainedModel):
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
-        _, sequence_length, hidden_size = sequence_BxSxH.shape
         kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, sequence_BxSxH.shape)
-        x_RxH = tf.reshape(self.backend.apply_dropout(sequence_BxSxH, kept), [-1, hidden_size])
-        return tf.reshape(self.classifier(x_RxH), [-1, sequence_length, self.classifier.num_classes])
+        return self.classifier.at_each_position(self.backend.apply_dropout(sequence_BxSxH, kept))
 
 
 class ClassifierModel(_TrainedModel):

@@ -179,14 +179,10 @@ def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) 
 
 
 class _MomentsOptimizer(_BertOptimizer):
-    """Base class of optimizers that keep running means of the gradient and of its square.
-
-    Args:
-      beta_1, beta_2, epsilon: as in Adam.
-      arguments: those of `_BertOptimizer`.
+    """Base class of optimizers that keep running means of the gradient and of its square. Arguments: as of Adam.
 
     Raises:
-      ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
+      ValueError: a beta is not within (0, 1), or epsilon is negative.
     """
 
     slot_names = ("adam_m", "adam_v")
@@ -236,9 +232,7 @@ class _MomentsOptimizer(_BertOptimizer):
 class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
 
-    Args:
-      adapt_excluded: whether biases and LayerNorm parameters also have a trust ratio.
-      arguments: those of the base classes.
+    `adapt_excluded`: whether biases and LayerNorm parameters also have a trust ratio.
     """
 
     config_names = (*_MomentsOptimizer.config_names, "adapt_excluded")

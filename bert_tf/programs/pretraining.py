@@ -66,11 +66,7 @@ def _inputs():
     for instances in filter(None, (training, evaluation)):
         # The vocabulary of a checkpoint, which may have reserved rows, is compared with the data's.
         instances.check_vocabulary(bert_config.vocab_size, has_reserved_rows=bool(FLAGS.init_checkpoint))
-    if FLAGS.max_seq_length > bert_config.max_position_embeddings:
-        raise UserError(
-            f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
-            f"max_position_embeddings={bert_config.max_position_embeddings}"
-        )
+    bert_config.check_length(FLAGS.max_seq_length)
     files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
     of_evaluation = evaluation.tokenizer_files() if evaluation else {}
     if evaluation and files and of_evaluation not in ({}, files):
@@ -127,26 +123,19 @@ def main(_: Sequence[str]) -> None:
     from bert_tf.memory.plan import Workload
     from bert_tf.memory.split import choose_split, with_scope
     from bert_tf.ranks.connect import connect
-    from bert_tf.run.run_folder import check_run_folder
+    from bert_tf.run.run_folder import RunFolder
     from bert_tf.training.pretraining import pretrain
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
-    if workers.is_chief:
-        check_run_folder(Path(FLAGS.model_dir), FLAGS.dllog_path)
+    folder = RunFolder(
+        FLAGS.model_dir, FLAGS.dllog_path, is_chief=workers.is_chief, continue_with_changes=FLAGS.continue_with_changes
+    )
     inputs = workers.chief_first(_inputs)  # it makes missing indexes and pairs, and decompresses GZIP shards
     given = with_scope(FLAGS.flag_values_dict())
     split = choose_split(given, lambda: Workload.from_flags(given, inputs.bert_config, workers.size), workers)
     config = PretrainingConfig.from_flags(given, split, max_eval_steps=_max_eval_steps(workers.size))
-    finished = pretrain(
-        config,
-        inputs,
-        Path(FLAGS.model_dir),
-        workers,
-        continue_with_changes=FLAGS.continue_with_changes,
-        dllog_path=FLAGS.dllog_path,
-    )
-    if not finished:
+    if not pretrain(config, inputs, folder, workers):
         sys.exit(STOPPED_EXIT_CODE)
 
 

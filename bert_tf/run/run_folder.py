@@ -44,12 +44,13 @@ class RunFolder:
     """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
 
     Args:
-      path, dllog_path: as for `check_run_folder`.
+      dllog_path: another file that the run will append to, as `sinks.DLLogger` does; None for none.
       is_chief: other ranks only know the folder's path; rank 0 locks and checks it, and writes in it.
       continue_with_changes: whether a run goes on with other settings than it began with.
 
     Raises:
-      UserError: another process uses the folder, or as `check_run_folder`.
+      UserError: another process uses the folder; it, or the other file, cannot be written, or what would be overwritten
+        was not written by a run.
     """
 
     def __init__(
@@ -64,7 +65,16 @@ class RunFolder:
         self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
         if not is_chief:
             return
-        check_run_folder(self.path, dllog_path)
+        check_folder(self.path, f"run folder {path}")
+        if dllog_path:
+            check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
+        is_known = any((self.path / left).exists() for left in (_LOCK, "checkpoints", CONFIG))
+        files = [file for pattern in _WRITTEN for file in self.path.glob(pattern) if file.is_file()]
+        if files and not is_known:
+            raise UserError(
+                f"run folder {path} is no run's, but holds {files[0].name}, which a run would overwrite; choose a new "
+                "folder"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / _LOCK)
@@ -72,7 +82,7 @@ class RunFolder:
                 leftover.unlink()
         except (OSError, LockedError) as error:
             fault = f"is in use by {error}" if isinstance(error, LockedError) else f"cannot be used ({error.strerror})"
-            raise UserError(f"run folder {self.path} {fault}; choose another, or wait for what uses it") from None
+            raise UserError(f"run folder {path} {fault}; choose another, or wait for what uses it") from None
 
     def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
         """Writes ``config.json``; call `check` first.
@@ -110,27 +120,6 @@ class RunFolder:
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
             )
-
-
-def check_run_folder(path: Path, dllog_path: str | None = None) -> None:
-    """Checks, before any work, that a run can be written to a folder and overwrites nothing but a run's files there.
-
-    Args:
-      dllog_path: another file that the run will append to, as `run.sinks.DLLogger` does; None for none.
-
-    Raises:
-      UserError: it cannot be written, or a file that would be overwritten was not written by a run.
-    """
-    check_folder(path, f"run folder {path}")
-    if dllog_path:
-        check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
-    if any((path / left).exists() for left in (_LOCK, "checkpoints", CONFIG)):  # `read_config` checks the last
-        return
-    if foreign := sorted(file.name for pattern in _WRITTEN for file in path.glob(pattern) if file.is_file()):
-        raise UserError(
-            f"run folder {path} is no run's, but holds {', '.join(foreign[:3])}, which a run would overwrite; choose a "
-            "new folder"
-        )
 
 
 def find_checkpoints(folder: Path) -> dict[int, Path]:

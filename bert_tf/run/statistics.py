@@ -157,11 +157,9 @@ _CAUSES = (
 
 
 class LossWatch:
-    """Judges the pre-training loss of one run.
+    """Judges the pre-training loss of one run, beside that of a model that has learned nothing.
 
-    Args:
-      untrained_loss: that of a model that has learned nothing.
-      warmup_steps: number of warm-up updates, in which little is learned at first.
+    Little is learned at first in the `warmup_steps`.
     """
 
     def __init__(self, untrained_loss: float, warmup_steps: int):

@@ -53,10 +53,8 @@ class Telemetry:
     """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
-      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
-        ``training_summary.txt``.
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and ``training_summary.txt``.
       is_chief: all other ranks stay silent and write nothing.
-      total_updates: the update at which the run ends.
       dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
     """
 
@@ -119,8 +117,13 @@ class Telemetry:
         ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
         ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
         """
-        self._add_flops_and_memory(metrics)
-        rate = metrics.get("throughput_train", math.nan)
+        rate, flops = metrics.get("throughput_train", math.nan), self._static.get("flops_per_sequence")
+        if "throughput_train" in metrics and flops:
+            # Instances that share a row share its work.
+            metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
+            if peak := self._static.get("peak_tflops"):
+                metrics["mfu"] = metrics["model_tflops"] / peak
+        metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
         if update > self._last_update and 0 < rate < math.inf:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
@@ -131,15 +134,6 @@ class Telemetry:
             data["avg_loss_step"] = metrics["total_loss"]
         self._log([update], data)
         self._console.train(update, metrics)
-
-    def _add_flops_and_memory(self, metrics: dict[str, Any]) -> None:
-        rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
-        if rate is not None and flops:
-            # Instances that share a row share its work.
-            metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
-            if peak := self._static.get("peak_tflops"):
-                metrics["mfu"] = metrics["model_tflops"] / peak
-        metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
 
     @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:
@@ -186,11 +180,12 @@ class Telemetry:
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
+        num_sequences = (self._last_update - self._first_update) * self._static.get("global_batch_size", 0)
         record = dict(
             reason=reason,
             update=self._last_update,
             total_secs=round(total_secs, 3),
-            num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
+            num_sequences=num_sequences,
             throughput_train=average,
         )
         self._console.close()
@@ -198,8 +193,14 @@ class Telemetry:
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
-        for line in _closing_lines(record):
-            self.note(line)
+        if reason != DONE:
+            self.note(f"stopped at update {self._last_update:,}: {reason}")
+        # Scripts for NVIDIA's programs parse this exact wording.
+        self.note(f"Total Training Time = {total_secs:0.2f} for Sequences = {num_sequences}")
+        if total_secs > 0 and num_sequences:
+            self.note(f"Throughput Average (sequences/sec) with overhead = {num_sequences / total_secs:0.2f}")
+        if average is not None:
+            self.note(f"Throughput Average (sequences/sec) = {average:0.2f}")
         self.close()
 
     def _write_summary(self, record: dict[str, Any]) -> None:
@@ -243,20 +244,6 @@ class Telemetry:
                     "writing works again",
                     sys.stderr,
                 )
-
-
-def _closing_lines(record: dict[str, Any]) -> list[str]:
-    """The last lines on the console; scripts for NVIDIA's programs parse this exact wording."""
-    lines = []
-    secs, num_sequences = record["total_secs"], record["num_sequences"]
-    if record["reason"] != DONE:
-        lines.append(f"stopped at update {record['update']:,}: {record['reason']}")
-    lines.append(f"Total Training Time = {secs:0.2f} for Sequences = {num_sequences}")
-    if secs > 0 and num_sequences:
-        lines.append(f"Throughput Average (sequences/sec) with overhead = {num_sequences / secs:0.2f}")
-    if record["throughput_train"] is not None:
-        lines.append(f"Throughput Average (sequences/sec) = {record['throughput_train']:0.2f}")
-    return lines
 
 
 def _strict(value: Any) -> Any:

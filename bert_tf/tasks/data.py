@@ -38,6 +38,3 @@ class TaskData:
                 tensors = {name: tf.constant(values) for name, values in features.items()}
             yield Batch(tensors)  # outside of the device's scope, which would be the caller's, too
             first += 1
-
-    def name_records(self, batch_number: int) -> list[str]:
-        return []

@@ -25,6 +25,7 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, find_device, plan
 from bert_tf.memory.split import choose_split, with_scope
 from bert_tf.model.backends import make_backend
+from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.device import prepare_device
 from bert_tf.run.gpus import task_flops_per_sequence
@@ -40,7 +41,7 @@ from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
-from bert_tf.training.trainer import Schedule, Trainer, Training
+from bert_tf.training.trainer import Trainer, Training
 
 Finish = Callable[[Telemetry, int], None]  # with the number of updates that the weights were trained for
 
@@ -209,11 +210,7 @@ class TaskRun:
             self.tokenizer, assumed = choose_tokenizer(job.vocab_file, casing, self.bert_config, self.weights)
         if assumed:
             self.say(assumed)
-        if task.max_seq_length > self.bert_config.max_position_embeddings:
-            raise UserError(
-                f"--max_seq_length={task.max_seq_length} is more than the model's "
-                f"max_position_embeddings={self.bert_config.max_position_embeddings}"
-            )
+        self.bert_config.check_length(task.max_seq_length)
         prepare_device(job.training.precision)
         config = job.training
         self.backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
@@ -265,6 +262,7 @@ class TaskRun:
         rows, files = task.rows[TRAIN], task.training_files
         num_rows = len(rows.num_tokens)
         num_updates = config.num_updates(num_rows)
+        warmup_steps = int(num_updates * config.warmup_proportion)
         identity = {
             **config.identity(),
             "task": task.name,
@@ -278,12 +276,17 @@ class TaskRun:
             task.name,
             model,
             task.make_objective(),
-            data=TaskData(rows, config, self.workers.rank),
-            schedule=Schedule(
+            batches=TaskData(rows, config, self.workers.rank).batches,
+            optimizer=make_optimizer(
+                "adamw",
+                config.effective_learning_rate,
+                warmup_steps,
                 num_updates,
-                int(num_updates * config.warmup_proportion),
-                optimizer_options={"bias_correction": config.adam_bias_correction},
+                compiled=config.xla_scope != "off",
+                bias_correction=config.adam_bias_correction,
             ),
+            num_updates=num_updates,
+            warmup_steps=warmup_steps,
             identity=identity,
             flops_per_sequence=self._flops_per_row(model, rows),
             initialise=lambda telemetry: initialise_from(

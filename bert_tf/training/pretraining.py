@@ -28,6 +28,7 @@ from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel
 from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
@@ -37,7 +38,7 @@ from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
-from bert_tf.training.trainer import Schedule, Trainer, Training
+from bert_tf.training.trainer import Trainer, Training
 
 # The model and the objective, with next sentence and with no_next_sentence.
 _LEARNED = ((PretrainingModel, PretrainingObjective()), (MaskedWordModel, MaskedWordObjective()))
@@ -105,33 +106,6 @@ def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[s
     }
 
 
-class PretrainingData:
-    """The instances of a phase in their global order.
-
-    A single process may stand in for all ranks of the configuration; it then computes their micro-batches in turn.
-    """
-
-    def __init__(self, config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers):
-        self._config, self._inputs = config, inputs
-        self._order = GlobalOrder(inputs.training.copies, config.seed)
-        num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
-        self._split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
-
-    def batches(self, first: int) -> Iterator[Batch]:
-        return training_batches(
-            self._inputs.training,
-            self._order,
-            self._split,
-            first_batch=first,
-            vocab_size=self._inputs.bert_config.vocab_size,
-            packing=self._config.packing,
-        )
-
-    def name_records(self, batch_number: int) -> list[str]:
-        size = self._config.global_batch_size
-        return self._inputs.training.name(self._order.ranges(batch_number * size, size))
-
-
 def make_training(
     config: PretrainingConfig, inputs: PretrainingInputs, identity: dict[str, Any], workers: Workers, name: str = ""
 ) -> Training:
@@ -141,12 +115,21 @@ def make_training(
     backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
     model_class, objective = _LEARNED[config.no_next_sentence]
     model = model_class(bert_config, backend, config.seed)
-    warnings = []
-    if config.packing and config.num_accumulation_steps == 1:
-        warnings.append(
-            "--packing saves whole micro-batches, and each update has only one here "
-            "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
-        )
+    packs_nothing = (
+        "--packing saves whole micro-batches, and each update has only one here (num_accumulation_steps=1), so it "
+        "saves nothing; accumulate more, smaller ones"
+    )
+    data, order = inputs.training, GlobalOrder(inputs.training.copies, config.seed)
+    # A single process may stand in for all ranks of the configuration; it then computes their micro-batches in turn.
+    num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
+    split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
+
+    def batches(first: int) -> Iterator[Batch]:
+        vocab_size, packing = bert_config.vocab_size, config.packing
+        return training_batches(data, order, split, first_batch=first, vocab_size=vocab_size, packing=packing)
+
+    def name_records(batch_number: int) -> list[str]:
+        return data.name(order.ranges(batch_number * config.global_batch_size, config.global_batch_size))
 
     def initialise(telemetry: Telemetry) -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
@@ -157,14 +140,19 @@ def make_training(
         name,
         model,
         objective,
-        data=PretrainingData(config, inputs, workers),
-        schedule=Schedule(
-            config.num_train_steps,
-            config.warmup_steps,
+        batches=batches,
+        name_records=name_records,
+        optimizer=make_optimizer(
             config.optimizer_type,
-            continuous_join=config.continuous_join,
-            optimizer_options=config.optimizer_options,
+            config.effective_learning_rate,
+            config.warmup_steps,
+            config.num_train_steps,
+            config.continuous_join,
+            compiled=config.xla_scope != "off",
+            **config.optimizer_options,
         ),
+        num_updates=config.num_train_steps,
+        warmup_steps=config.warmup_steps,
         identity=identity,
         flops_per_sequence=pretraining_flops_per_sequence(
             bert_config, config.max_seq_length, config.max_predictions_per_seq, uses_pooler=model.has_pooler
@@ -173,7 +161,7 @@ def make_training(
         sources=inputs.sources,
         companions=inputs.companions,
         facts=inputs.facts(),
-        warnings=warnings,
+        warnings=[packs_nothing] if config.packing and config.num_accumulation_steps == 1 else [],
         watch=LossWatch(objective.untrained_loss(bert_config.vocab_size), config.warmup_steps),
     )
 
@@ -210,28 +198,19 @@ def training_of_run(model_dir: Path, input_files: str | None) -> tuple[Pretraini
     return config, make_training(config, inputs, now, Workers())
 
 
-def pretrain(
-    config: PretrainingConfig,
-    inputs: PretrainingInputs,
-    model_dir: Path,
-    workers: Workers,
-    *,
-    continue_with_changes: bool = False,
-    dllog_path: str | None = None,
-) -> bool:
-    """Runs or continues one phase in `model_dir`, and evaluates at its end.
+def pretrain(config: PretrainingConfig, inputs: PretrainingInputs, folder: RunFolder, workers: Workers) -> bool:
+    """Runs or continues one phase in its folder, and evaluates at its end.
 
     Returns True if the phase is finished, False if a signal or --max_hours stopped it.
     """
     with workers.keep_alive():  # both look at every shard, which on a remote file system may take a rank a long time
         identity, common = run_identity(config, inputs), inputs.on_all_ranks()
     workers.require_same(common)
-    folder = RunFolder(model_dir, dllog_path, is_chief=workers.is_chief, continue_with_changes=continue_with_changes)
-    training = make_training(config, inputs, identity, workers, model_dir.name)
+    training = make_training(config, inputs, identity, workers, folder.path.name)
 
     def finish(telemetry: Telemetry, update: int) -> None:
         if workers.is_chief:
-            save_encoder(model_dir, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
+            save_encoder(folder.path, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
         if inputs.evaluation:
             means = _evaluate(config, inputs, training, workers, telemetry)
             results = {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
@@ -239,7 +218,7 @@ def pretrain(
             telemetry.evaluation(update, **results)
             if workers.is_chief:
                 lines = "".join(f"{name} = {value}\n" for name, value in results.items())
-                write_whole(model_dir / "eval_results.txt", lines)
+                write_whole(folder.path / "eval_results.txt", lines)
 
     return Trainer(config, training, workers, folder).fit(finish)
 

@@ -63,13 +63,13 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
     config, training = training_of_run(model_dir, input_files)
-    last = training.schedule.num_updates
+    last = training.num_updates
     if not 1 <= update <= last:
         raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
     state, step = make_step(config, training, Workers())
     limit, attempts = max_skips(state.loss_scale), list[Attempt]()
     started_from = _restore(model_dir, update, training, state)
-    batches = training.data.batches(state.batches_consumed)
+    batches = training.batches(state.batches_consumed)
     with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
         while state.updates_applied < update - 1:
             bar.update(int(bool(_make_update(state, step, batches).is_finite)))
@@ -113,7 +113,7 @@ def _attempt(training: Training, state: TrainState, step: TrainStep, batches: It
     names = [variable.name.split(":")[0] for variable in variables]
     return Attempt(
         number,
-        training.data.name_records(number),
+        training.name_records(number),
         is_finite,
         unsound or (f"gradient of {bad}" if bad else None),
         figures={

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.memory.split import micro_batches_at_once, out_of_memory
-from bert_tf.model.losses import Features
+from bert_tf.model.losses import Features, Objective
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.update_rules import gradient_norms
 from bert_tf.ranks.workers import Workers
@@ -77,14 +77,14 @@ class TrainStep:
 
     Args:
       state: the model, whose trainable variables are updated, the optimizer and the loss scale.
-      objective: from `bert_tf.model.losses`; gives loss sums, denominators and metrics.
-      workers: the ranks.
       seed: of the dropout masks.
       reduce_dtype: type in which gradients are sent between ranks. They are still multiplied by the
         loss scale then, to fit float16.
     """
 
-    def __init__(self, state: TrainState, objective: Any, workers: Workers, seed: int, reduce_dtype: str = "float32"):
+    def __init__(
+        self, state: TrainState, objective: Objective, workers: Workers, seed: int, reduce_dtype: str = "float32"
+    ):
         self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
         self._objective, self._workers, self._seed = objective, workers, seed
         self._reduce_dtype = tf.as_dtype(reduce_dtype)
@@ -93,7 +93,12 @@ class TrainStep:
         self._accumulate = tf.function(
             self._accumulate_micro_batches, jit_compile=self._model.backend.scope == "step", autograph=False
         )
-        self._sum = tf.function(self._sum_micro_batches, autograph=False)
+
+        def pack_sums(*arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            gradients, metrics_M = self._accumulate(*arguments)
+            return pack(gradients), metrics_M
+
+        self._sum = tf.function(pack_sums, autograph=False)
         self._has_exchange = workers.size > 1 or self._reduce_dtype != tf.float32
         self._reduce = tf.function(self._mean_over_ranks, autograph=False)
         self._apply = tf.function(self._clip_and_apply, autograph=False)
@@ -189,11 +194,6 @@ class TrainStep:
             waited_secs = update.waited_secs + time.monotonic() - sums.ended_at if self._workers.size > 1 else 0.0
             results = self._apply(means, metric_means_M, update.metric_totals_M, num_accumulation_steps)
         return UpdateResult(update.stop_requested, sums.own_secs, waited_secs, *results)
-
-    def _sum_micro_batches(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """`_accumulate_micro_batches`, compiled, with the gradients in one list."""
-        gradients, metrics_M = self._accumulate(*arguments)
-        return pack(gradients), metrics_M
 
     def _unpack(self, gradients: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         return unpack(gradients, dtype, [variable.shape for variable in self.variables])

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,6 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features
-from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
@@ -40,29 +39,6 @@ from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
 LONG_UPDATE_SECS = 10.0
 
 
-class TrainingData(Protocol):
-    """Instances in an order that depends neither on the number of ranks nor on how often a run was started."""
-
-    def batches(self, first: int) -> Iterator[Batch]:
-        """This rank's batches, without end, from global batch number `first` on."""
-        ...
-
-    def name_records(self, batch_number: int) -> list[str]:
-        """The instances of a global batch, for messages."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """How many updates there are, and the optimizer that makes them."""
-
-    num_updates: int
-    warmup_steps: int
-    optimizer_type: str = "adamw"
-    continuous_join: bool | None = None
-    optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 @dataclasses.dataclass(frozen=True)
 class Training:
     """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
@@ -70,8 +46,12 @@ class Training:
     name: str  # of the phase or task, for the log
     model: keras.Model
     objective: Any  # from `bert_tf.model.losses`
-    data: TrainingData
-    schedule: Schedule
+    # This rank's batches, without end, from a global batch number on. Their order depends neither on the number of
+    # ranks nor on how often a run was started.
+    batches: Callable[[int], Iterator[Batch]]
+    optimizer: Any  # from `bert_tf.optimizer.keras_optimizers`, for this many updates:
+    num_updates: int
+    warmup_steps: int
     identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
     flops_per_sequence: float
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
@@ -79,39 +59,21 @@ class Training:
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
     warnings: Sequence[str] = ()  # about the settings
+    name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
-    """What makes updates, with the model's weights as they are and an optimizer that has made none."""
-    schedule = training.schedule
-    optimizer = make_optimizer(
-        schedule.optimizer_type,
-        config.effective_learning_rate,
-        schedule.warmup_steps,
-        schedule.num_updates,
-        schedule.continuous_join,
-        compiled=config.xla_scope != "off",
-        **schedule.optimizer_options,
-    )
+    """What makes updates, with the model's weights as they are."""
     compression = getattr(config, "allreduce_compression", "none")
     # If gradients are float16 anywhere, small ones need a loss scale.
-    state = TrainState(training.model, optimizer, LossScale(enabled="fp16" in (config.precision, compression)))
+    loss_scale = LossScale(enabled="fp16" in (config.precision, compression))
+    state = TrainState(training.model, training.optimizer, loss_scale)
     return state, TrainStep(state, training.objective, workers, config.seed, compute_dtype(compression))
 
 
 class Trainer:
-    """One training, from its newest checkpoint to its end.
-
-    Args:
-      config: settings of the run.
-      training: what is trained.
-      workers: the ranks.
-      folder: the run's.
-
-    Attributes:
-      state: weights, optimizer and position, which `fit` changes.
-    """
+    """One training, from its newest checkpoint to its end. `fit` changes its `state`."""
 
     def __init__(self, config: TrainingConfig, training: Training, workers: Workers, folder: RunFolder):
         self._config, self._training, self._workers, self._folder = config, training, workers, folder
@@ -123,10 +85,7 @@ class Trainer:
             companions=training.companions,
         )
         self._telemetry = Telemetry(
-            folder.path,
-            is_chief=workers.is_chief,
-            total_updates=training.schedule.num_updates,
-            dllog_path=folder.dllog_path,
+            folder.path, is_chief=workers.is_chief, total_updates=training.num_updates, dllog_path=folder.dllog_path
         )
         # No method of this object: a cycle would hold the folder's lock until Python looks for such.
         self._renew_report = functools.partial(_renew_report, self._telemetry)
@@ -185,7 +144,7 @@ class Trainer:
             num_ranks=config.num_ranks,
             global_batch_size=config.global_batch_size,
             **({"peak_tflops": peak * config.num_ranks} if peak else {}),
-            warmup_steps=training.schedule.warmup_steps,
+            warmup_steps=training.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
         )
         for warning in training.warnings:
@@ -211,13 +170,13 @@ class Trainer:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._applied >= self._training.schedule.num_updates
+        return self._applied >= self._training.num_updates
 
     def _run_updates(self) -> None:
         config, state = self._config, self.state
         self._applied = state.updates_applied
         self._statistics.num_skipped = state.batches_consumed - self._applied
-        batches = self._training.data.batches(state.batches_consumed)
+        batches = self._training.batches(state.batches_consumed)
         if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
             with self._workers.keep_alive():
                 first = next(batches)
@@ -310,7 +269,7 @@ class Trainer:
         self._telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._writer.wait()
-            records = self._training.data.name_records(state.batches_consumed - 1)
+            records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
         for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
             self._telemetry.warning(warning)

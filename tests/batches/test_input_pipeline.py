@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
-from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.data_sets import RecordSet, open_instances
 from bert_tf.batches.instance_set import find_shards
 from bert_tf.batches.masking import MaskingRules
@@ -193,21 +193,6 @@ def test_each_epoch_has_its_own_pairs_until_the_copies_begin_again_with_other_ma
     assert plain[0] == plain[2] and not plain[1] - plain[0] and sum((plain[0] - plain[1]).values()) == 3
     masked = [Counter(map(tuple, rows["input_ids"].tolist())) for rows in passes]
     assert sum((masked[0] & masked[2]).values()) < 15
-
-
-def test_rows_are_the_segments_between_their_markers(token_dataset):
-    data = open_dataset(token_dataset)
-    # The second copy leaves out the first instance of each shard.
-    features = data.features([RecordRange(0, 3, 5), RecordRange(2, 0, 2, epoch=1)], 1)
-    for row, (shard, number) in enumerate([(0, 3), (0, 4), (0, 5), (0, 6), (0, 7), (2, 1), (2, 2)]):
-        source = instances(70 if shard == 0 else 3, shard)
-        plain, length = source["input_ids"][number].copy(), source["input_mask"][number].sum()
-        plain[source["masked_lm_positions"][number]] = source["masked_lm_ids"][number]
-        plain[[0, 6, length - 1]] = 2, 3, 3
-        np.testing.assert_array_equal(unmasked_ids(features)[row], plain)
-        np.testing.assert_array_equal(features["input_mask"][row], source["input_mask"][number])
-        np.testing.assert_array_equal(features["segment_ids"][row], source["segment_ids"][number])
-        assert features["next_sentence_labels"][row, 0] == source["next_sentence_labels"][number]
 
 
 def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_path):

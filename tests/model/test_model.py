@@ -156,8 +156,3 @@ def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     answers = loaded.signatures["serving_default"](**features).values()
     pooled = next(answer for answer in answers if answer.shape == expected[1].shape)
     np.testing.assert_allclose(pooled, expected[1], atol=1e-6)
-
-
-def test_too_long_a_sequence_names_both_numbers():
-    with pytest.raises(ValueError, match="32.*24"):
-        PretrainingModel(CONFIG)(make_features(length=32))

@@ -18,11 +18,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.tasks import job as jobs
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from bert_tf.training import trainer
 from tests import processes, refusals
 from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
@@ -261,7 +261,7 @@ def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path,
     def make_optimizer(*arguments, bias_correction, **options):
         raise UserError(f"bias_correction={bias_correction}")
 
-    monkeypatch.setattr(trainer, "make_optimizer", make_optimizer)
+    monkeypatch.setattr(jobs, "make_optimizer", make_optimizer)
     start = job(squad, tmp_path, training=settings(adam_bias_correction=asked))
     refusals.refused(f"bias_correction={asked}", start.run)
 

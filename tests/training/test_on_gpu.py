@@ -27,7 +27,7 @@ from bert_tf.training.tensor_list import pack
 from tests import processes
 from tests.ranks.test_distributed import load, needs_horovod
 from tests.training.test_train_step import CONFIG, global_batch, rows_of, sum_gradients
-from tests.training.test_training import KILLED, command, dataset, weights  # noqa: F401  # a fixture
+from tests.training.test_training import KILLED, command, dataset, run_by, weights  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.gpu
 
@@ -118,13 +118,12 @@ def test_weights_are_drawn_as_on_the_cpu():
 def test_a_killed_run_ends_with_the_same_bits(dataset, tmp_path):  # noqa: F811
     """Compiled by XLA as a whole and with --deterministic, which a GPU needs for that."""
     settings = dict(precision="fp16", enable_xla="true", xla_scope="step", deterministic="true", eval_files=None)
-    (tmp_path / "killed.py").write_text(KILLED)
     for name in "whole", "killed":
-        python, *arguments = command(dataset, tmp_path / name, **settings)
+        started = command(dataset, tmp_path / name, **settings)
         if name == "killed":
-            killed = processes.run([python, str(tmp_path / "killed.py"), *arguments])
+            killed = processes.run(run_by(KILLED, tmp_path, started))
             assert killed.returncode == -signal.SIGKILL, killed.stderr
-        done = processes.run([python, *arguments])
+        done = processes.run(started)
         assert done.returncode == 0, done.stdout + done.stderr
     assert "going on from" in done.stdout
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")

@@ -5,7 +5,6 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.batches.packing import Slots, best_fit, lay_out
 from tests.training.test_train_step import (
@@ -68,49 +67,24 @@ def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **opt
     return results, [variable.numpy() for variable in _state(model, optimizer)]
 
 
-def gradients(num_accumulation_steps, micro_batch_size, packed, **options):
-    """Of the mean losses, by variable."""
-    step, model, _, _ = begin(**options)
-    batch, num_micro_batches = short_batch(0), None
-    totals = np.array([batch["masked_lm_weights"].sum(), 8], np.float32)
-    if packed:
-        batch, num_micro_batches = pack(batch, micro_batch_size)
-        num_micro_batches = tf.constant(num_micro_batches)
-    sums, _ = step._accumulate(
-        rows_of(batch, 0, num_accumulation_steps, micro_batch_size),
-        tf.constant(1 / totals),
-        tf.constant(1.0),
-        tf.constant(1, tf.uint64),
-        tf.constant(0, tf.int64),
-        num_micro_batches,
-    )
-    return {variable.name: value.numpy() for variable, value in zip(model.trainable_variables, sums)}
+def test_the_batches_really_are_packed_and_differ_in_their_micro_batches():
+    assert {pack(short_batch(seed), 1)[1] for seed in range(2)} == {5, 6}
+    assert pack(short_batch(0), 4)[1] == 2 and pack(short_batch(0), 8)[1] == 1
 
 
 def assert_same_training(mine, theirs):
     for result, other in zip(mine[0], theirs[0]):
         np.testing.assert_allclose(result.metrics, other.metrics, rtol=1e-5)
         np.testing.assert_allclose(result.gradient_norm, other.gradient_norm, rtol=1e-5)
+        np.testing.assert_allclose(result.norm_by_variable, other.norm_by_variable, rtol=2e-5, atol=1e-7)
     assert_same_weights(mine[1], theirs[1], 3e-6)
 
 
-def test_the_batches_really_are_packed_and_differ_in_their_micro_batches():
-    assert {pack(short_batch(seed), 1)[1] for seed in range(2)} == {5, 6}
-    assert pack(short_batch(0), 4)[1] == 2 and pack(short_batch(0), 8)[1] == 1
-
-
-def test_the_gradient_is_that_of_the_instances_unpacked():
-    """Compiled as a whole; in blocks: test_dropout_does_not_know_the_split."""
-    expected = gradients(1, 8, False, config=WITHOUT_DROPOUT)
-    found = gradients(2, 4, True, config=WITHOUT_DROPOUT, scope="step")
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-7, err_msg=name)
-
-
 @pytest.mark.computes
-@pytest.mark.parametrize("split", [(8, 1), (1, 8)])
-def test_the_updates_are_those_of_the_instances_unpacked(split):
-    assert_same_training(train(*split, True, config=WITHOUT_DROPOUT), train(1, 8, False, config=WITHOUT_DROPOUT))
+@pytest.mark.parametrize("split, scope", [((8, 1), "off"), ((1, 8), "off"), ((2, 4), "step")])
+def test_the_updates_are_those_of_the_instances_unpacked(split, scope):
+    packed = train(*split, True, config=WITHOUT_DROPOUT, scope=scope)
+    assert_same_training(packed, train(1, 8, False, config=WITHOUT_DROPOUT))
 
 
 @pytest.mark.computes

@@ -10,6 +10,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
+from bert_tf.run.run_folder import RunFolder
 from bert_tf.training import replay as module
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
@@ -22,7 +23,7 @@ def train(dataset, model_dir, bert_config=TINY, **changes):
     settings = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
     config = make_config(**{**settings, "num_accumulation_steps": 2, **changes})
     data = open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3))
-    pretrain(config, PretrainingInputs(bert_config, {}, data, None, None), model_dir, Workers())
+    pretrain(config, PretrainingInputs(bert_config, {}, data, None, None), RunFolder(model_dir), Workers())
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from bert_tf.run.statistics import UpdateResult
 from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
 from bert_tf.training.step import GradientSums
-from bert_tf.training.trainer import Schedule, Trainer, Training
+from bert_tf.training.trainer import Trainer, Training
 from tests.refusals import refused
 from tests.training.test_train_step import CONFIG, begin, global_batch, make_step, rows_of, train
 from tests.training.test_training import lines
@@ -79,21 +79,15 @@ class Counter:
             assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
-class SameBatch:
-    """Data that are always the same batch."""
-
-    def batches(self, _):
-        return itertools.repeat(Batch({"input_ids": tf.zeros([2, 2, 1])}))
-
-
 def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, **settings):
     """A trainer of a step that need not have a model."""
     made = state_and_step or [Counter()] * 2
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG)
-    made_of = dict(data=SameBatch(), schedule=Schedule(num_updates, 0), identity={}, flops_per_sequence=1.0)
-    training = Training("t", model, Objective(), **made_of)
+    batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
+    made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
+    training = Training("t", model, Objective(), batches=lambda _: itertools.repeat(batch), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     return Trainer(config, training, workers or Workers(), RunFolder(folder))
 
