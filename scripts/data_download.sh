@@ -20,10 +20,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd -P)
 export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"
 
-fail() {
-  echo "error: $*" >&2
-  exit 2
-}
+# shellcheck source=scripts/paths.sh
+source "$root/scripts/paths.sh"
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   exit 0

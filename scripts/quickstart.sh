@@ -39,10 +39,6 @@ squad_seq_length=128
 squad_doc_stride=64
 squad_epochs=5
 
-fail() {
-  echo "error: $*" >&2
-  exit 2
-}
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self"; }
 
 # --- Arguments, checked before anything is installed -------------------------------------------

@@ -6,11 +6,6 @@ proxies=(http_proxy https_proxy no_proxy)
 # shellcheck source=scripts/paths.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../paths.sh"
 
-fail() {
-  echo "error: $*" >&2
-  exit 2
-}
-
 have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
 need_docker() {
