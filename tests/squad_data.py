@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.tasks.squad.examples import read_examples
+from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
 
@@ -28,3 +30,10 @@ def write_squad(folder, *, version_2=True, hidden_size=16, num_hidden_layers=1, 
     (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
     (folder / "squad.json").write_text(json.dumps(squad), encoding="utf-8")
     return folder
+
+
+def read_golden(folder):
+    """The golden file's questions, and its tokenizer."""
+    (folder / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
+    (folder / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
+    return read_examples(folder / "squad.json", version_2_with_negative=True), FullTokenizer(folder / "vocab.txt", True)

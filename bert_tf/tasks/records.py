@@ -119,7 +119,7 @@ def as_text(value: Any, name: str) -> str:
     """A text or number of JSON's as a text. Raises: ValueError for anything else."""
     if isinstance(value, str):
         # It may contain half of a UTF-16 pair: that is no character, and becomes U+FFFD.
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     raise ValueError(f"{name} is {json.dumps(value):.40}, or missing; it must be a text or a number")

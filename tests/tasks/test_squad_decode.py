@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
-from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
+from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
-from bert_tf.text.wordpiece import FullTokenizer
-
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
+from tests.squad_data import GOLDEN, read_golden
 
 
 @pytest.fixture
 def golden(tmp_path):
     """(examples, features, tokenizer) of the golden file."""
-    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
-    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
-    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True)
-    examples = read_examples(tmp_path / "squad.json", version_2_with_negative=True)
-    return (
-        examples,
-        make_windows(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False),
-        tokenizer,
-    )
+    examples, tokenizer = read_golden(tmp_path)
+    settings = FeatureSettings(**GOLDEN["settings"])
+    return examples, make_windows(examples, tokenizer, settings, is_training=False), tokenizer
 
 
 def golden_logits(features):

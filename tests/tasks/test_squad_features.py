@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
+from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_windows, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.refusals import refused
-
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "squad.json").read_text(encoding="utf-8"))
+from tests.squad_data import GOLDEN, read_golden
 
 
 @pytest.fixture
 def golden(tmp_path):
     """(examples, tokenizer) of the golden file."""
-    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
-    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
-    return (
-        read_examples(tmp_path / "squad.json", version_2_with_negative=True),
-        FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True),
-    )
+    return read_golden(tmp_path)
 
 
 def test_features_agree_with_hugging_face(golden):

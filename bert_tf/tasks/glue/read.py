@@ -89,14 +89,21 @@ def read_examples(
         sample = [first, *itertools.islice(records, _SAMPLE)]
         names = _names_by_content(path, [record.fields for record in sample], task, wants_labels)
         records = itertools.chain(sample, records)
-    _check_names(path, first.line, names, task, columns)
+    _check_names(f"{path}, line {first.line}", names, columns, task=task)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
-    examples = _collect(path, records, names, columns, task, BadRecords(allowed, "record", str(path)))
+    bad = BadRecords(allowed, "record", str(path))
+    examples = _collect(path, records, names, columns=columns, task=task, bad=bad)
     return examples._replace(notes=[*filter(None, [note]), *examples.notes])
 
 
 def _collect(
-    path: Path, records: Iterator[Record], names: Sequence[str], columns: Sequence[str], task: TextTask, bad: BadRecords
+    path: Path,
+    records: Iterator[Record],
+    names: Sequence[str],
+    *,
+    columns: Sequence[str],
+    task: TextTask,
+    bad: BadRecords,
 ) -> Examples:
     """The records with the columns `names`, of which `columns` are read."""
     places = [names.index(column.lower()) for column in columns]
@@ -106,13 +113,15 @@ def _collect(
     num_unlabelled = num_broken = 0
     for line, fields, num_lines in records:
         if len(fields) != len(names) and num_lines > 1:  # its quotation marks may have swallowed other records
-            raise UserError(f"{path}, line {line}: {_fault_of(fields, names)}{_QUOTING}; correct the line")
+            fault = f"{len(fields)} columns instead of {len(names)}{_QUOTING}"
+            raise UserError(f"{path}, line {line}: {fault}; correct the line")
         try:
             if len(fields) != len(names):
-                raise ValueError(_fault_of(fields, names))
+                hint = _QUOTING if '"' in "".join(fields) else ""
+                raise ValueError(f"{len(fields)} columns instead of {len(names)}{hint}")
             values = [as_text(fields[place], names[place]) for place in places]
-        except ValueError as fault:
-            bad.add(f"line {line}: {fault}")
+        except ValueError as error:
+            bad.add(f"line {line}: {error}")
             continue
         label = [value.strip() for value in values[len(texts) :]]
         if task.no_label in label:
@@ -139,10 +148,6 @@ def _collect(
     return Examples(path, texts, labels or None, lines, indices, notes)
 
 
-def _fault_of(fields: Sequence[str], names: Sequence[str]) -> str:
-    return f"{len(fields)} columns instead of {len(names)}" + (_QUOTING if '"' in "".join(fields) else "")
-
-
 def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | None) -> tuple[Iterator[Record], str]:
     """The records of a file, the header among them, and a note about its quoting."""
     suffix = path.suffix.lower()
@@ -167,15 +172,15 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
 # --- Columns -------------------------------------------------------------------------------------
 
 
-def _check_names(path: Path, line: int, names: Sequence[str], task: TextTask, columns: Sequence[str]) -> None:
+def _check_names(place: str, names: Sequence[str], columns: Sequence[str], *, task: TextTask) -> None:
     """Raises `UserError` if a column that is read is not there, or twice; case does not count."""
     if missing := [name for name in map(str.lower, columns) if name not in names]:
         remedy = f"{task.name}'s files have {', '.join(task.text_columns)} and {task.label_column}: is it one of them?"
         lacking, header = " or ".join(map(repr, missing)), repr(" | ".join(names)[:200])
         way_out = _NAME_COLUMNS if task.is_custom else remedy
-        raise UserError(f"{path}, line {line}: no column {lacking} in the header {header}; {way_out}")
+        raise UserError(f"{place}: no column {lacking} in the header {header}; {way_out}")
     if repeated := [name for name in map(str.lower, columns) if names.count(name) > 1]:
-        raise UserError(f"{path}, line {line}: the column {repeated[0]!r} occurs twice; rename one of them")
+        raise UserError(f"{place}: the column {repeated[0]!r} occurs twice; rename one of them")
 
 
 def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTask, wants_labels: bool) -> list[str]:
