@@ -64,7 +64,7 @@ def run(bench: Bench) -> None:
         f"Formatting {work['amount']:.0f} MB of XML from .xml.bz2, whole commands", variants, **work, clock="wall"
     )
     readers = {
-        path.name.removeprefix("dump"): lambda path=path: collections.deque(wiki.read_batches([path], [], {}), maxlen=0)
+        path.name.removeprefix("dump"): lambda path=path: collections.deque(wiki.read_batches([path], {}), maxlen=0)
         for path in (plain, packed)
     }
     bench.compare("The reader alone", readers, **work)

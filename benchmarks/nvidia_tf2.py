@@ -28,6 +28,7 @@ from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.data_sets import RecordSet
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import PretrainingModel
@@ -35,10 +36,12 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer import update_rules
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
-from bert_tf.prepare.instances.instances import ExampleSettings, make_shard
+from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard
 from bert_tf.ranks.workers import Workers
+from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard
 from bert_tf.run.device import has_fast_bf16
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
 
@@ -150,8 +153,8 @@ def make_batches(bench: Bench) -> Arrays:
     options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
     number = NUM_UPDATES * BATCH_SIZE
     write_text(options.text, number * options.seq_length * 3, text, is_split=True)
-    settings = ExampleSettings(str(options.vocab_file), options.seq_length, options.predictions)
-    make_shard(text, file, settings, Shard(0, 0))
+    tokens, rules = TokenSettings(str(options.vocab_file), Casing.of(True)), MaskingRules(0.15, options.predictions)
+    make_shard(text, file, Shard(0, 0), settings=RecordSettings(tokens, PairSettings(options.seq_length), rules))
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)
     features = {name: np.asarray(values) for name, values in records.features(ranges).items()}

@@ -123,9 +123,7 @@ if [[ -n "$squad" ]]; then
 fi
 casing=(1 1) # do_lower_case and strip_accents
 if [[ -n "$vocab_file" ]]; then
-  echo "Trying $vocab_file, to say how long it will take"
-  found=$(python scripts/own_vocabulary.py "$vocab_file" "${pretraining[@]}" \
-    2> >(grep -v -e absl::InitializeLog -e "Compiled cluster using XLA" >&2))
+  found=$(python scripts/own_vocabulary.py "$vocab_file")
   read -ra casing <<<"$found"
 fi
 

@@ -84,19 +84,11 @@ step() {
   return "$status"
 }
 
-# Fails with one line that says why the last step failed; prints the end of its output if that is not clear.
+# Fails after a step that did, with the end of its output.
 explain() {
-  local output
-  output=$(awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log")
-  tail -n 20 <<<"$output" >&2
-  if grep -qiE 'no space left on device|disk quota exceeded' <<<"$output"; then
-    fail "the disk is full: $(df -Ph "$root" | awk 'NR==2{print $4}') left at $root," \
-      "$(df -Ph "${TMPDIR:-/tmp}" | awk 'NR==2{print $4}') at ${TMPDIR:-/tmp}. Free some, then type the same command again."
-  elif grep -qiE 'name resolution|newconnectionerror|connection (refused|reset|aborted)|unreachable|timed out|max retries|proxyerror|no matching distribution|dns error|failed to (fetch|download)' <<<"$output"; then
-    fail "the Python package index did not deliver the packages: no network, or another index in pip's settings?" \
-      "Run the same command again when it is reachable. Log: $log"
-  fi
-  fail "$1. The whole log is in $log"
+  awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log" | tail -n 20 >&2
+  fail "$1: the lines above say why, and $log has all. Where the network or room on the disk was missing" \
+    "($(df -Ph "$root" | awk 'NR==2{print $4}') left at $root), type the same command again once it is there."
 }
 
 # --- The machine -------------------------------------------------------------------------------

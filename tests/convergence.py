@@ -21,7 +21,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder, provenance
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from tests.pretraining_data import make_instance_arrays, write_records
+from tests.pretraining_data import write_records
 
 GOLDEN = Path(__file__).parent / "golden" / "convergence.json"
 LENGTH, PREDICTIONS, NUM_TOPICS = 24, 4, 8
@@ -54,9 +54,9 @@ def write_data(path: Path, count: int = 3000) -> None:
         "masked_lm_positions": positions,
         "masked_lm_ids": labels,
         "masked_lm_weights": np.ones(labels.shape, np.float32),
-        "next_sentence_labels": is_random[:, 0],
+        "next_sentence_labels": is_random,
     }
-    write_records(path, make_instance_arrays(arrays))
+    write_records(path, arrays)
 
 
 def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) -> None:

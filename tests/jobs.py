@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import json
 import signal
 import sys
 import time
@@ -12,11 +14,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.job import FinetuningJob, run_task
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.job import FinetuningJob, converse, export_task, run_task
+from bert_tf.tasks.task import PREDICT, TRAIN, Task
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,10 +46,18 @@ class Job(NamedTuple):
 
 
 def make_job(task_class: type[Task], settings: dict[str, Any]) -> Job:
+    """A job whose task has the files `files`, or `train_file` and `predict_file`."""
     names = {field.name for field in dataclasses.fields(FinetuningJob)}
     settings = {**DEFAULTS, **settings}
-    job = FinetuningJob(**{name: value for name, value in settings.items() if name in names})
-    return Job(job, task_class(**{name: value for name, value in settings.items() if name not in names}))
+    job = FinetuningJob(**{name: settings.pop(name) for name in names})
+    given = {use: settings.pop(f"{use}_file", None) for use in (TRAIN, PREDICT)}
+    files = {use: [Path(path)] for use, path in given.items() if path}
+    return Job(job, task_class(settings.pop("files", files), **settings))
+
+
+def from_checkpoint(start, **changes):
+    """The settings of a job that takes the model and its files from a folder, and trains nothing."""
+    return dict(bert_config_file=None, vocab_file=None, train_file=None, init_checkpoint=str(start), **changes)
 
 
 # Of updates of four rows in two micro-batches.
@@ -81,6 +92,27 @@ def small_job(task_class, folder, model_dir, **changes):
     return make_job(
         task_class, {**model, "model_dir": model_dir, "training": short_training(), "predict_batch_size": 3, **changes}
     )
+
+
+def exported(job, folder, task):
+    """What the job exports to a folder, read again."""
+    export_task(*job, Workers(), folder, None)
+    return load_exported(folder, task)
+
+
+def changed_json(path, **changes):
+    """The file's object with some values changed, or left out where they are None."""
+    values = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
+    return values
+
+
+def typed(job, lines, monkeypatch, capsys):
+    """What is printed at a prompt at which these lines are typed."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    capsys.readouterr()
+    converse(*job, Workers())
+    return capsys.readouterr().out.splitlines()
 
 
 def weights_of_two_splits(job, folder):

@@ -19,7 +19,7 @@ from bert_tf.records import shard
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
-from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.schema import Features, RecordSchema
 from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
 
 SCHEMA = RecordSchema(16, 3)
@@ -46,7 +46,7 @@ def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[
         "masked_lm_positions": positions,
         "masked_lm_ids": labels,
         "masked_lm_weights": np.ones([count, predictions], np.float32),
-        "next_sentence_labels": rng.integers(0, 2, [count]),
+        "next_sentence_labels": rng.integers(0, 2, [count, 1]),
     }
 
 
@@ -59,7 +59,7 @@ def write_dataset(
         for number, size in enumerate(sizes):
             rows = instances(size, seed + number, schema)
             if data_format == "records":
-                write_records(folder / split / f"x_{split}_{number}.tfrecord", make_instance_arrays(rows))
+                write_records(folder / split / f"x_{split}_{number}.tfrecord", rows)
             else:
                 path = folder / split / f"x_{split}_{number}.tokens"
                 write_token_shard(path, Shard(SPLITS.index(split), number), rows, schema)
@@ -105,7 +105,7 @@ def write_token_shard(path: Path, shard: Shard, rows: dict[str, np.ndarray], sch
     sentences = np.sort(np.concatenate([starts, starts + 5, ends[-1:]]))
     documents = np.unique([*range(0, len(sentences) - 1, 4), len(sentences) - 1])
     write_tokens(path, TokenizedText(tokens, sentences, documents), shard, VOCAB_SIZE)
-    pairs = Pairs(starts, starts + 5, starts + 5, ends, rows["next_sentence_labels"])
+    pairs = Pairs(starts, starts + 5, starts + 5, ends, rows["next_sentence_labels"][:, 0])
     copies = [pairs, pairs.rows(slice(1, None))] if SPLITS[shard.split] == "training" else [pairs]
     settings = PairSettings(schema.sequence_length, len(copies), 7)
     write_pairs(TokenFile(path), settings, list(map(encode_pairs, copies)))
@@ -129,10 +129,6 @@ def open_dataset(
     return open_instances(str(folder / split), argument, schema.sequence_length, rules)
 
 
-def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:
-    return InstanceArrays(**arrays)
-
-
-def write_records(path: str | Path, rows: InstanceArrays) -> None:
+def write_records(path: str | Path, rows: Features) -> None:
     """Writes a shard and its index."""
     shard.write_records(Path(path), [rows])

@@ -48,7 +48,7 @@ PACKAGES = (
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
-TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "serving")
+TASK_MODULES_WITH_TENSORFLOW = ("head", "classes")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()

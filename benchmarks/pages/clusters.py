@@ -14,7 +14,7 @@ from benchmarks.results import table
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu
-from bert_tf.planning.recipe_time import START_SECS, Choices, Cluster, plan_recipe, update_time
+from bert_tf.planning.recipe_time import START_SECS, Cluster, plan_recipe, update_time
 
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12
@@ -127,9 +127,13 @@ def training_hours(training: Training) -> float:
     """What the planner says of it."""
     machine = MACHINES[training.machine]
     rates = training.rates or rates_of(machine, training.precision)
-    choices = Choices("large", training.precision, training.micro_batches, training.global_batches, rates)
-    cluster = cluster_of(machine, training.precision, training.nodes * machine.gpus)
-    hours = plan_recipe(cluster, choices, travelling_bytes(training.precision)).hours
+    hours = plan_recipe(
+        cluster_of(machine, training.precision, training.nodes * machine.gpus),
+        micro_batches=training.micro_batches,
+        global_batches=training.global_batches,
+        rates=rates,
+        gradient_bytes=travelling_bytes(training.precision),
+    ).hours
     return hours if training.with_start else hours - 2 * START_SECS / 3600
 
 

@@ -26,14 +26,21 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 
 def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Records of one shard as a process of create_tfrecord_files makes them."""
-    from bert_tf.prepare.instances.instances import ExampleSettings, make_shard
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard
+    from bert_tf.records.pairs import PairSettings
     from bert_tf.records.token_file import Shard
+    from bert_tf.text.basic_tokenizer import Casing
 
-    names = set(settings) - {"text", "output", "warm_up"}
-    examples = ExampleSettings(**{name: settings[name] for name in names})
+    whole_words = settings.get("whole_word_masking", False)
+    how = RecordSettings(
+        TokenSettings(settings["vocab_file"], Casing.of(True)),
+        PairSettings(settings["max_seq_length"], settings["dupe_factor"]),
+        MaskingRules(max_predictions_per_seq=settings["max_predictions_per_seq"], whole_word_masking=whole_words),
+    )
 
     def make() -> dict[str, float]:
-        made = make_shard(Path(settings["text"]), Path(settings["output"]), examples, Shard(0, 0))
+        made = make_shard(Path(settings["text"]), Path(settings["output"]), Shard(0, 0), settings=how)
         return {"instances": made.counts["num_instances"], "peak MiB": memory_peak_mib()}
 
     return make
@@ -49,10 +56,10 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
     output, how = settings["output"], TokenSettings(settings["vocab_file"], Casing.of(True))
     for before in settings["texts_before"]:
-        make_token_file(Path(before), Path(output), how, Shard(0, 0))
+        make_token_file(Path(before), Path(output), Shard(0, 0), settings=how)
 
     def make() -> dict[str, float]:
-        make_token_file(Path(settings["text"]), Path(output), how, Shard(0, 0))
+        make_token_file(Path(settings["text"]), Path(output), Shard(0, 0), settings=how)
         made = [make_pairs(output, PairSettings(each, settings["dupe_factor"])) for each in settings["lengths"]]
         return {"instances": sum(counts["num_instances"] for counts in made), "peak MiB": memory_peak_mib()}
 

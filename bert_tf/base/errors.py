@@ -15,8 +15,6 @@ import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.signals import leave
-
 USER_ERROR_EXIT_CODE = 2
 # Of a quoted value with more letters than any path, and of a message that is too long, only the ends are shown.
 _LONG_VALUE, _LONGEST_MESSAGE = re.compile(r"\S{500,}"), 4000
@@ -154,10 +152,10 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             print(f"error: {error}", file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 _flush_output()
-            leave(error.exit_code)
+            os._exit(error.exit_code)  # `base.signals` says why not by the interpreter's shutdown
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
-            leave(130)
+            os._exit(130)
 
     return wrapped
 

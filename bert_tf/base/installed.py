@@ -84,24 +84,16 @@ def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
       num_gpus: those of this machine that a program may use. Which ones CUDA_VISIBLE_DEVICES chooses cannot be told
         from its numbers; they are taken for those with code if there are as many.
     """
-    if not num_gpus or not build_info.get("cuda_compute_capabilities"):
-        return
-    present = compute_capabilities()
+    present = compute_capabilities() if num_gpus and build_info.get("cuda_compute_capabilities") else []
     without = [capability for capability in present if not _has_code(build_info, capability)]
-    if not without or num_gpus <= len(present) - len(without):
-        return
-    cuda, capability = build_info.get("cuda_version"), max(without)
-    if capability >= _BLACKWELL:
-        remedy = f"NVIDIA's image {NEW_IMAGE} has it up to 12.0 ('bash scripts/docker/build.sh')"
-    else:
-        remedy = (
-            "TensorFlow 2.15 has it from 5.0 on ('TENSORFLOW=2.15 bash scripts/setup.sh'), NVIDIA's image with it from "
-            f"6.0 on ('bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME={OLD_IMAGE}')"
+    if without and num_gpus > len(present) - len(without):
+        major, minor = max(without)
+        raise UserError(
+            f"this TensorFlow, built for CUDA {build_info.get('cuda_version')}, has no code for a GPU of compute "
+            f"capability {major}.{minor}: docs/machines.md says which version has it ('TENSORFLOW=2.15 bash "
+            "scripts/setup.sh') or which of NVIDIA's images ('bash scripts/docker/build.sh'); CUDA_VISIBLE_DEVICES "
+            "chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
         )
-    raise UserError(
-        f"this TensorFlow, built for CUDA {cuda}, has no code for a GPU of compute capability {capability[0]}."
-        f"{capability[1]}: {remedy}; CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
-    )
 
 
 def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> bool:

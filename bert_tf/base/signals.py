@@ -1,36 +1,18 @@
 """How programs end: on SIGTERM and SIGUSR1, with which exit code, and without the interpreter's shutdown.
 
 With several ranks the shutdown would wait in Horovod's exit hooks for ranks that are still inside a collective
-operation. So `leave` ends the program after the clean-ups registered here.
+operation.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
-
-_clean_ups: set[Callable[[], None]] = set()
-
-
-def before_leaving(clean_up: Callable[[], None]) -> None:
-    """Registers `clean_up` to be called when the process ends, by `leave` or normally; it may be called twice."""
-    if clean_up not in _clean_ups:
-        _clean_ups.add(clean_up)
-        atexit.register(clean_up)
-
-
-def leave(exit_code: int) -> NoReturn:
-    for clean_up in _clean_ups:
-        with contextlib.suppress(OSError):  # the reason for ending matters more
-            clean_up()
-    os._exit(exit_code)
-
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 # About when this process started: the programs import this module first. --max_hours counts from here.
 STARTED_AT = time.monotonic()
@@ -51,19 +33,26 @@ def leave_on_stop_signals() -> None:
             file=sys.stderr,
             flush=True,
         )
-        leave(STOPPED_EXIT_CODE)
+        os._exit(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
 
 
 @contextlib.contextmanager
-def noted_stop_signals() -> Iterator[list[int]]:
-    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
-    received: list[int] = []
-    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOP_SIGNALS}
+def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
+    """In this context `handle` is called with the number of each of these signals that arrives, and nothing else."""
+    previous = {number: signal.signal(number, lambda number, _: handle(number)) for number in numbers}
     try:
-        yield received
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def noted_stop_signals() -> Iterator[list[int]]:
+    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
+    received: list[int] = []
+    with handling(STOP_SIGNALS, received.append):
+        yield received

@@ -57,10 +57,7 @@ class TokenSet(InstanceSet):
     ):
         super().__init__(patterns, argument)
         settings = PairSettings.of(sequence_length, single_segments)
-        most = settings.token_budget
-        if rules.max_predictions_per_seq > most:
-            given = f"--max_predictions_per_seq={rules.max_predictions_per_seq}"
-            raise UserError(f"{given} with --max_seq_length={sequence_length}: at most {most} tokens can be masked")
+        settings.check(rules.max_predictions_per_seq)
         self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
         self.pair_settings = ensure_pairs(self.files, settings)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -42,29 +41,16 @@ def problems(check: Callable[..., object], *arguments: Any, missing: str = PROBL
     return []
 
 
-class Answer(NamedTuple):
-    """How a program ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def reason(self) -> str:
-        """Why it failed, in one line."""
-        lines = [line.strip() for line in f"{self.out}\n{self.err}".splitlines() if line.strip()]
-        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else f"code {self.code}")
-        return f"{signal.Signals(-self.code).name}: {said}" if self.code < 0 else said
-
-    def json(self) -> Any:
-        """The JSON value in its last line. Raises ValueError if it failed."""
-        if self.code != 0:
-            raise ValueError(self.reason)
-        return json.loads(self.out.strip().rpartition("\n")[2])
+class Failed(Exception):
+    """A program has failed; the text says why, in one line."""
 
 
-def ask(command: Sequence[str], limit_secs: float, **variables: str) -> Answer:
-    """Runs a program for at most `limit_secs`, with `variables` in its environment."""
+def ask(command: Sequence[str], limit_secs: float, **variables: str) -> tuple[str, str]:
+    """What a program prints to its two outputs, with `variables` in its environment.
+
+    Raises:
+      Failed: it ended with another code than 0, or not within `limit_secs`.
+    """
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
     # In its own session, so that its children can be killed with it.
@@ -73,16 +59,20 @@ def ask(command: Sequence[str], limit_secs: float, **variables: str) -> Answer:
     )
     try:
         out, err = child.communicate(timeout=limit_secs)
-        return Answer(child.returncode, out, err)
     except subprocess.TimeoutExpired:
-        return Answer(1, "", "it did not end in time")
+        raise Failed("it did not end in time") from None
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL) if child.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(child.pid, number)
                 child.wait(5)
+    if code := child.returncode:
+        lines = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()] or [f"code {code}"]
+        said = next((line for line in reversed(lines) if "Error" in line), lines[-1])
+        raise Failed(f"{signal.Signals(-code).name}: {said}" if code < 0 else said)
+    return out, err
 
 
-def ask_python(code: str) -> Answer:
-    """Runs Python code that may import TensorFlow, which takes minutes on a slow network drive."""
+def ask_python(code: str) -> tuple[str, str]:
+    """What Python code prints that may import TensorFlow, which takes minutes on a slow network drive."""
     return ask([sys.executable, "-c", code], 300.0, TF_CPP_MIN_LOG_LEVEL="0")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 
 from bert_tf.base.installed import SETUP, check_gpu_code, check_version, is_installed
 from bert_tf.base.machine import count_gpus, gpu_complaints
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Failed, Finding, Findings, ask, ask_python, judge, problems
 from bert_tf.launch import checks
-from bert_tf.launch.hosts import hosts_of
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
@@ -48,18 +48,18 @@ def examine_tensorflow() -> Findings:
     if not is_installed("tensorflow"):
         yield from problems(checks.check_tensorflow, {}, 0)
         return
-    answer = ask_python(_TENSORFLOW)
     try:
-        version, build_info, num_seen = answer.json()
-    except ValueError:
-        yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} repairs that")
+        out, err = ask_python(_TENSORFLOW)
+    except Failed as failed:
+        yield Finding(PROBLEM, f"it cannot be imported ({failed}): {SETUP} repairs that")
         return
+    version, build_info, num_seen = json.loads(out.splitlines()[-1])
     cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
     yield from problems(check_version, version) or [Finding(OK, fine)]
     yield from problems(check_gpu_code, build_info, num_gpus)
     if num_gpus:
-        said = ("; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
+        said = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
         fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
@@ -67,7 +67,7 @@ def examine_tensorflow() -> Findings:
 
 def _num_ranks() -> int:
     """The number of ranks to check for: those of HOSTS, else two, where LAUNCHER allows them."""
-    return sum(hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
+    return sum(checks.hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
 
 
 def examine_horovod() -> Findings:
@@ -77,22 +77,25 @@ def examine_horovod() -> Findings:
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
-    answer = ask_python(_HOROVOD)
     try:
-        version, nccl, mpi, gloo = answer.json()
-    except ValueError:
-        yield Finding(PROBLEM, f"it cannot be imported ({answer.reason}): {SETUP} builds it again")
+        out, _ = ask_python(_HOROVOD)
+    except Failed as failed:
+        yield Finding(PROBLEM, f"it cannot be imported ({failed}): {SETUP} builds it again")
         return
+    version, nccl, mpi, gloo = json.loads(out.splitlines()[-1])
     names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
     remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
     fault = f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {remedy}"
     yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", fault, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
         command = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
-        answer = ask([*command, _ALL_REDUCE], 120.0, TF_CPP_MIN_LOG_LEVEL="2")
-        remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
-        fault = f"two ranks cannot add their numbers by {library} ({answer.reason}): {remedy}"
-        yield judge(answer.code == 0, f"two ranks have added their numbers by {library}", fault)
+        try:
+            ask([*command, _ALL_REDUCE], 120.0, TF_CPP_MIN_LOG_LEVEL="2")
+        except Failed as failed:
+            remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
+            yield Finding(PROBLEM, f"two ranks cannot add their numbers by {library} ({failed}): {remedy}")
+        else:
+            yield Finding(OK, f"two ranks have added their numbers by {library}")
 
 
 def examine_launcher() -> Findings:

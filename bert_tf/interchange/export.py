@@ -37,7 +37,7 @@ _TEMPLATE = "model_card.md"
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
-    **{head.architecture: head.pipeline for head in HEADS},
+    **{head.architecture: head.name.replace(" ", "-") for head in HEADS},
 }
 
 
@@ -235,6 +235,7 @@ def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     num_classes, task = weights.shapes[head.variable][0], read_task(weights, head.variable)
     labels = task.labels if task else numbered(num_classes)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
-    if head is not TEXTS:
-        return names
-    return {**names, **(task.described if task else {"problem_type": REGRESSION if num_classes == 1 else CLASSES})}
+    problem = task.problem if task else REGRESSION if num_classes == 1 else CLASSES
+    # A number without a problem_type is shown as its sigmoid by a pipeline, and stays so.
+    says_problem = head is TEXTS and not (task and problem == REGRESSION and not task.is_named)
+    return {**names, **({"problem_type": problem} if says_problem else {})}

@@ -1,18 +1,20 @@
-"""The heads that tasks put on the encoder: their names in our files and in Hugging Face's, an entry for each."""
+"""The heads that tasks put on the encoder: what they compute, and how they are stored here and at Hugging Face."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class StoredHead(NamedTuple):
-    """A linear layer on the encoder, as it is stored."""
+class Head(NamedTuple):
+    """A linear layer, which a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
 
+    name: str  # as messages call it, and with a hyphen Hugging Face
     scope: str  # what our names of its variables begin with
-    prefix: str  # Hugging Face's names begin with this, where the class tells which head is meant
-    architecture: str  # the class of transformers that computes the same
-    pipeline: str  # what Hugging Face calls the task
-    uses_pooler: bool = True  # False: the class has no pooler, and a training leaves ours as it is
+    outputs: Sequence[str]  # what the model computes, by its names in exports
+    architecture: str = ""  # the class of transformers that computes the same; "": there is none
+    prefix: str = "classifier"  # what Hugging Face's names begin with, where the class tells which head is meant
+    uses_pooler: bool = True  # reads the pooled first position; else it gives a value for each position
     has_labels: bool = False  # whether the classes of its outputs have names
 
     @property
@@ -26,11 +28,12 @@ class StoredHead(NamedTuple):
         return {f"{self.prefix}.weight": self.variable, f"{self.prefix}.bias": f"{self.scope}output_bias"}
 
 
-TEXTS = StoredHead("", "classifier", "BertForSequenceClassification", "text-classification", has_labels=True)
-TOKENS = StoredHead(
-    "cls/token/", "classifier", "BertForTokenClassification", "token-classification", uses_pooler=False, has_labels=True
+_SPANS = ("start_logits", "end_logits")
+TEXTS = Head("text classification", "", ["logits"], "BertForSequenceClassification", has_labels=True)
+TOKENS = Head(
+    "token classification", "cls/token/", ["logits"], "BertForTokenClassification", uses_pooler=False, has_labels=True
 )
-SPANS = StoredHead("cls/squad/", "qa_outputs", "BertForQuestionAnswering", "question-answering", uses_pooler=False)
-CHOICES = StoredHead("cls/choice/", "classifier", "BertForMultipleChoice", "multiple-choice")
+SPANS = Head("question answering", "cls/squad/", _SPANS, "BertForQuestionAnswering", "qa_outputs", uses_pooler=False)
+CHOICES = Head("multiple choice", "cls/choice/", ["score"], "BertForMultipleChoice")
 # Parameters of a file that does not say its class are those of the first head with such names.
 HEADS = (TEXTS, TOKENS, SPANS, CHOICES)

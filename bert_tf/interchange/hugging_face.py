@@ -1,7 +1,7 @@
 """Hugging Face's BERT folders: reading them, and the mapping between their names of parameters and ours.
 
-A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin`` (which needs PyTorch),
-or several such files and an index. PyTorch's linear layers store [out, in], so our kernels are transposed; classifier
+A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin`` (which needs PyTorch).
+PyTorch's linear layers store [out, in], so our kernels are transposed; classifier
 heads are not, because Google stores them as [classes, in].
 """
 
@@ -120,11 +120,8 @@ def is_folder(folder: Path) -> bool:
 
 
 def weight_file(folder: Path) -> Path | None:
-    """The file with a folder's weights, or the index of several such files; None if there is none."""
-    for name in (SAFETENSORS, f"{SAFETENSORS}.index.json", TORCH, f"{TORCH}.index.json"):
-        if (folder / name).is_file():
-            return folder / name
-    return None
+    """The file with a folder's weights; None if there is none."""
+    return next((folder / name for name in (SAFETENSORS, TORCH) if (folder / name).is_file()), None)
 
 
 class Stored(NamedTuple):
@@ -146,7 +143,7 @@ def read_folder(folder: Path) -> Weights:
     assert path
     described = read_json_object(folder / CONFIG, _FETCH_AGAIN)
     architectures = tuple(described.get("architectures") or ())
-    stored = _open_files(path)
+    stored = _open_file(path)
     tensors: dict[str, dict[str, Stored]] = {}  # our name -> their names of the same variable, usually one
     for theirs, tensor in stored.items():
         if not _IGNORED.fullmatch(theirs):
@@ -217,21 +214,8 @@ def _check_tied(
     )
 
 
-def _open_files(path: Path) -> dict[str, Stored]:
-    """The tensors, by name, of a file or of all files that an index names."""
-    if path.suffix != ".json":
-        return _open_file(path)
-    mapping = read_json_object(path, _FETCH_AGAIN).get("weight_map")
-    if not isinstance(mapping, dict) or not all(Path(str(file)).name == file for file in mapping.values()):
-        raise UserError(f"{path} has no weight_map from parameters to files beside it; {_FETCH_AGAIN}")
-    tensors: dict[str, Stored] = {}
-    for name in sorted(set(mapping.values())):
-        tensors.update(_open_file(path.parent / name))
-    return tensors
-
-
 def _open_file(path: Path) -> dict[str, Stored]:
-    check_file(path, "fetch this part of the weights again")
+    check_file(path, _FETCH_AGAIN)
     if path.suffix == ".bin":
         return _open_torch_file(path)
     try:

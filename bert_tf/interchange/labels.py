@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,6 @@ from bert_tf.interchange.weights import Weights
 TASK_FILE = "task.json"
 # Hugging Face's names of what a classifier's outputs are: the number itself, or a score for each class.
 REGRESSION, CLASSES = "regression", "single_label_classification"
-# Fields in which sentence-transformers says what its CrossEncoder applies to a model's output.
-_CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
 _CORRECT_IT = "correct it, or use another checkpoint"
 
 
@@ -27,7 +25,6 @@ class TrainedTask(NamedTuple):
     labels: tuple[str, ...]  # in the order of the outputs
     is_named: bool  # False: the file does not say what the outputs mean; then the labels are LABEL_0, LABEL_1...
     text_columns: Sequence[str] | None
-    described: Mapping[str, Any]  # what a config.json says besides the labels, by its fields
 
     def __str__(self) -> str:
         kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
@@ -70,7 +67,6 @@ def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
         labels=tuple(labels) or numbered(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
         text_columns=[str(column) for column in columns] if isinstance(columns, list) else None,
-        described={"problem_type": problem},
     )
 
 
@@ -84,48 +80,30 @@ def numbered(num_classes: int) -> tuple[str, ...]:
 
 
 def _read_config(file: Path, num_classes: int) -> TrainedTask:
+    """Like `transformers`, by ``id2label``."""
     values = read_json_object(file, _CORRECT_IT)
-    orders = {field: _in_order(file, field, values.get(field)) for field in ("id2label", "label2id")}
-    named = {field: labels for field, labels in orders.items() if labels != numbered(len(labels))}
-    if len({*named.values()}) > 1:
-        raise _wrong(file, f"id2label says {named['id2label']}, label2id {named['label2id']}")
-    labels, is_named = next(iter(named.values()), numbered(num_classes)), bool(named)
-    described = {name: values[name] for name in ("problem_type", *_CROSS_ENCODER) if values.get(name)}
-    if num_classes > 1:
-        described.setdefault("problem_type", CLASSES)
-    problem = described.get("problem_type", REGRESSION)
-    if problem == REGRESSION:
-        is_named = bool(described)
-        activations = [_activation(described[name]) for name in _CROSS_ENCODER if name in described]
-        problem = next((f"a number through {name}" for name in activations if not name.endswith("Identity")), problem)
+    labels = _in_order(file, values.get("id2label")) or numbered(num_classes)
+    problem = values.get("problem_type") or None
+    is_named = bool(problem) if num_classes == 1 else labels != numbered(len(labels))
     return TrainedTask(
         file,
         values.get("finetuning_task"),
-        problem=problem,
+        problem=problem or (REGRESSION if num_classes == 1 else CLASSES),
         labels=labels,
         is_named=is_named,
         text_columns=None,
-        described=described,
     )
 
 
-def _activation(setting: Any) -> str:
-    """The class of what a CrossEncoder applies to a model's output, which new versions put into an object."""
-    return str(setting.get("activation_fn", "Identity") if isinstance(setting, dict) else setting)
-
-
-def _in_order(file: Path, field: str, mapping: Any) -> tuple[str, ...]:
-    """The labels of ``id2label`` or ``label2id`` in the order of their numbers; () if there is none."""
+def _in_order(file: Path, mapping: Any) -> tuple[str, ...]:
+    """The labels of ``id2label`` in the order of their numbers; () if there is none."""
     if mapping is None:
         return ()
-    pairs = list(mapping.items()) if isinstance(mapping, dict) else []
-    if field == "label2id":
-        pairs = [(number, label) for label, number in pairs]
-    labels = {str(number): str(label) for number, label in pairs if isinstance(label, (str, int))}
-    numbers = [str(number) for number in range(len(pairs))]
-    if not isinstance(mapping, dict) or set(labels) != {*numbers} or len({*labels.values()}) < len(pairs):
-        raise _wrong(file, f"{field}={mapping!r:.200}: must give each number from 0 on a label of its own")
-    return tuple(labels[number] for number in numbers)
+    labels = {str(number): label for number, label in mapping.items()} if isinstance(mapping, dict) else {}
+    ordered = [labels.get(str(number)) for number in range(len(labels))]
+    if not labels or not all(isinstance(label, (str, int)) for label in ordered) or len({*ordered}) < len(ordered):
+        raise _wrong(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
+    return tuple(map(str, ordered))
 
 
 def plain(label: str) -> str:

@@ -24,6 +24,10 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import atomic_folder, read_json_object
 from bert_tf.base.tensorflow import keras
+from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.google import CONFIG_FILE
+from bert_tf.interchange.weights import Weights
+from bert_tf.text.tokenizer import StoredTokenizer
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 SETTINGS, TRITON_CONFIG = "settings.json", "config.pbtxt"
@@ -145,3 +149,10 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     if settings.get("max_seq_length") != length:
         raise UserError(f"{folder / SETTINGS} has another max_seq_length than the model, {length}; {export_again}")
     return ExportedModel(settings, signature)
+
+
+def files_beside(folder: Path) -> Weights:
+    """The configuration and the tokenizer of an exported model, whose weights are not read by name."""
+    config = BertConfig.from_json_file(folder / CONFIG_FILE)
+    nothing: dict[str, Any] = {}
+    return Weights(str(folder), {}, nothing.__getitem__, folder, config, folder / CONFIG_FILE, StoredTokenizer(folder))

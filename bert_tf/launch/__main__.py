@@ -12,17 +12,17 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
-from bert_tf.launch import adam, biobert, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch import biobert, glue, recipes, run_sub, squad  # noqa: E402
 from bert_tf.launch import finetune_benchmark as benchmark  # noqa: E402
 from bert_tf.launch.arguments import Argument  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
 # A launcher's arguments, and what it does.
 LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEnvironment], int]]] = {
-    "pretraining_lamb": (lamb.ARGUMENTS, lamb.launch),
-    "pretraining_lamb_phase1": (lamb.ARGUMENTS, partial(lamb.launch, only="phase_1")),
-    "pretraining_lamb_phase2": (lamb.ARGUMENTS, partial(lamb.launch, only="phase_2")),
-    "pretraining_adam": (adam.ARGUMENTS, adam.launch),
+    "pretraining_lamb": (recipes.LAMB, recipes.launch_lamb),
+    "pretraining_lamb_phase1": (recipes.LAMB, partial(recipes.launch_lamb, only="phase_1")),
+    "pretraining_lamb_phase2": (recipes.LAMB, partial(recipes.launch_lamb, only="phase_2")),
+    "pretraining_adam": (recipes.ADAM, recipes.launch_adam),
     "run_sub": ((), run_sub.launch),  # variables only
     "squad": (squad.ARGUMENTS, squad.launch),
     "squad_inference": (squad.INFERENCE_ARGUMENTS, squad.launch_inference),
@@ -31,8 +31,8 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
     "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
     "biobert/rel_chemprot": (biobert.RELATION_ARGUMENTS, biobert.launch_relations),
-    "biobert/run_pretraining-pubmed_base_phase_1": (biobert.PHASES[1], partial(biobert.launch_pretraining, 1)),
-    "biobert/run_pretraining-pubmed_base_phase_2": (biobert.PHASES[2], partial(biobert.launch_pretraining, 2)),
+    "biobert/run_pretraining-pubmed_base_phase_1": (recipes.PUBMED[1], partial(recipes.launch_pubmed, 1)),
+    "biobert/run_pretraining-pubmed_base_phase_2": (recipes.PUBMED[2], partial(recipes.launch_pubmed, 2)),
     "finetune_train_benchmark": (benchmark.ARGUMENTS["train"], partial(benchmark.launch, "train")),
     "finetune_inference_benchmark": (benchmark.ARGUMENTS["predict"], partial(benchmark.launch, "predict")),
     **{

@@ -106,9 +106,10 @@ class Typed:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
-    def name_of(self, setting: str) -> str:
-        """The name of the argument that stands for a setting; "" if none does."""
-        return next((argument.name for argument in self.arguments if argument.setting.name == setting), "")
+    def name_of(self, setting: str, phase: str = "") -> str:
+        """The name of the argument that stands for a setting, with this ending; "" if none does."""
+        names = (each.name for each in self.arguments if each.setting.name == setting and each.name.endswith(phase))
+        return next(names, "")
 
     def title(self, name: str) -> str:
         """What messages call an argument."""

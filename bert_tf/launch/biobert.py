@@ -8,21 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import MissingError
-from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Argument, Typed, arguments
-from bert_tf.launch.call import Flags
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import MODEL, SEQ_LENGTH, FinetuningCall
-from bert_tf.launch.pretraining import LENGTHS, Recipe, only_phase
-from bert_tf.settings.declaration import Setting, find_setting
-from bert_tf.settings.programs import PRETRAINING
+from bert_tf.launch.recipes import CASED
+from bert_tf.settings.declaration import find_setting
 from bert_tf.tasks.task import task_settings
 
-CASED = Setting("cased", "bool", False, is_flag=False)
 _CLASSIFIER, _NER = task_settings()["glue"], task_settings()["entities"]
 _START = "results/biobert_tf_uncased_base/model.ckpt"
-
-# --- Fine-tuning ---------------------------------------------------------------------------------
 
 
 def _task_arguments(
@@ -67,12 +61,11 @@ def launch_entities(kind: str, texts: Sequence[str], environment: LaunchEnvironm
     call = _call(f"ner_bc5cdr_{kind}", f"BC5CDR/{kind}", typed, environment)
     folder, training, test = call.data[1], ("train.tsv", "devel.tsv"), "test.tsv"  # trained on the first two, as there
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         _check_files(folder, (*training, test), "a token and its label", "BC5CDR")
         return [
             {
-                **call.flags(call.folder / "entities"),
-                **call.training_flags(),
+                **call.flags("entities"),
                 "mode": "train_and_predict",
                 "do_lower_case": not typed["cased"],
                 "train_file": ",".join(str(folder / name) for name in training),
@@ -90,13 +83,13 @@ def launch_relations(texts: Sequence[str], environment: LaunchEnvironment) -> in
     call = _call("rel_chemprot", "ChemProt", typed, environment)
     folder, trained, tested = call.data[1], call.folder / "relations", call.folder / "test"
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         names = ("train.tsv", "dev.tsv", "test.tsv")
         _check_files(folder, names, "index, sentence and label", "ChemProt")
         task = {"task_name": "ChemProt", "data_dir": folder, "do_lower_case": not typed["cased"]}
-        testing = {**call.flags(tested), **task, "init_checkpoint": trained}
+        testing = {**call.flags("test"), **task, "init_checkpoint": trained}
         return [
-            {**call.flags(trained), **task, **call.training_flags(), "mode": "train_and_eval"},
+            {**call.flags("relations"), **task, "mode": "train_and_eval"},
             {**testing, "mode": "eval", "eval_file": folder / "test.tsv"},
             {**testing, "mode": "predict"},
         ]
@@ -108,36 +101,3 @@ def launch_relations(texts: Sequence[str], environment: LaunchEnvironment) -> in
         "curves": "report.html",
     }
     return call.run("ChemProt", ("classifier", _CLASSIFIER), prepare, results)
-
-
-# --- Pre-training --------------------------------------------------------------------------------
-
-
-_DECLARED = {
-    1: """
-       train_batch_size=128 learning_rate=9.625e-5 cased=false precision=fp16 use_xla=true num_gpu=16 warmup_steps=1953
-       train_steps=19531 num_accumulation_steps=32 save_checkpoint_steps=5000 eval_batch_size=80
-       """,
-    2: """
-       init_checkpoint= train_batch_size=16 learning_rate=2.9e-4 cased=false precision=fp16 use_xla=true num_gpu=16
-       warmup_steps=434 train_steps=4340 num_accumulation_steps=128 save_checkpoint_steps=5000 eval_batch_size=26
-       """,
-}
-# The arguments of both phases: those of NVIDIA's scripts, and the model.
-PHASES = {
-    number: arguments(f"{declared} bert_model=base", *PRETRAINING, cased=CASED)
-    for number, declared in _DECLARED.items()
-}
-
-
-def launch_pretraining(number: int, texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Pre-trains on PubMed's abstracts in phase 1, from Google's weights, or phase 2; returns the ranks' exit code."""
-    typed = Typed(PHASES[number], texts)
-    phase = only_phase(f"phase_{number}", LENGTHS[number - 1], typed)
-    num_layers, hidden_size = PRESETS[typed["bert_model"]]
-    size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
-    weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
-    defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
-    start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
-    here = LaunchEnvironment({**defaults, **environment.environ, **start})
-    return Recipe(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"]).launch()

@@ -94,27 +94,24 @@ def check_tensorflow(environ: Mapping[str, str], num_gpus: int) -> None:
 
 def check_launcher(num_ranks: int, environ: Mapping[str, str]) -> None:
     """Checks that what would start `num_ranks` is there, and goes with LAUNCHER, HOSTS and CONTAINER_IMAGE."""
-    launcher, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
-    if uses_container(environ):
-        if launcher not in ("", "srun"):
-            raise UserError(f"LAUNCHER={launcher}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
-        launcher = "srun"
+    hosts, typed = hosts_of(environ), environ.get("LAUNCHER", "")
+    launcher = "srun" if uses_container(environ) else typed
+    if typed not in ("", launcher):
+        raise UserError(f"LAUNCHER={typed}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
     if hosts and launcher in ("srun", "none"):
         raise UserError(
             "HOSTS is for mpirun and horovodrun; with srun (CONTAINER_IMAGE) sbatch names the hosts: unset it"
         )
-    if hosts and not shutil.which("ssh"):
-        raise UserError("HOSTS needs ssh, which is not on this machine's PATH: apt-get install openssh-client")
     if hosts and sum(hosts.values()) != num_ranks:
         raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
     if launcher == "none" and num_ranks > 1:
         raise UserError(
             f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
         )
-    if launcher in ("srun", "mpirun") and not shutil.which(launcher):
-        # A dry run may be made elsewhere than on the cluster, with which srun comes.
-        missing = MissingError if launcher == "srun" else UserError
-        raise missing(f"there is no {launcher} on this machine's PATH, which LAUNCHER or CONTAINER_IMAGE asks for")
+    # A dry run may be made elsewhere than on the cluster, with which srun comes.
+    for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
+        if needed in (launcher, "ssh" if hosts else "") and not shutil.which(needed):
+            raise error(f"there is no {needed} on this machine's PATH, which LAUNCHER, HOSTS or CONTAINER_IMAGE needs")
 
 
 def check_horovod_installed(num_ranks: int, environ: Mapping[str, str]) -> None:

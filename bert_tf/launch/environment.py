@@ -34,7 +34,6 @@ class LaunchEnvironment:
 
     Attributes:
       environ: the variables themselves.
-      values: those of `LaunchVariables`.
       signals: the numbers of those that have arrived while ranks were running.
 
     Raises:
@@ -44,9 +43,8 @@ class LaunchEnvironment:
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
         self._given = from_variables(environ, *SETTINGS)
-        self.values = LaunchVariables(**from_variables(environ, LaunchVariables))
         self.data_dir = self.path("data_dir", self.path("working_dir", work_folder() / "data"))
-        self.is_dry_run = self.values.dry_run
+        self.is_dry_run = bool(self.given("dry_run"))
         init_checkpoint = self.given("init_checkpoint")
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.signals: list[int] = []
@@ -65,12 +63,11 @@ class LaunchEnvironment:
 
     def describe_limits(self) -> list[str]:
         """The variables that limit how long a training goes on, if they are set."""
-        limits = {"restarts": self.values.restarts, "max_hours": self.given("max_hours")}
-        return [f"{name} = {value:g}" for name, value in limits.items() if value]
+        return [f"{name} = {self.given(name):g}" for name in ("restarts", "max_hours") if self.given(name)]
 
     def path(self, name: str, default: Path) -> Path:
-        """The path that one of the `LaunchVariables` gives."""
-        given = getattr(self.values, name)
+        """The path that the variable of a setting gives, from the working folder."""
+        given = self.given(name)
         return Path(os.path.abspath(given)) if given else default
 
     def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
@@ -97,22 +94,11 @@ class LaunchEnvironment:
             show([f"note: a real run would stop here: {error}"])
             return None
 
-    def job(self, program: str, settings: Sequence[type], flags: Mapping[str, Any], num_ranks: int) -> launchers.Job:
-        """A job: a program of `programs` with its flags.
-
-        Args:
-          settings: the program's settings; those with a variable become flags, too.
-          flags: by name; they come before the variables. The logs go to ``logs`` below their model_dir.
-        """
-        command = [
-            rank_python(self.environ),
-            *program_command(program),
-            # What is left of MAX_HOURS is added with each start.
-            *flag_texts({**from_variables(self.environ, *settings), "max_hours": None, **flags}),
-        ]
+    def job(self, command: Sequence[str], flags: Mapping[str, Any], num_ranks: int, log_folder: Path) -> launchers.Job:
+        """A Python program by its `command`, with these flags, as ranks that are started here."""
         launcher = choose_launcher(num_ranks, self.environ)
-        log_folder = Path(flags["model_dir"]) / "logs"
-        return launchers.Job(command, num_ranks, self.num_gpus, launcher, log_folder, self.environ)
+        whole_command = [rank_python(self.environ), *command, *flag_texts(flags)]
+        return launchers.Job(whole_command, num_ranks, self.num_gpus, launcher, log_folder, self.environ)
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:

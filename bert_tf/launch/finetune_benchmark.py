@@ -8,20 +8,17 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Typed, Values, arguments
-from bert_tf.launch.biobert import CASED
-from bert_tf.launch.checks import choose_launcher
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, run_job, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, run_job, show, shown
 from bert_tf.launch.finetuning import MODEL
-from bert_tf.launch.hosts import rank_python
+from bert_tf.launch.recipes import CASED
 from bert_tf.memory.plan import Workload, find_device, fits
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS
@@ -30,14 +27,14 @@ _PREDICT = arguments("bert_model=large batch_size=8 precision=fp16 use_xla=true"
 # By mode.
 ARGUMENTS = {"train": (_PREDICT[0], *arguments("num_gpu=8", *SETTINGS), *_PREDICT[1:]), "predict": _PREDICT}
 _SEQ_LENGTH = 384
-# The configurations of the sweeps.
-_MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
-_TRAIN_BATCHES, _INFERENCE_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
-_BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES = (128, 512), (8, 32, 64)
+# What the sweeps choose from: NVIDIA's configurations.
+_SWEEPS: dict[str, dict[str, Sequence[Any]]] = {
+    "train": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8, 16, 32, 64)},
+    "predict": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8)},
+    "biobert": {"seq_length": (128, 512), "batch_size": (8, 32, 64)},
+}
 # BioBERT's tasks -> the head that is measured.
 _HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
-
-
 BIOBERT = {
     mode: arguments(
         f"task=ner_bc5cdr-chem {num_gpu} bert_model=base cased=false",
@@ -58,8 +55,7 @@ def launch(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> i
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
-        batch_sizes = _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES
-        configurations = list(_sweep({"num_gpu": num_ranks}, environment, _MODELS, _SEQ_LENGTHS, batch_sizes))
+        configurations = _what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
     return _measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment)
 
 
@@ -67,9 +63,29 @@ def launch_biobert(mode: str, texts: Sequence[str], environment: LaunchEnvironme
     """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed; as `launch`."""
     typed = Typed(BIOBERT[mode], texts)
     show(typed.describe())
-    fixed = {"num_gpu": 1, **typed.values}
-    sweep = _sweep(fixed, environment, [typed["bert_model"]], _BIOBERT_SEQ_LENGTHS, _BIOBERT_BATCHES)
-    return _measure_all(f"biobert_finetune_{mode}_benchmark_{typed['task']}", mode, list(sweep), environment)
+    fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
+    name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
+    return _measure_all(name, mode, _what_fits(environment, **fixed, **_SWEEPS["biobert"]), environment)
+
+
+def _what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
+    """The configurations whose micro-batch fits into memory by training's plan; predicting needs less.
+
+    Args:
+      choices: the values of each argument; with the precisions of this machine all are combined.
+    """
+    precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
+    choices = {**choices, "precision": precisions, "use_xla": [True]}
+
+    def work(configuration: Values) -> Workload:
+        config = BertConfig.preset(configuration["bert_model"], GOOGLE_VOCAB_SIZE)
+        size, precision = configuration["batch_size"], configuration["precision"]
+        num_ranks = configuration["num_gpu"]
+        return Workload(config, configuration["seq_length"], 0, scope, size, precision, num_ranks=num_ranks)
+
+    limit = find_device(None, choices["num_gpu"][0]).memory
+    combined = (dict(zip(choices, values)) for values in itertools.product(*choices.values()))
+    return [configuration for configuration in combined if fits(work(configuration), limit)]
 
 
 def _measure_all(name: str, mode: str, configurations: Sequence[Values], environment: LaunchEnvironment) -> int:
@@ -79,75 +95,41 @@ def _measure_all(name: str, mode: str, configurations: Sequence[Values], environ
     num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
     if environment.prepare(num_ranks, folder, lambda: configurations) is None:
         return 0
+    program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
+    if not program.is_file():
+        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
     code = 0
     for configuration in configurations:
-        code = _measure(mode, configuration, environment, folder) or code
+        flags = {
+            "mode": mode,
+            "bert_model": configuration["bert_model"],
+            "task": _HEADS.get(configuration.get("task", "")),
+            "cased": configuration.get("cased"),
+            "batch_size": configuration["batch_size"],
+            "precision": configuration["precision"],
+            "enable_xla": configuration["use_xla"],
+            "max_seq_length": configuration["seq_length"],
+            "device": environment.given("device"),
+            "dllog_path": _log_file(folder, configuration),
+        }
+        job = environment.job([str(program)], flags, configuration.get("num_gpu", 1), folder / "logs")
+        code = run_job(_line(configuration), job, environment.signals) or code
     _show_table(folder, configurations)
     return code
-
-
-def _sweep(
-    fixed: Values,
-    environment: LaunchEnvironment,
-    models: Sequence[str],
-    seq_lengths: Sequence[int],
-    batch_sizes: Sequence[int],
-) -> Iterator[Values]:
-    """All configurations with these values whose micro-batch fits into memory by training's plan; predicting needs
-    less."""
-    num_ranks = fixed["num_gpu"]
-    precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
-    limit = find_device(None, num_ranks).memory
-    for bert_model, precision, seq_length, batch_size in itertools.product(
-        models, precisions, seq_lengths, batch_sizes
-    ):
-        config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
-        if fits(Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks), limit):
-            yield {
-                "bert_model": bert_model,
-                **fixed,
-                "batch_size": batch_size,
-                "precision": precision,
-                "use_xla": True,
-                "seq_length": seq_length,
-            }
 
 
 def _line(configuration: Values) -> str:
     return ", ".join(f"{name} {as_typed(value)}" for name, value in configuration.items())
 
 
-def _name(configuration: Values) -> str:
-    return "_".join(str(as_typed(value)) for value in configuration.values())
-
-
-def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, folder: Path) -> int:
-    flags: Mapping[str, Any] = {
-        "mode": mode,
-        "bert_model": configuration["bert_model"],
-        "task": _HEADS.get(configuration.get("task", "")),
-        "cased": configuration.get("cased"),
-        "batch_size": configuration["batch_size"],
-        "precision": configuration["precision"],
-        "enable_xla": configuration["use_xla"],
-        "max_seq_length": configuration["seq_length"],
-        "device": environment.given("device"),
-        "dllog_path": folder / f"{_name(configuration)}.json",
-    }
-    num_ranks = configuration.get("num_gpu", 1)
-    program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
-    if not program.is_file():
-        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
-    command = [rank_python(environment.environ), str(program), *flag_texts(flags)]
-    launcher = choose_launcher(num_ranks, environment.environ)
-    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs", environment.environ)
-    return run_job(_line(configuration), job, environment.signals)
+def _log_file(folder: Path, configuration: Values) -> Path:
+    return folder / f"{'_'.join(str(as_typed(value)) for value in configuration.values())}.json"
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
     """Shows a line per configuration with its last measurement, from DLLogger's lines."""
     for configuration in configurations:
-        file = folder / f"{_name(configuration)}.json"
+        file = _log_file(folder, configuration)
         if not file.is_file():
             continue
         data = json.loads(file.read_text(encoding="utf-8").splitlines()[-1].partition(" ")[2])["data"]

@@ -11,8 +11,8 @@ from typing import Callable
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
-from bert_tf.launch.call import Call, Flags
-from bert_tf.launch.checkpoints import check_model, find_checkpoint
+from bert_tf.launch.arguments import Values
+from bert_tf.launch.call import Call, check_model, find_checkpoint
 from bert_tf.launch.environment import show, shown
 from bert_tf.settings.declaration import Setting
 from bert_tf.text.tokenizer import open_tokenizer
@@ -51,23 +51,29 @@ class FinetuningCall(Call):
     def size(self) -> str:
         return f"{'gbs' if self.trains else 'bs'}{self.global_batch_size}"
 
-    def flags(self, model_dir: Path) -> Flags:
-        """The flags that fine-tuning and using a fine-tuned model have in common."""
-        flags = {**self.typed.flags(), "model_dir": model_dir}
-        del flags["init_checkpoint"]  # checked first, and may be none
-        return {**flags, "dllog_path": model_dir / "dllogger.json"}
+    def flags(self, name: str) -> Values:
+        """The program's flags that what was typed gives.
 
-    def training_flags(self) -> Flags:
-        """The flags of fine-tuning only."""
-        return {**self._initial_weights(), "train_batch_size": self.batch_size}
+        Args:
+          name: that of the run folder of a training; a fine-tuned model is used in the results' folder itself.
 
-    def _initial_weights(self) -> Flags:
+        Raises:
+          UserError: the checkpoint is missing, or not of the requested model.
+        """
+        model_dir = self.folder / name if self.trains else self.folder
+        places = {"model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
+        batch = {"train_batch_size": self.batch_size} if self.trains else {}
+        return {**self.typed.flags(), **places, **batch, **self._weights()}
+
+    def _weights(self) -> Values:
         """The flags for the weights of a checkpoint, or for random weights if the argument is ``none``."""
         name = self.typed.name_of("init_checkpoint")
-        if self.typed[name] != "none":
-            return {"init_checkpoint": self.checkpoint()}
+        if not (self.trains and self.typed[name] == "none"):
+            checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
+            check_model(checkpoint, self.typed)
+            return {"init_checkpoint": checkpoint}
         environment = self.environment
-        if not environment.values.vocab_file:
+        if not environment.given("vocab_file"):
             raise UserError(f"{name} is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = environment.path("vocab_file", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
@@ -77,20 +83,13 @@ class FinetuningCall(Call):
         if not environment.is_dry_run:
             self.folder.mkdir(parents=True, exist_ok=True)
             config_file.write_text(config, encoding="utf-8")
-        return {"bert_config_file": config_file, "vocab_file": vocab_file}
-
-    def checkpoint(self) -> Path:
-        """The checkpoint that was typed; raises `UserError` if it does not exist or is another model's."""
-        name = self.typed.name_of("init_checkpoint")
-        checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
-        check_model(checkpoint, self.typed)
-        return checkpoint
+        return {"init_checkpoint": None, "bert_config_file": config_file, "vocab_file": vocab_file}
 
     def run(
         self,
         title: str,
         program: tuple[str, Sequence[type]],
-        prepare: Callable[[], list[Flags]],
+        prepare: Callable[[], list[Values]],
         results: Mapping[str, str],
     ) -> int:
         """Runs a program (its name and settings) once for each set of flags that `prepare` returns after the checks.
@@ -107,7 +106,7 @@ class FinetuningCall(Call):
         self.show_plan(lines, [f"{self.data[0]} = {shown(self.data[1])}"])
         if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
             with contextlib.suppress(MissingError):
-                _ = self._initial_weights() if self.trains else self.checkpoint()
+                self._weights()
         runs = self.environment.prepare(self.num_ranks, self.folder, prepare)
         if runs is None:
             return 0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
-from bert_tf.launch.arguments import Argument, Typed, arguments
-from bert_tf.launch.call import Flags
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.settings.declaration import Setting
@@ -42,9 +40,9 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tunes and scores; returns the ranks' exit code."""
     call, task = _make_call("finetuning_glue", ARGUMENTS, texts, environment)
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         check_files(task, (TRAIN, EVAL), call)
-        return [{**_task_flags(task, call, call.folder / "glue"), **call.training_flags(), "mode": "train_and_eval"}]
+        return [{**_flags(call, task), "mode": "train_and_eval"}]
 
     results = {"scores": "eval_results.txt", "curves": "report.html"}
     return call.run(task.name, ("classifier", SETTINGS), prepare, results)
@@ -54,14 +52,13 @@ def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> in
     """Scores the development file and, if there is one, predicts the test file; 0, or the first bad exit code."""
     call, task = _make_call("glue_inference", INFERENCE_ARGUMENTS, texts, environment)
 
-    def prepare() -> list[Flags]:
+    def prepare() -> list[Values]:
         check_files(task, (EVAL,), call)
-        flags = {**_task_flags(task, call, call.folder), "init_checkpoint": call.checkpoint()}
         to_predict = [call.data[1] / names[0] for names in task.files[PREDICT].values()]
         can_predict = all(path.is_file() for path in to_predict)
         if not can_predict:
             show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
-        return [{**flags, "mode": mode} for mode in (("eval", "predict") if can_predict else ("eval",))]
+        return [{**_flags(call, task), "mode": mode} for mode in (("eval", "predict") if can_predict else ("eval",))]
 
     return call.run(task.name, ("classifier", SETTINGS), prepare, {"scores": "eval_results.txt"})
 
@@ -80,8 +77,8 @@ def _make_call(
     return FinetuningCall(f"{kind}_{task.name.lower()}", typed, environment, ("data_dir", data_dir)), task
 
 
-def _task_flags(task: TextTask, call: FinetuningCall, model_dir: Path) -> Flags:
-    return {**call.flags(model_dir), "task_name": task.name, "data_dir": call.data[1]}
+def _flags(call: FinetuningCall, task: TextTask) -> Values:
+    return {**call.flags("glue"), "task_name": task.name, "data_dir": call.data[1]}
 
 
 def check_files(task: TextTask, uses: Sequence[str], call: FinetuningCall) -> None:

@@ -8,9 +8,8 @@ Under srun it also tells Horovod's Gloo where the ranks find each other: at a se
 so that Slurm needs neither MPI nor ssh. The launchers' own output is shown only if they could not
 start the ranks.
 
-Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
-that is still saving: srun forwards them; with the others the ranks read them from a file in the log
-folder, because they may be on other machines.
+Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank that is still
+saving. The ranks, which may be on other machines, read them from a file in the log folder.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
-from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
-from bert_tf.launch.addresses import serve_addresses
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.launch.checks import count_nodes
 from bert_tf.launch.hosts import container_options, hosts_of, rank_python
 from bert_tf.launch.rank import (
@@ -40,7 +40,6 @@ from bert_tf.launch.rank import (
     POLL_SECS,
     SIGNALS,
     STOOD_STILL,
-    ForwardedSignals,
     describe_signal,
     shell_code,
     start_child,
@@ -134,6 +133,40 @@ def launcher_command(
     return command
 
 
+def serve_addresses() -> int:
+    """A rendezvous server for Horovod's Gloo: ranks started by srun publish and read their addresses there.
+
+    Serves the same by HTTP as Horovod's own launcher: PUT and GET of /<scope>/<key>, and 404 for a key not yet put. It
+    does not need Horovod, because if the ranks run in a container the machine around it may not have Horovod. It serves
+    as long as this process lives; returns the port, which is open on all of the machine's interfaces.
+    """
+    values: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            values[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(200)
+
+        def do_GET(self) -> None:
+            self._answer(200 if self.path in values else 404, values.get(self.path, b""))
+
+        def do_DELETE(self) -> None:
+            self._answer(200)  # but keeps the address: a slower rank may still need it
+
+        def _answer(self, status: int, body: bytes = b"") -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A program, and how many ranks of it to start."""
@@ -175,43 +208,28 @@ def run(job: Job, received: list[int] | None = None) -> int:
     starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(job.environ))
     command = [*starter, *container_options(job.environ), *wrapper, *program]
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
-    signals = _Signals(job, received)
-    try:
+    received = [] if received is None else received
+
+    def pass_on(number: int) -> None:
+        received.append(number)
+        print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
+        with open(folder / SIGNALS, "a", encoding="utf-8") as file:
+            file.write(f"{int(number)}\n")
+
+    with handling(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
             launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
-        signals.pass_to(launcher)
-        _show(folder / "rank_0.log", launcher)
-    finally:
-        signals.restore()
-    return _exit_code(job, launcher.returncode, signals.received)
+        _show(folder / "rank_0.log", launcher, received)
+    return _exit_code(job, launcher.returncode, received)
 
 
-class _Signals(ForwardedSignals):
-    """Forwards signals sent to this process to the ranks, including those that start later."""
-
-    def __init__(self, job: Job, received: list[int] | None):
-        self._job = job
-        super().__init__(FORWARDED_SIGNALS, received)
-
-    def forward(self, number: int) -> None:
-        print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
-        if self._job.launcher != "srun":
-            with open(self._job.log_folder / SIGNALS, "a", encoding="utf-8") as file:
-                file.write(f"{int(number)}\n")
-        super().forward(number)
-
-    def send(self, child: subprocess.Popen, number: int) -> None:
-        if self.received.count(signal.SIGINT) > 1:  # the user does not want to wait
-            child.send_signal(signal.SIGTERM)
-        elif self._job.launcher == "srun":  # srun forwards it to all machines
-            child.send_signal(number)
-
-
-def _show(log: Path, launcher: subprocess.Popen) -> None:
-    """Copies a growing file to stdout until the launcher has ended."""
+def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> None:
+    """Copies a growing file to stdout until the launcher has ended, by itself or by a second SIGINT."""
     shown = 0
     while True:
         ended = launcher.poll() is not None
+        if received.count(signal.SIGINT) > 1:  # the user does not want to wait
+            launcher.terminate()
         with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
             file.seek(shown)
             text = file.read()

@@ -31,16 +31,8 @@ class PreparedData:
     vocabulary: str  # sha256 of vocab.txt and casing; equal for both phases of a run
 
     @property
-    def training(self) -> Path:
-        return self.folder / "training"
-
-    @property
-    def test(self) -> Path:
-        return self.folder / "test"
-
-    @property
     def has_test(self) -> bool:
-        return any(self.test.glob(f"*{FORMATS[self.data_format][1]}"))
+        return any(self.folder.glob(f"test/*{FORMATS[self.data_format][1]}"))
 
     @property
     def shown_lengths(self) -> str:

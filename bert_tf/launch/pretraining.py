@@ -10,9 +10,8 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
-from bert_tf.launch.arguments import Typed
-from bert_tf.launch.call import Call, Flags
-from bert_tf.launch.checkpoints import check_model, config_file, find_checkpoint
+from bert_tf.launch.arguments import Values
+from bert_tf.launch.call import Call, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.run_folder import (
@@ -31,14 +30,12 @@ LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
-def rows_in(train_batch_size: int | str) -> int:
-    """The rows in a micro-batch; 1 for "auto", because the accumulation argument then counts single rows."""
-    return 1 if isinstance(train_batch_size, str) else train_batch_size
-
-
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run at one sequence length; batch size and learning rate are per rank. A batch size of "auto" counts as 1."""
+    """A run at one sequence length; batch size and learning rate are per rank.
+
+    A batch size of "auto" counts as 1, because the accumulation argument then counts single rows.
+    """
 
     name: str  # also that of its run folder
     max_seq_length: int
@@ -64,17 +61,8 @@ class Phase:
 
     @property
     def global_batch_size(self) -> int:
-        return rows_in(self.train_batch_size) * self.num_accumulation_steps * self.num_ranks
-
-    @property
-    def split_flags(self) -> dict[str, Any]:
-        if self.train_batch_size == AUTO:
-            return {
-                "train_batch_size": AUTO,
-                "global_batch_size": self.global_batch_size,
-                "num_accumulation_steps": None,
-            }
-        return {"train_batch_size": self.train_batch_size, "num_accumulation_steps": self.num_accumulation_steps}
+        num_rows = 1 if isinstance(self.train_batch_size, str) else self.train_batch_size
+        return num_rows * self.num_accumulation_steps * self.num_ranks
 
     @property
     def num_sequences(self) -> int:
@@ -108,6 +96,16 @@ class Recipe(Call):
     def run_folder(self, phase: Phase) -> Path:
         return self.folder / phase.name
 
+    def is_finished(self, phase: Phase, *, and_evaluated: bool) -> bool:
+        """Whether there is an undamaged checkpoint after the phase's last update, and, if asked, its evaluation."""
+        run_folder = self.run_folder(phase)
+        checkpoints = find_checkpoints(run_folder / "checkpoints")
+        newest, results = max(checkpoints, default=0), run_folder / "eval_results.txt"
+        if newest < phase.num_updates or find_damage(checkpoints[newest]) is not None:
+            return False
+        lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
+        return not and_evaluated or f"global_step = {phase.num_updates}" in lines
+
     def launch(self, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
         folder, environment = self.folder, self.environment
@@ -121,9 +119,8 @@ class Recipe(Call):
         data, plan = prepared
         write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
         for phase, records in zip(chosen, data):
-            run_folder = self.run_folder(phase)
-            if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
-                show([f"{phase.title}: finished already, {shown(run_folder)}"])
+            if self.is_finished(phase, and_evaluated=records.has_test):
+                show([f"{phase.title}: finished already, {shown(self.run_folder(phase))}"])
                 continue
             if code := self.train(phase.title, "pretraining", PRETRAINING, self._flags(phase, records)):
                 return code
@@ -147,9 +144,9 @@ class Recipe(Call):
                 check_model(checkpoint, self.typed)
         data = choose_data(
             environment.data_dir,
-            environment.values.dataset,
+            environment.given("dataset"),
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
-            environment.values.data_format or ("tokens" if environment.given("no_next_sentence") else None),
+            environment.given("data_format") or ("tokens" if environment.given("no_next_sentence") else None),
             self.is_cased,
         )
         data_format = data[0].data_format
@@ -167,7 +164,7 @@ class Recipe(Call):
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
-        if earlier and not is_finished(earlier, self.run_folder(earlier)):
+        if earlier and not self.is_finished(earlier, and_evaluated=False):
             raise MissingError(
                 f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
                 "has not reached; run that phase with the same arguments first"
@@ -187,14 +184,16 @@ class Recipe(Call):
             f"packing = {as_typed(bool(self.environment.given('packing')))}",
         ]
 
-    def _flags(self, phase: Phase, data: PreparedData) -> Flags:
-        run_folder = self.run_folder(phase)
+    def _flags(self, phase: Phase, data: PreparedData) -> Values:
+        finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
         flags = {
             **self.typed.flags(),
-            "input_files": data.training,
-            "eval_files": data.test if data.has_test else None,
+            "input_files": data.folder / "training",
+            "eval_files": data.folder / "test" if data.has_test else None,
             "model_dir": run_folder,
-            **phase.split_flags,
+            "train_batch_size": phase.train_batch_size,
+            "num_accumulation_steps": None if finds_size else phase.num_accumulation_steps,
+            "global_batch_size": phase.global_batch_size if finds_size else None,
             "learning_rate": phase.learning_rate,
             "optimizer_type": self.optimizer_type,
             "num_train_steps": phase.num_updates,
@@ -219,28 +218,6 @@ class Recipe(Call):
         show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
 
 
-def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
-    """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
-    phase = Phase(
-        name,
-        *lengths,
-        typed["train_batch_size"],
-        typed["num_accumulation_steps"],
-        typed[typed.name_of("num_ranks")],
-        typed["learning_rate"],
-        typed["warmup_steps"],
-        typed["train_steps"],
-    )
-    check_warmup(phase, typed.title("warmup_steps"))
-    return phase
-
-
-def check_warmup(phase: Phase, argument: str) -> None:
-    """Raises `UserError` if the warm-up is longer than its phase; `argument` names it in the message."""
-    if phase.warmup_steps > phase.num_updates:
-        raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
-
-
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
     """Raises `UserError` if the run in `folder` was started with another plan.
 
@@ -257,19 +234,3 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
             f"{folder} holds a run with other arguments ({differences}); use the same again, "
             "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"
         )
-
-
-def is_finished(phase: Phase, run_folder: Path) -> bool:
-    """Whether there is an undamaged checkpoint after the phase's last update."""
-    checkpoints = find_checkpoints(run_folder / "checkpoints")
-    newest = max(checkpoints, default=0)
-    return newest >= phase.num_updates and find_damage(checkpoints[newest]) is None
-
-
-def is_evaluated(phase: Phase, run_folder: Path) -> bool:
-    """Whether the phase has been evaluated after its last update."""
-    try:
-        lines = (run_folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return False
-    return f"global_step = {phase.num_updates}" in lines

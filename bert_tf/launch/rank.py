@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError, exit_on_user_error
@@ -56,35 +56,26 @@ _NOISE = re.compile(
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
-class ForwardedSignals:
-    """Forwards signals to a child process, including those that arrive before it is started.
+class _Signals:
+    """Passes signals on to a child process, also those that arrive before it is started.
 
     Attributes:
       received: the signals' numbers.
     """
 
-    def __init__(self, numbers: Iterable[int], received: list[int] | None = None):
-        self.received: list[int] = [] if received is None else received
+    def __init__(self) -> None:
+        self.received: list[int] = []
         self._child: subprocess.Popen | None = None
-        self._previous = {number: signal.signal(number, lambda number, _: self.forward(number)) for number in numbers}
 
     def forward(self, number: int) -> None:
         self.received.append(number)
         if self._child is not None:
-            self.send(self._child, number)
+            self._child.send_signal(number)
 
     def pass_to(self, child: subprocess.Popen) -> None:
         self._child = child
         for number in self.received:
-            self.send(child, number)
-
-    def send(self, child: subprocess.Popen, number: int) -> None:
-        child.send_signal(number)
-
-    def restore(self) -> None:
-        """Restores the previous signal handlers."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            child.send_signal(number)
 
 
 @exit_on_user_error
@@ -94,7 +85,9 @@ def main(argv: Sequence[str]) -> int:
     rank = rank_number(os.environ) if num_ranks > 1 else 0
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
-    signals = ForwardedSignals(FORWARDED_SIGNALS)
+    signals = _Signals()
+    for number in FORWARDED_SIGNALS:
+        signal.signal(number, lambda number, _: signals.forward(number))
     if not folder.is_dir():
         raise UserError(
             f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; "
@@ -209,7 +202,7 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
             return
 
 
-def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals, log: io.FileIO, name: str) -> None:
+def _watch(child: subprocess.Popen, folder: Path, signals: _Signals, log: io.FileIO, name: str) -> None:
     """Forwards the launcher's signals, and kills a rank that would go on, or stand still, forever.
 
     So it does if another rank has failed, if the launcher is gone, or if others wait for it (it then has a `name`)

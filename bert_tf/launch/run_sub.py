@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 import signal
 import subprocess
@@ -13,22 +14,14 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import lamb, launchers
+from bert_tf.launch import launchers, recipes
+from bert_tf.launch.call import newest_update
 from bert_tf.launch.checks import count_nodes, slurm_count
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
 from bert_tf.launch.hosts import container_options
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
-from bert_tf.launch.supervisor import newest_update
 from bert_tf.settings.declaration import with_variable
 
-# Variables that apply to the job's phase, and their arguments in phases 1 and 2. All other arguments are set by
-# variables with their names in capitals.
-_OF_PHASE = {
-    "BATCHSIZE": ("train_batch_size_phase1", "train_batch_size_phase2"),
-    "LEARNING_RATE": ("learning_rate_phase1", "learning_rate_phase2"),
-    "NUM_ACCUMULATION_STEPS": ("num_accumulation_phase1", "num_accumulation_steps_phase2"),
-    "WARMUP_STEPS": ("warmup_steps_phase1", "warmup_steps_phase2"),
-}
 # The defaults of NVIDIA's file, for four nodes of eight GPUs, that differ from the recipe's.
 _DEFAULTS = {
     "train_batch_size_phase1": "16",
@@ -52,7 +45,7 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
             f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {texts[0]!r}"
         )
     environ = dict(environment.environ)
-    phase = environment.values.phase
+    phase = environment.given("phase") or 1
     if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
         raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
     refuse_mistyped(environ, phase)
@@ -69,7 +62,7 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     run_folder = folder / f"phase_{phase}"
     before = newest_update(run_folder)
     here = LaunchEnvironment(environ)
-    code = lamb.launch(typed, here, f"phase_{phase}")
+    code = recipes.launch_lamb(typed, here, f"phase_{phase}")
     if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:  # SIGTERM: cancelled, or Slurm itself requeues
         if newest_update(run_folder) <= before:
             raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
@@ -89,23 +82,27 @@ def count_tasks(environment: LaunchEnvironment) -> int:
 
 
 def variables_of(phase: int) -> dict[str, str]:
-    """The variables of the recipe's arguments that can be set in a phase, by argument."""
-    variables = {argument.name: argument.name.upper() for argument in lamb.ARGUMENTS if argument.name != "num_gpus"}
-    for variable, names in _OF_PHASE.items():
-        variables[names[phase - 1]] = variable
-        del variables[names[2 - phase]]
-    return variables
+    """The variables of the recipe's arguments that can be set in a phase, by argument.
+
+    An argument of this phase has its setting's name, all others their own.
+    """
+    own = {"train_batch_size": "BATCHSIZE"}
+    names = {each.name: each.name for each in recipes.LAMB if not re.search(r"num_gpus|_phase\d$", each.name)}
+    names.update({each.name: each.setting.name for each in recipes.LAMB if each.name.endswith(f"_phase{phase}")})
+    return {argument: own.get(name, name.upper()) for argument, name in names.items()}
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
     """Raises `UserError` for a variable that has no effect and is probably mistyped, such as BATCH_SIZE."""
     read = {*variables_of(phase).values(), *(each.variable for each in with_variable(*SETTINGS))}
-    meant = {"NUM_GPUS": "sbatch's -N and --ntasks-per-node", **{name: name for name in read}}
-    for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
-        for name in names:
-            meant.update(dict.fromkeys((name.upper(), name.upper()[:-7]), variable))
+    meant = {
+        **{name: name for name in read},
+        "TRAIN_BATCH_SIZE": "BATCHSIZE",
+        "NUM_GPUS": "sbatch's -N and --ntasks-per-node",
+    }
     for name in sorted(set(environ) - read):
-        if environ[name] and (close := difflib.get_close_matches(name, meant, 1, _ALIKE)):
+        close = difflib.get_close_matches(re.sub(r"_PHASE\d$", "", name), meant, 1, _ALIKE)
+        if environ[name] and close:
             raise UserError(
                 f"{name}={environ[name]}: run.sub reads no such variable; did you mean {meant[close[0]]}? "
                 f"Else take it out: env -u {name} sbatch ..."
@@ -120,7 +117,7 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
     """
     begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
     variables, texts = variables_of(phase), []
-    for argument in lamb.ARGUMENTS:
+    for argument in recipes.LAMB:
         variable = variables.get(argument.name, "")
         if text := environ.get(variable):
             try:
@@ -128,5 +125,5 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
             except ValueError:
                 raise UserError(f"{variable}={text}: must be {argument.rule}") from None
         texts.append(text or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default))))
-    texts[[argument.name for argument in lamb.ARGUMENTS].index("num_gpus")] = str(num_ranks)
+    texts[[argument.name for argument in recipes.LAMB].index("num_gpus")] = str(num_ranks)
     return texts

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.files import check_file
-from bert_tf.launch.arguments import Argument, Typed, arguments
-from bert_tf.launch.call import Flags
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import DEFAULT_WEIGHTS, MODEL, SEQ_LENGTH, FinetuningCall
 from bert_tf.settings.declaration import Setting
@@ -40,18 +39,13 @@ def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tunes, predicts and scores; returns the ranks' exit code."""
     call = make_call("finetuning_squad", ARGUMENTS, texts, environment)
     results = {"predictions": "predictions.json", "curves": "report.html"}
-    return call.run("SQuAD", ("squad", SETTINGS), lambda: [training_flags(call)], results)
+    return call.run("SQuAD", ("squad", SETTINGS), lambda: [program_flags(call)], results)
 
 
 def launch_inference(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     """Predicts, and scores if the file contains answers; returns the program's exit code."""
     call = make_call("squad_inference", INFERENCE_ARGUMENTS, texts, environment)
-
-    def prepare() -> list[Flags]:
-        start = {"mode": "predict", "init_checkpoint": call.checkpoint()}
-        return [{**prediction_flags(call, call.folder), **start}]
-
-    return call.run("SQuAD", ("squad", SETTINGS), prepare, {"predictions": "predictions.json"})
+    return call.run("SQuAD", ("squad", SETTINGS), lambda: [program_flags(call)], {"predictions": "predictions.json"})
 
 
 def make_call(
@@ -63,26 +57,15 @@ def make_call(
     return FinetuningCall(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
 
 
-def training_flags(call: FinetuningCall) -> Flags:
-    """The program's flags for fine-tuning.
-
-    Raises:
-      UserError: a file is missing, or the checkpoint is not of the requested model.
-    """
+def program_flags(call: FinetuningCall) -> Values:
+    """Raises `UserError` if a file is missing, or the checkpoint is not of the requested model."""
+    training = {"mode": "train_and_predict", "train_file": find_questions("train", call)} if call.trains else {}
     return {
-        **prediction_flags(call, call.folder / "squad"),
-        **call.training_flags(),
-        "mode": "train_and_predict",
-        "train_file": find_questions("train", call),
-    }
-
-
-def prediction_flags(call: FinetuningCall, model_dir: Path) -> Flags:
-    """The flags that fine-tuning and mere prediction have in common."""
-    return {
-        **call.flags(model_dir),
+        **call.flags("squad"),
+        "mode": "predict",
         "predict_file": find_questions("dev", call),
         "version_2_with_negative": call.typed["squad_version"] == "2.0",
+        **training,
     }
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from bert_tf.base.command_line import parse_number
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import GIB
 from bert_tf.memory.plan import Workload
-from bert_tf.run.gpus import GPUS, pretraining_flops_per_sequence
+from bert_tf.run.gpus import GPUS, Card, pretraining_flops_per_sequence
+from bert_tf.settings.declaration import Setting
 
 # The shares of a GPU's peaks that are reached: by matmuls on tensor cores and on ordinary cores (a mean over the
 # compiled programs, including the loss in partly filled tiles), and by kernels that stream memory. Then the seconds
@@ -43,7 +44,8 @@ _OUTSIDE_MATMULS = {2: _OutsideMatmuls(140, 12.4), 4: _OutsideMatmuls(292, 24.4)
 class Gpu:
     """A GPU's data sheet, and its connection to the other GPUs of its machine."""
 
-    tflops: float  # dense peak of matmuls in the chosen precision
+    precision: str
+    tflops: float  # dense peak of matmuls in this precision
     fp32_tflops: float
     memory: float  # bytes
     bandwidth: float  # of its memory, bytes/s
@@ -61,7 +63,7 @@ class Gpu:
             config, work.sequence_length, work.num_predictions
         )
         flops *= num_layers / config.num_hidden_layers
-        share = CORE_SHARE if work.precision == "fp32" else TENSOR_CORE_SHARE
+        share = CORE_SHARE if self.precision == "fp32" else TENSOR_CORE_SHARE
         return (
             flops / (share * self.tflops * 1e12)
             + (elements * outside.row_bytes + scores * outside.score_bytes) / (MEMORY_SHARE * self.bandwidth)
@@ -76,9 +78,13 @@ class Gpu:
 
 
 KNOWN = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards.items()}
-# The range of rates, memories and prices that make sense; beyond it sums may become infinite.
-SMALLEST, _LARGEST = 1e-3, 1e6
+# A rate, memory or price that makes sense; beyond it sums may become infinite.
+SENSIBLE = Setting("", "float", None, at_least=1e-3, at_most=1e6)
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
+
+
+def _of_data_sheet(precision: str, tflops: Mapping[str, float], card: Card) -> Gpu:
+    return Gpu(precision, tflops[precision], tflops["fp32"], card.memory_gib * GIB, card.bandwidth, card.link)
 
 
 def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
@@ -90,7 +96,7 @@ def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
     if kind is None or not kind.cards or precision not in kind.tflops:
         return None
     card = min(kind.cards.values(), key=lambda card: abs(card.memory_gib * GIB - memory))
-    return Gpu(kind.tflops[precision], kind.tflops["fp32"], memory, card.bandwidth, card.link)
+    return _of_data_sheet(precision, kind.tflops, card)
 
 
 def find_gpu(text: str, precision: str) -> Gpu:
@@ -103,14 +109,12 @@ def find_gpu(text: str, precision: str) -> Gpu:
         peaks, card = KNOWN[text.lower()]
         if precision not in peaks:
             raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
-        return Gpu(peaks[precision], peaks["fp32"], card.memory_gib * GIB, card.bandwidth, card.link)
+        return _of_data_sheet(precision, peaks, card)
     try:
-        tflops, fp32, memory, bandwidth, link = (parse_number(part) for part in text.split(","))
-        if not all(SMALLEST <= number <= _LARGEST for number in (tflops, fp32, memory, bandwidth, link)):
-            raise ValueError
+        tflops, fp32, memory, bandwidth, link = map(SENSIBLE.parse, text.split(","))
     except ValueError:
         raise UserError(
-            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, "
-            f"from {SMALLEST:g} to {_LARGEST:,.0f}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
+            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, each "
+            f"{SENSIBLE.rule}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
         ) from None
-    return Gpu(tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)
+    return Gpu(precision, tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)

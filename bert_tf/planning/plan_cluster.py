@@ -12,22 +12,18 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from bert_tf.base.command_line import CommandParser
-from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
-from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
-from bert_tf.planning.recipe_time import Choices, Cluster, PhaseTime, RecipeTime, UpdateTime, plan_recipe
+from bert_tf.planning.gpus import KNOWN, SENSIBLE, find_gpu
+from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, UpdateTime, plan_recipe
 from bert_tf.run.gpus import pretraining_flops_per_sequence
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
 
 
-def _number(kind: str, most: int) -> Callable[[str], Any]:
-    """A parser for positive numbers, whole if `kind` is "int"."""
-    return argument_type(Setting("", kind, None, at_least=1 if kind == "int" else SMALLEST, at_most=most))
-
-
-def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+def _pair(declared: Setting) -> Callable[[str], list[Any]]:
     """A parser for PHASE1,PHASE2; `auto` becomes None."""
+    parse = argument_type(declared)
 
     def check(text: str) -> list[Any]:
         if text.count(",") != 1:
@@ -39,40 +35,35 @@ def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 def _parser() -> CommandParser:
     parser = CommandParser("plan_cluster", description=__doc__)
+    ranks = argument_type(Setting("", "int", None, at_least=1, at_most=MAX_RANKS))
+    size = Setting("", "int", None, at_least=1, at_most=MAX_GLOBAL_BATCH)
+    pair: dict[str, Any] = dict(default=(None, None), metavar="N1,N2")
+    network = "of a node, all its network cards; %(default)s"
     parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN)}, or five numbers of a data sheet")
-    parser.add_argument("--nodes", type=_number("int", MAX_RANKS), default=1)
-    parser.add_argument("--gpus_per_node", type=_number("int", MAX_RANKS), default=8)
-    parser.add_argument(
-        "--network_gbit",
-        type=_number("float", 100_000),
-        default=100.0,
-        help="of a node, all its network cards; %(default)s",
-    )
+    parser.add_argument("--nodes", type=ranks, default=1)
+    parser.add_argument("--gpus_per_node", type=ranks, default=8)
+    parser.add_argument("--network_gbit", type=argument_type(SENSIBLE), default=100.0, help=network)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--model", choices=list(PRESETS), default="large")
-    size, rate = _number("int", MAX_GLOBAL_BATCH), _number("float", 1_000_000)
-    auto = (None, None)
-    parser.add_argument("--micro_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: what fits")
-    parser.add_argument("--global_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: the recipe's")
-    parser.add_argument(
-        "--measured_seqs_per_sec", type=_pair(rate), default=auto, metavar="R1,R2", help="of one GPU, if measured"
-    )
-    parser.add_argument("--price_per_gpu_hour", type=_number("float", 1_000_000))
+    parser.add_argument("--micro_batch", type=_pair(size), help="default: what fits", **pair)
+    parser.add_argument("--global_batch", type=_pair(size), help="default: the recipe's", **pair)
+    parser.add_argument("--measured_seqs_per_sec", type=_pair(SENSIBLE), help="of one GPU, if measured", **pair)
+    parser.add_argument("--price_per_gpu_hour", type=argument_type(SENSIBLE))
     return parser
 
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     options = _parser().parse_args(argv[1:])
-    cluster = Cluster(
-        find_gpu(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
+    gpu, network = find_gpu(options.gpu, options.precision), options.network_gbit / 8 * 1e9
+    plan = plan_recipe(
+        Cluster(gpu, options.nodes, options.gpus_per_node, network),
+        options.model,
+        micro_batches=options.micro_batch,
+        global_batches=options.global_batch,
+        rates=options.measured_seqs_per_sec,
     )
-    if cluster.num_gpus > MAX_RANKS:
-        raise UserError(f"--nodes x --gpus_per_node = {cluster.num_gpus}: at most {MAX_RANKS} ranks are possible")
-    choices = Choices(
-        options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
-    )
-    print("\n".join(as_table(plan_recipe(cluster, choices), options.price_per_gpu_hour)))
+    print("\n".join(as_table(plan, options.price_per_gpu_hour)))
 
 
 def as_table(plan: RecipeTime, price: float | None) -> list[str]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch import lamb
+from bert_tf.launch import recipes
 from bert_tf.launch.pretraining import Phase
 from bert_tf.memory.plan import BUCKET_BYTES, FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.gpus import Gpu
@@ -30,6 +31,7 @@ START_SECS = 450.0
 LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
 # Also assumed: how fast weights, m and v are copied to the host while updates wait (PCIe 3, ordinary memory).
 SAVE_BYTES_PER_SEC = 5e9
+SAVE_CHECKPOINT_STEPS = 100  # the recipe's
 # What an input thread reads and parses at length 128; with longer records it is faster (benchmarks/results).
 INPUT_TOKENS_PER_SEC = 128 * 120_000
 # A rank's own work per update for each other rank (benchmarks/results/records/control_work.md).
@@ -85,7 +87,6 @@ def update_time(
     work: Workload,
     num_micro_batches: int,
     *,
-    save_checkpoint_steps: int = 100,
     rate: float | None = None,
     gradient_bytes: float = FLOAT,
 ) -> UpdateTime:
@@ -105,19 +106,8 @@ def update_time(
         optimizer=cluster.gpu.optimizer_secs(work),
         host=(HOST_SECS + cluster.num_gpus * CONTROL_SECS_A_RANK) * shared,
         input=max(0.0, rows * work.sequence_length / INPUT_TOKENS_PER_SEC - compute),
-        checkpoints=3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,
+        checkpoints=3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / SAVE_CHECKPOINT_STEPS,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Choices:
-    """What a user may choose; pairs have an entry for each phase."""
-
-    bert_model: str = "large"
-    precision: str = "fp16"
-    micro_batches: Sequence[int | None] = (None, None)  # None: the largest that fits
-    global_batches: Sequence[int | None] = (None, None)  # None: the recipe's
-    rates: Sequence[float | None] = (None, None)  # measured sequences/s of one GPU; None: predicted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,16 +144,32 @@ class RecipeTime:
         return self.hours * self.cluster.num_gpus
 
 
-def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOAT) -> RecipeTime:
+Pair = Sequence[Any]  # what a user chooses for each phase; None: what follows from the rest
+
+
+def plan_recipe(
+    cluster: Cluster,
+    bert_model: str = "large",
+    *,
+    micro_batches: Pair = (None, None),
+    global_batches: Pair = (None, None),
+    rates: Pair = (None, None),
+    gradient_bytes: float = FLOAT,
+) -> RecipeTime:
     """How `cluster` would run the recipe, with its learning rates, warm-up and number of sequences at any global batch.
+
+    Args:
+      micro_batches: None: the largest that fits.
+      global_batches: None: the recipe's.
+      rates: measured sequences/s of one GPU; None: predicted.
+      gradient_bytes: as for `update_time`.
 
     Raises:
       UserError: the ranks cannot share a global batch evenly, or a micro-batch does not divide it or fit into memory.
     """
-    default = lamb.parse([])
-    steps, original = default["train_steps"], lamb.make_phases(default)
-    ranks, typed = cluster.num_gpus, {argument.name: argument.default for argument in lamb.ARGUMENTS}
-    works, batches = [], [given or phase.global_batch_size for given, phase in zip(choices.global_batches, original)]
+    default = recipes.parse([])
+    original, ranks = recipes.make_phases(default), cluster.num_gpus
+    batches = [given or phase.global_batch_size for given, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
         raise UserError(
@@ -171,40 +177,26 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
             f"evenly: each must be a multiple of {ranks}; --global_batch={near} is"
         )
     scale = original[0].global_batch_size / batches[0]
-    for number, (phase, batch) in enumerate(zip(original, batches), 1):
-        work = Workload(
-            BertConfig.preset(choices.bert_model, GOOGLE_VOCAB_SIZE),
-            phase.max_seq_length,
-            phase.max_predictions_per_seq,
-            "step",
-            precision=choices.precision,
-            num_ranks=ranks,
-        )
-        work = _split(work, cluster.gpu.memory, batch // ranks, choices.micro_batches[number - 1])
+    typed = {argument.name: argument.default for argument in recipes.LAMB}
+    typed.update(precision=cluster.gpu.precision, num_gpus=str(ranks), bert_model=bert_model)
+    typed["train_steps"] = str(int(default["train_steps"] * scale))
+    config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
+    for number, (phase, batch, micro_batch) in enumerate(zip(original, batches, micro_batches), 1):
+        lengths, precision = (phase.max_seq_length, phase.max_predictions_per_seq), cluster.gpu.precision
+        work = Workload(config, *lengths, "step", precision=precision, num_ranks=ranks)
+        work = _split(work, cluster.gpu.memory, batch // ranks, micro_batch)
         works.append(work)
         typed[f"train_batch_size_phase{number}"] = str(work.micro_batch_size)
         typed[f"learning_rate_phase{number}"] = f"{phase.learning_rate * phase.num_ranks / ranks:.4g}"
         typed[f"warmup_steps_phase{number}"] = str(round(phase.warmup_steps * phase.global_batch_size / batch))
-        accumulation = ("num_accumulation_phase1", "num_accumulation_steps_phase2")[number - 1]
+        accumulation = default.name_of("num_accumulation_steps", f"_phase{number}")
         typed[accumulation] = str(batch // ranks // work.micro_batch_size)
-    typed.update(precision=choices.precision, num_gpus=str(ranks), bert_model=choices.bert_model)
-    typed["train_steps"] = str(int(steps * scale))
-    values = lamb.parse(list(typed.values()))
-    times = [
-        PhaseTime(
-            phase,
-            work,
-            update_time(
-                cluster,
-                work,
-                phase.num_accumulation_steps,
-                save_checkpoint_steps=values["save_checkpoint_steps"],
-                rate=rate,
-                gradient_bytes=gradient_bytes,
-            ),
-        )
-        for phase, work, rate in zip(lamb.make_phases(values), works, choices.rates)
-    ]
+    values = recipes.parse(list(typed.values()))
+    times = []
+    for phase, work, rate in zip(recipes.make_phases(values), works, rates):
+        num_micro_batches = phase.num_accumulation_steps
+        update = update_time(cluster, work, num_micro_batches, rate=rate, gradient_bytes=gradient_bytes)
+        times.append(PhaseTime(phase, work, update))
     return RecipeTime(cluster, list(typed.values()), times)
 
 

@@ -22,7 +22,7 @@ from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.manifest import InputFile, describe_input, read_manifest
+from bert_tf.records.manifest import FileEntry, describe_input, read_manifest
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
@@ -75,9 +75,9 @@ def _make_tables(dataset: tables.TableDataset, options: argparse.Namespace, layo
             print_done("formatted", tables.write_tables(stage, dataset.read(paths, bad), bad), stage.folder)
 
 
-def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
+def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[FileEntry]]:
     paths = [layout.formatted_file(corpus) for corpus in registry.corpora_of(dataset)]
-    inputs: list[InputFile] = []
+    inputs: list[FileEntry] = []
     for corpus, path in zip(registry.corpora_of(dataset), paths):
         format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
         if not path.is_file():
@@ -92,7 +92,7 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
         if manifest:
             manifest.require_whole(layout.formatted, f"{format_again} again")
         made = {entry.file: entry.sha256 for entry in manifest.entries} if manifest else {}
-        inputs.append(describe_input(path, layout.root, made.get(path.name)))
+        inputs.append(describe_input(path, layout.root, made.get(path.name, "")))
     return paths, inputs
 
 

@@ -46,15 +46,16 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
     if flags["deterministic"]:
         make_deterministic(model_dir)
     from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not
-    from bert_tf.tasks.job import FinetuningJob, export_task, run_task
+    from bert_tf.tasks.job import FinetuningJob, converse, export_task, predict_with_export, run_task
 
     workers = connect(flags["use_horovod"])
     job = FinetuningJob.from_flags(flags, task_class, workers, trains=bool(task.training_files))
-    other_modes = task.other_modes()
+    export = Path(flags["model_export_path"] or model_dir / "export")
     if flags["mode"] == "export_only":
-        folder = Path(flags["model_export_path"] or model_dir / "export")
-        export_task(job, task, workers, folder, flags["export_batch_size"])
-    elif flags["mode"] in other_modes:
-        other_modes[flags["mode"]](job, task, workers, flags)
+        export_task(job, task, workers, export, flags["export_batch_size"])
+    elif flags["mode"] == "sm_predict":
+        predict_with_export(job, task, workers, export)
+    elif flags["mode"] == "interactive":
+        converse(job, task, workers)
     elif not run_task(job, task, workers):
         sys.exit(STOPPED_EXIT_CODE)

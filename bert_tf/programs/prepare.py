@@ -45,7 +45,7 @@ ACTIONS = {
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
-_OF_ALL_ACTIONS = ("help", "action", "dataset")
+_OF_ALL_ACTIONS = ("action", "dataset")
 
 
 def options_of(action: str) -> list[str]:
@@ -60,17 +60,14 @@ def _dataset(text: str) -> str:
     return text.lower()
 
 
-def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
-    default = count_cores() if option.name == "n_processes" else option.default
+def add_option(parser: argparse.ArgumentParser, option: Setting, default: object) -> None:
     if option.kind == "bool":
         parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
         return
-    shown = "" if option.default is None else " Default: %(default)s."
     parser.add_argument(
         f"--{option.name}",
         type=argument_type(option, map(str, option.choices)),
-        default=default,
-        help=f"{option.help}{shown}",
+        help=option.help if option.default is None else f"{option.help} Default: {default}.",
         metavar="|".join(map(str, option.choices)) or option.name.upper(),
         **({} if option.bare is None else {"nargs": "?", "const": option.bare}),  # type: ignore[arg-type]
     )
@@ -97,6 +94,7 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
     parser = CommandParser("bertPrep.py", __doc__)
+    parser.argument_default = argparse.SUPPRESS  # so that what is given can be told
     action = Setting("action", "str", None, choices=tuple(ACTIONS))
     parser.add_argument("--action", type=argument_type(action, ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
     parser.add_argument(
@@ -105,15 +103,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DATASET",
         help=f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist",
     )
+    defaults: dict[str, object] = {"action": None, "dataset": None}
     for option in settings_of(PreparationOptions):
-        add_option(parser, option)
-    # argparse sets no default for an attribute that already exists, so this marker shows which options were given.
-    names = [action.dest for action in parser._actions]
+        defaults[option.name] = count_cores() if option.name == "n_processes" else option.default
+        add_option(parser, option, defaults[option.name])
     for argument in arguments:
         if argument.endswith("=--"):  # argparse would take -- as the end of the options
             parser.error(f"{argument}: -- is not a value")
-    not_given = object()
-    options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
+    given, unknown = parser.parse_known_args(arguments)
     if unknown:
         word = unknown[0].partition("=")[0]
         if word == "--masking":
@@ -121,10 +118,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 "--masking: records are masked when they are made; training masks token files anew in each "
                 "epoch: --action create_token_files"
             )
-        parser.error(f"unknown argument {word}{nearest(word, [f'--{name}' for name in names])}")
-    given = [name for name in names if getattr(options, name) is not not_given]
-    for name in set(names) - set(given):
-        setattr(options, name, parser.get_default(name))
+        parser.error(f"unknown argument {word}{nearest(word, [f'--{name}' for name in defaults])}")
+    options = argparse.Namespace(**{**defaults, **vars(given)})
     options.input_files = split_paths(options.input_files) if options.input_files else []
     if options.action is None:  # not required by argparse, which would report this instead of a mistyped option
         parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")
@@ -135,7 +130,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     makes_tables = options.action == "text_formatting" and registry.dataset_named(options.dataset or "").tables
     if options.dataset and options.action in stages.STAGES and options.action != "download" and not makes_tables:
         registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
-    _refuse_unused(given, options)
+    _refuse_unused(list(vars(given)), options)
     options.license_groups = jats.parse_license_groups(options.license_groups)
     if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
         raise UserError(

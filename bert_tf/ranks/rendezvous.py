@@ -6,20 +6,17 @@ rank creates a file in the launcher's log folder, which all ranks share.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
 
 from bert_tf.base.errors import LostRankError
-from bert_tf.base.files import write_text
 
 # Set by the launchers: "<rank> <number of ranks> <folder>".
 VARIABLE = "BERT_TF_RENDEZVOUS"
 LIMIT_SECS = 120.0
 _POLL_SECS = 0.2
-_VERDICT = "missing_ranks.txt"
 
 
 def arrival_file(folder: Path, rank: int) -> Path:
@@ -33,28 +30,24 @@ def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
     for `LIMIT_SECS`. It lists them in the log of rank 0.
 
     Raises:
-      LostRankError: some ranks did not start in time. All others raise the same error.
+      LostRankError: some ranks did not start in time. (The launcher then ends those that come later.)
     """
     if VARIABLE not in environ:
         environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{LIMIT_SECS:.0f}")
         return
-    rank, num_ranks, folder = environ[VARIABLE].split(" ", 2)
-    missing = set(range(int(num_ranks)))
-    verdict, until = Path(folder) / _VERDICT, time.monotonic() + LIMIT_SECS
-    arrival_file(Path(folder), int(rank)).touch()
+    rank, num_ranks, name = environ[VARIABLE].split(" ", 2)
+    folder, missing, until = Path(name), set(range(int(num_ranks))), time.monotonic() + LIMIT_SECS
+    arrival_file(folder, int(rank)).touch()
     while True:
         # A single listing: thousands of ranks looking up every file by name would keep a shared file system busy.
         here = set(os.listdir(folder))
-        missing = {number for number in missing if arrival_file(Path(folder), number).name not in here}
-        with contextlib.suppress(FileNotFoundError):
-            raise LostRankError(verdict.read_text(encoding="utf-8"))
+        missing = {number for number in missing if arrival_file(folder, number).name not in here}
         if not missing:
             return
         if time.monotonic() > until:
-            write_text(
-                verdict,
+            raise LostRankError(
                 f"rank {', '.join(map(str, sorted(missing)))} of {num_ranks} has not started within {LIMIT_SECS:.0f} s "
                 f"after rank {rank}; rank_<number>.log in {folder} may say why. Nothing is lost: the same command "
-                "starts again",
+                "starts again"
             )
         time.sleep(_POLL_SECS)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from bert_tf.base.errors import UserError
 
 MANIFEST_NAME = "manifest.json"
 _SAMPLE_BYTES = 1 << 16
-_HASHES = ("sha256", "modified_ns", "sample_sha256")  # of an input, as far as they are known
 _LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
 
 
@@ -45,9 +45,13 @@ _REQUIRED = {
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """A file that a stage has written; `file` is relative to the manifest's folder.
+    """A file that a stage has written, or reads.
 
-    `details` holds the entry's other fields: counts, URL, damage.
+    The name of a written one is relative to the manifest's folder; that of an input to the working directory, which may
+    be moved, if the file lies below it. `details` holds the entry's other fields: counts, URL, damage.
+
+    The sha256 of an input may be unknown, "". Then its modification time and the sha256 of three samples (first, middle
+    and last 64 KiB), among the details, tell whether it has changed. Old manifests have neither.
     """
 
     file: str
@@ -64,61 +68,39 @@ class FileEntry:
         path = folder / self.file
         return path.is_file() and path.stat().st_size == self.num_bytes
 
+    def is_same(self, other: FileEntry, *, with_time: bool) -> bool:
+        """Compares size and hashes, and the times `with_time`; what either of the two lacks is not compared."""
+        ours, theirs = self.to_json(), other.to_json()
+        names = {"bytes", "sha256", "sample_sha256", *(["modified_ns"] if with_time else [])}
+        return all(ours[name] == theirs[name] for name in names & ours.keys() & theirs.keys())
+
     def to_json(self) -> dict[str, Any]:
-        return {"file": self.file, "bytes": self.num_bytes, "sha256": self.sha256, **self.details}
+        known = {"sha256": self.sha256} if self.sha256 else {}
+        return {"file": self.file, "bytes": self.num_bytes, **known, **self.details}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> FileEntry:
-        fields = _typed(content, {"file": str, "bytes": int, "sha256": str})
+    def from_json(cls, content: Any) -> FileEntry:
+        """Raises: ValueError if a field is missing or of a wrong type."""
+        fields = _typed(content, {"file": str, "bytes": int})
+        fields |= _typed({"sha256": "", **content}, {"sha256": str})
         details = {name: value for name, value in content.items() if name not in fields}
         return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
 
-@dataclasses.dataclass(frozen=True)
-class InputFile:
-    """A file that a stage reads; its name is relative if it lies below the working directory, which may be moved.
-
-    If its sha256 is not known, its modification time and the sha256 of three samples (first, middle and last
-    64 KiB) tell whether it has changed. Old manifests have neither.
-    """
-
-    file: str
-    num_bytes: int
-    sha256: str | None = None
-    modified_ns: int | None = None
-    sample_sha256: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        hashes = {name: getattr(self, name) for name in _HASHES}
-        known = {name: value for name, value in hashes.items() if value is not None}
-        return {"file": self.file, "bytes": self.num_bytes, **known}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> InputFile:
-        fields = _typed(content, {"file": str, "bytes": int})
-        hashes = {name: content.get(name) for name in _HASHES}
-        return cls(fields["file"], fields["bytes"], **hashes)
-
-    def is_same(self, other: InputFile, *, with_time: bool) -> bool:
-        """Compares size and hashes, and the times `with_time`; what either of the two lacks is not compared."""
-        names = ("num_bytes", "sha256", "sample_sha256", *(["modified_ns"] if with_time else []))
-        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
-        return all(None in pair or pair[0] == pair[1] for pair in pairs)
-
-
-def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFile:
+def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
     """The entry of an input file in its present state; `base` is the working directory."""
     resolved, resolved_base = path.resolve(), base.resolve()
     is_inside = resolved_base in resolved.parents
     name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
-    if sha256 is not None:
-        return InputFile(name, status.st_size, sha256)
+    if sha256:
+        return FileEntry(name, status.st_size, sha256)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for offset in sorted({0, max(0, status.st_size // 2), max(0, status.st_size - _SAMPLE_BYTES)}):
             file.seek(offset)
             digest.update(file.read(_SAMPLE_BYTES))
-    return InputFile(name, status.st_size, None, status.st_mtime_ns, digest.hexdigest())
+    details = {"modified_ns": status.st_mtime_ns, "sample_sha256": digest.hexdigest()}
+    return FileEntry(name, status.st_size, "", details)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +122,7 @@ class Header:
     dataset: str
     format_version: int
     arguments: dict[str, Any]
-    inputs: tuple[InputFile, ...]
+    inputs: tuple[FileEntry, ...]
     vocab: VocabEntry | None
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +136,7 @@ class Header:
         """Raises: ValueError if a field is missing or of a wrong type."""
         kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
         fields = _typed(content, kinds)
-        fields["inputs"] = tuple(map(InputFile.from_json, fields["inputs"]))
+        fields["inputs"] = tuple(map(FileEntry.from_json, fields["inputs"]))
         vocab = content.get("vocab")
         fields["vocab"] = None if vocab is None else VocabEntry(**_typed(vocab, {"size": int, "sha256": str}))
         return Header(**fields)
@@ -174,25 +156,19 @@ class Header:
         ]
         if self.vocab != now.vocab:
             differences.append(f"the vocabulary is {self.vocab or 'none'} there, {now.vocab or 'none'} here")
-        return differences + _input_differences(self.inputs, now.inputs, is_finished)
+        difference = _input_difference(self.inputs, now.inputs, is_finished)
+        return [*differences, difference] if difference else differences
 
 
-def _input_differences(stored: tuple[InputFile, ...], now: tuple[InputFile, ...], is_finished: bool) -> list[str]:
-    before, after = ({entry.file: entry for entry in entries} for entries in (stored, now))
-    common = before.keys() & after.keys()
-    changed = [name for name in common if not before[name].is_same(after[name], with_time=not is_finished)]
-    differences = {
-        "was an input there": before.keys() - common,
-        "is an input only here": after.keys() - common,
-        "has changed since": changed,
-    }
-    if not any(differences.values()) and list(before) != list(after):
-        differences["comes at another place"] = [next(name for name, other in zip(before, after) if name != other)]
-    return [
-        f"input {min(names)}{f' (and {len(names) - 1} more)' * (len(names) > 1)} {difference}"
-        for difference, names in differences.items()
-        if names
-    ]
+def _input_difference(stored: tuple[FileEntry, ...], now: tuple[FileEntry, ...], is_finished: bool) -> str:
+    """The first difference, in words; "" if there is none."""
+    for number, (before, after) in enumerate(itertools.zip_longest(stored, now), 1):
+        names = [entry.file if entry else "missing" for entry in (before, after)]
+        if names[0] != names[1]:
+            return f"input {number} is {names[0]} there, {names[1]} here"
+        if not before.is_same(after, with_time=not is_finished):
+            return f"input {names[0]} has changed since"
+    return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,9 +179,8 @@ class Manifest(Header):
     shards: dict[str, list[FileEntry]]
 
     @property
-    def entries(self) -> Iterator[FileEntry]:
-        for entries in self.shards.values():
-            yield from entries
+    def entries(self) -> list[FileEntry]:
+        return [entry for entries in self.shards.values() for entry in entries]
 
     def require_whole(self, folder: Path, command: str) -> None:
         """Raises: UserError if a file is missing from `folder` or has another size; its message says what to run."""

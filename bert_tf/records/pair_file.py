@@ -159,10 +159,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     tokens = TokenFile(path)
     settings = settings_of(settings, tokens)
     boundaries = tokens.boundaries()
-    try:
-        text = boundaries if settings.single_segments else with_two_documents(boundaries)
-    except UserError as error:
-        raise UserError(f"token file {path} {error}") from None
+    text = boundaries if settings.single_segments else with_two_documents(boundaries, tokens.path)
     copies, counts = [], Counter(num_instances=0)
     for copy in range(settings.dupe_factor):
         draws = Draws.of((settings.random_seed, *tokens.shard, *([copy] if copy else [])))

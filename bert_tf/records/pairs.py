@@ -21,6 +21,7 @@ import bisect
 import itertools
 import random
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -70,11 +71,16 @@ class PairSettings(NamedTuple):
         """The maximum number of tokens of A and B together."""
         return self.max_seq_length - NUM_MARKERS + self.single_segments
 
-    def check(self) -> None:
-        """Raises: UserError for a length out of range; the other settings are checked as options of bertPrep."""
+    def check(self, num_predictions: int = 0) -> None:
+        """Raises: UserError for a length out of range, or one with too many predictions for it."""
         if not SHORTEST_SEQUENCE <= self.max_seq_length <= LONGEST_SEQUENCE:
             raise UserError(
                 f"--max_seq_length={self.max_seq_length}: must be from {SHORTEST_SEQUENCE} to {LONGEST_SEQUENCE}"
+            )
+        if num_predictions > self.token_budget:
+            raise UserError(
+                f"--max_predictions_per_seq={num_predictions} with --max_seq_length={self.max_seq_length}: at most "
+                f"{self.token_budget} tokens can be masked"
             )
 
 
@@ -112,18 +118,18 @@ class Draws(NamedTuple):
         return cls(next(keys), np.random.default_rng(other_seed), next(keys))
 
 
-def with_two_documents(text: TokenizedText) -> TokenizedText:
+def with_two_documents(text: TokenizedText, source: Path) -> TokenizedText:
     """The text itself, but a single document is split into two at its middle sentence.
 
     A random B must come from another document than A. If a shard contains only one document (a novel),
     its other half serves as one: a passage from there is rarely A's continuation.
 
-    Raises: UserError if there are fewer than two sentences.
+    Raises: UserError, which names the `source`, if there are fewer than two sentences.
     """
     if text.num_sentences < 2:
         raise UserError(
-            f"has {text.num_sentences} sentence(s) with a token; a pair needs two: use fewer "
-            "shards (--n_training_shards, --n_test_shards) or more text"
+            f"{source} has {text.num_sentences} sentence(s) with a token; a pair needs two: use fewer shards "
+            "(--n_training_shards, --n_test_shards) or more text"
         )
     if text.num_documents > 1:
         return text

@@ -18,6 +18,9 @@ from google.protobuf.message import Message
 
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
 NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]; of a single segment, [CLS] A [SEP], one fewer
+# Instances: an array [N, size] for each of `RecordSchema.fields`, of floats or of integers that are not negative.
+# input_mask is 1 for tokens, masked_lm_weights for predictions, then 0; next_sentence_labels is 1 for a random B.
+Features = dict[str, np.ndarray]
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
@@ -49,29 +52,6 @@ class RecordSchema(NamedTuple):
     def stored_name(self, name: str) -> str:
         """The feature's name in the file."""
         return V2_NAMES.get(name, name) if self.has_v2_names else name
-
-
-class InstanceArrays(NamedTuple):
-    """Instances as one array per feature: non-negative integers, float32 weights."""
-
-    input_ids: np.ndarray  # [N, S]
-    input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0
-    segment_ids: np.ndarray  # [N, S]
-    masked_lm_positions: np.ndarray  # [N, P]
-    masked_lm_ids: np.ndarray  # [N, P]
-    masked_lm_weights: np.ndarray  # [N, P] 1 for a prediction, 0 for padding
-    next_sentence_labels: np.ndarray  # [N] 1 = random, 0 = next
-
-    @property
-    def schema(self) -> RecordSchema:
-        return RecordSchema(self.input_ids.shape[1], self.masked_lm_ids.shape[1])
-
-    @property
-    def num_instances(self) -> int:
-        return len(self.input_ids)
-
-    def rows(self, selection: slice | np.ndarray) -> InstanceArrays:
-        return InstanceArrays(*(array[selection] for array in self))
 
 
 # Keys of the wire format: field number << 3 | wire type. Type 2 is a length followed by that many bytes.

@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.raw_file import RawFile
-from bert_tf.records.schema import ExampleReader, InstanceArrays, RecordSchema, encode_examples
+from bert_tf.records.schema import ExampleReader, Features, RecordSchema, encode_examples
 from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecordFile, frame
 
 INDEX_SUFFIX = ".index"
@@ -109,11 +109,11 @@ def load_index(path: str | Path) -> RecordIndex:
     Raises: UserError if the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
-    with TFRecordFile(path) as file:
-        index = open_index(path)
-        if index is not None and index.data_bytes == file.size:
-            return index
-        offsets, lengths = _scan(file)
+    file = TFRecordFile(path)
+    index = open_index(path)
+    if index is not None and index.data_bytes == file.size:
+        return index
+    offsets, lengths = _scan(file)
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
@@ -133,7 +133,7 @@ def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
-    """Raises: DamagedRecord if the record is no tf.train.Example."""
+    """Raises: UserError if the record is no tf.train.Example."""
     try:
         return ExampleReader(record.message)
     except DecodeError as error:
@@ -143,18 +143,13 @@ def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
 class RecordFile(TFRecordFile):
     """Random access to a shard's messages, every checksum verified.
 
-    Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
+    Raises: UserError as `load_index` does.
     """
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
         """`index`: this file's index, from `load_index`; None loads it here."""
         self.index = index or load_index(path)
         super().__init__(Path(path))
-        if self.size != self.index.data_bytes:
-            raise UserError(
-                f"{path} has {self.size} bytes, but had {self.index.data_bytes} when it was indexed; "
-                "do not change record files while they are read: start again"
-            )
 
     @property
     def num_records(self) -> int:
@@ -173,11 +168,11 @@ def describe(path: str | Path) -> RecordSchema:
 
     Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
     """
-    with TFRecordFile(Path(path)) as file:
-        if not file.size:
-            raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
-        record = file.read_at(0, 0)
-        example = read_example(file, record)
+    file = TFRecordFile(Path(path))
+    if not file.size:
+        raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
+    record = file.read_at(0, 0)
+    example = read_example(file, record)
     names = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
     sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
     schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
@@ -194,33 +189,32 @@ def describe(path: str | Path) -> RecordSchema:
 _BLOCK_INSTANCES = 256
 
 
-def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
+def encode_records(features: Features) -> tuple[bytes, np.ndarray]:
     """The instances' records, concatenated, and the size in bytes of each, int64 [N].
 
-    Raises: ValueError for integers that are negative or over `example_proto.LARGEST_INTEGER`.
+    Raises: ValueError for integers that are negative or over `schema.LARGEST_INTEGER`.
     """
-    num = instances.num_instances
-    messages = encode_examples({name: values.reshape(num, -1) for name, values in instances._asdict().items()})
-    return frame(messages), np.fromiter(map(len, messages), np.int64, num) + FRAMING_BYTES
+    messages = encode_examples(features)
+    return frame(messages), np.fromiter(map(len, messages), np.int64, len(messages)) + FRAMING_BYTES
 
 
-def write_records(path: Path, blocks: Iterable[InstanceArrays]) -> str:
+def write_records(path: Path, blocks: Iterable[Features]) -> str:
     """Writes a shard and its index, which appear when they are complete; returns the shard's sha256.
 
     Args:
-      blocks: instances, all of the same schema.
+      blocks: the features of instances, all of the same schema.
     Raises: OSError, which names the shard, if it cannot be written; ValueError as `encode_records` does.
     """
     digest = hashlib.sha256()
     sizes, lengths = [np.zeros(1, np.uint32)], [np.zeros(0, np.uint16)]
     with atomic_file(path) as file:
         for block in blocks:
-            for first in range(0, block.num_instances, _BLOCK_INSTANCES):
-                part = block.rows(slice(first, first + _BLOCK_INSTANCES))
+            for first in range(0, len(block["input_ids"]), _BLOCK_INSTANCES):
+                part = {name: values[first : first + _BLOCK_INSTANCES] for name, values in block.items()}
                 records, record_sizes = encode_records(part)
                 file.write(records)
                 digest.update(records)
                 sizes.append(record_sizes.astype(np.uint32))
-                lengths.append(part.input_mask.sum(axis=1, dtype=np.uint16))
+                lengths.append(part["input_mask"].sum(axis=1, dtype=np.uint16))
     write_index(path, np.cumsum(np.concatenate(sizes), dtype=np.uint64), np.concatenate(lengths))
     return digest.hexdigest()

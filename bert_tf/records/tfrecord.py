@@ -17,7 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -37,8 +37,6 @@ HOW_TO_MEND = (
     "delete its .index, which is made again; if that does not help, copy the file again from its source, or delete it "
     "and run bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
-
-_File = TypeVar("_File", bound="TFRecordFile")
 
 # TFRecord masks a CRC-32C: it is rotated right by 15 bits, and this constant is added.
 _CHECKSUM_CONSTANT = 0xA282EAD8
@@ -64,13 +62,6 @@ def frame(messages: Sequence[bytes]) -> bytes:
     return b"".join(itertools.chain.from_iterable(zip(map(_header, map(len, messages)), messages, checksums)))
 
 
-class DamagedRecord(UserError):
-    """A damaged or truncated record; arguments: its file, and what is wrong with it."""
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}; {HOW_TO_MEND}"
-
-
 class Record(NamedTuple):
     """A record: its number, its offset in the file, its message, and the offset after it."""
 
@@ -81,13 +72,13 @@ class Record(NamedTuple):
 
 
 class TFRecordFile:
-    """A record file, whose records are read by offset; GZIP files are unpacked first. A context manager.
+    """A record file, whose records are read by offset; GZIP files are unpacked first.
 
     Attributes:
       path: its name.
       size: number of its bytes (unpacked).
 
-    Raises: UserError if it cannot be read; `DamagedRecord`, which names the position, from all methods that read.
+    Raises: UserError if it cannot be read; one that names the position, from all methods that read.
     """
 
     def __init__(self, path: Path):
@@ -98,14 +89,8 @@ class TFRecordFile:
                 self._file = RawFile(_unpack(self._file))
         self.size = self._file.size
 
-    def __enter__(self: _File) -> _File:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def fault(self, number: int, offset: int, fault: str) -> DamagedRecord:
-        return DamagedRecord(self.path, f"record {number} at byte {offset} {fault}")
+    def fault(self, number: int, offset: int, fault: str) -> UserError:
+        return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {HOW_TO_MEND}")
 
     def read_at(self, offset: int, number: int) -> Record:
         """The record that starts at `offset`, both checksums verified; it is record `number` of the file."""
@@ -193,7 +178,7 @@ def _unpack(packed: RawFile) -> Path:
 def verify_records(path: str | Path) -> np.ndarray:
     """Verifies every checksum; returns the offset of each record and then the file's size, uint64 [N + 1].
 
-    Raises: UserError, DamagedRecord.
+    Raises: UserError, which names the first damaged record.
     """
-    with TFRecordFile(Path(path)) as file:
-        return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)
+    file = TFRecordFile(Path(path))
+    return np.fromiter(itertools.chain([0], (record.end for record in file.walk())), np.uint64)

@@ -107,7 +107,8 @@ class PreparationOptions(MaskingOptions):
     )
     do_lower_case: int | None = setting(
         None,
-        "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1.",
+        "1: lower-case the text and drop accents; default: create_vocab 1, the others as stands beside the vocabulary, "
+        "or as its pieces suggest.",
         choices=(0, 1),
         actions=f"create_vocab create_token_files create_pairs {_RECORDS}",
     )

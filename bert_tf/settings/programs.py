@@ -111,6 +111,9 @@ class FinetuningOptions(ProgramOptions):
         "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; default: random weights. "
         "To score or predict: a fine-tuned one, default the newest in --model_dir.",
     )
+    max_seq_length: int = setting(
+        128, "Tokens of a row; longer texts are cut off, or for entities into windows that overlap.", at_least=1
+    )
     do_lower_case: bool | None = setting(
         None, "Lower-case the text; default: as the checkpoint says, else as the vocabulary suggests."
     )

@@ -240,6 +240,7 @@ class PretrainingConfig(TrainingConfig):
 class FinetuningConfig(TrainingConfig):
     """Fine-tuning on a task, with BERT's Adam."""
 
+    learning_rate: float = with_default(TrainingConfig, "learning_rate", 5e-5)
     train_batch_size: int = with_default(TrainingConfig, "train_batch_size", 8)
     adam_bias_correction: bool = with_default(TrainingConfig, "adam_bias_correction", True)
     save_checkpoint_steps: int = with_default(TrainingConfig, "save_checkpoint_steps", 1000)

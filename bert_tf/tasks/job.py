@@ -20,7 +20,7 @@ from bert_tf.interchange.initialise import (
     find_weights,
     initialise_from,
 )
-from bert_tf.interchange.saved_model import export_model
+from bert_tf.interchange.saved_model import SETTINGS, export_model, files_beside, load_exported
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, find_device, plan
 from bert_tf.memory.split import choose_split, with_scope
@@ -36,7 +36,7 @@ from bert_tf.settings.training import BatchSplit, FinetuningConfig, compute_dtyp
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, cached_arrays, content_key
-from bert_tf.tasks.task import Task, TaskRows
+from bert_tf.tasks.task import TRAIN, Task, TaskRows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -90,8 +90,11 @@ def _workload(flags: Mapping[str, Any], task: type[Task], num_ranks: int) -> Wor
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
-    """Trains, predicts and scores. Returns False if a signal or --max_hours stopped the training."""
+def run_task(job: FinetuningJob, task: Task, workers: Workers, use: Callable[[Predictor], None] | None = None) -> bool:
+    """Trains, and then predicts and scores, or does what `use` does with the model.
+
+    Returns False if a signal or --max_hours stopped the training.
+    """
     run = TaskRun(job, task, workers)
     task.prepare(run)
     model = task.make_model(run.bert_config, run.backend, job.training.seed)
@@ -99,20 +102,53 @@ def run_task(job: FinetuningJob, task: Task, workers: Workers) -> bool:
     def finish(telemetry: Telemetry, update: int) -> None:
         predictor = Predictor(
             compile_model(model),
+            task,
             run.tokenizer,
             workers,
             telemetry=telemetry,
             update=update,
-            max_length=task.max_seq_length,
             batch_size=job.predict_batch_size,
             rows_per_compilation=rows_per_compilation(model),
         )
-        task.finish(predictor)
+        (use or task.finish)(predictor)
 
     if task.training_files:
         return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
     run.predict(model, finish)
     return True
+
+
+def converse(job: FinetuningJob, task: Task, workers: Workers) -> None:
+    """Answers what is typed. Raises `UserError` if there are several processes: one prompt is read by one."""
+    if workers.size > 1:
+        raise UserError("--mode=interactive answers in one process; omit --use_horovod")
+    run_task(job, task, workers, task.converse)
+
+
+def predict_with_export(job: FinetuningJob, task: Task, workers: Workers, folder: Path) -> None:
+    """Predicts with an exported model alone: tokenizer, rows and what is made of the outputs are the export's."""
+    with workers.keep_alive():
+        exported, weights = load_exported(folder, task.export_settings()["task"]), files_beside(folder)
+        try:
+            task = task.of_export(exported.settings)
+        except UserError as error:
+            raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
+    run = TaskRun(job, task, workers, weights)
+    task.prepare(run)
+    with run.telemetry() as telemetry:
+        stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())
+        telemetry.note(f"predicting with {folder}: {stated}")
+        predictor = Predictor(
+            exported,
+            task,
+            run.tokenizer,
+            workers,
+            telemetry=telemetry,
+            update=exported.settings.get("updates_applied", 0),
+            batch_size=exported.batch_size or job.predict_batch_size,
+            rows_per_compilation=None,  # it takes no other length
+        )
+        task.finish(predictor)
 
 
 def export_task(job: FinetuningJob, task: Task, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -158,14 +194,14 @@ class TaskRun:
       backend: to build the model with.
     """
 
-    def __init__(self, job: FinetuningJob, task: Task, workers: Workers):
+    def __init__(self, job: FinetuningJob, task: Task, workers: Workers, weights: Weights | None = None):
         self.job, self.workers, self._task = job, workers, task
         # Rank 0 locks the folder before anything is written. An error there ends all ranks.
         self.folder = RunFolder(
             job.model_dir, job.dllog_path, is_chief=workers.is_chief, continue_with_changes=job.continue_with_changes
         )
         with workers.keep_alive():
-            self.weights = self._find_weights()
+            self.weights = weights or self._find_weights()
             self.bert_config = choose_config(job.bert_config_file, self.weights)
             casing = CasingFlags(job.do_lower_case, job.strip_accents)
             self.tokenizer, assumed = choose_tokenizer(job.vocab_file, casing, self.bert_config, self.weights)
@@ -202,13 +238,16 @@ class TaskRun:
         path = self.job.model_dir / "features" / f"{name}.npz"
         return self.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=self.workers.is_chief))
 
+    def telemetry(self) -> Telemetry:
+        """That of a job without a training."""
+        job, is_chief = self.job, self.workers.is_chief
+        return Telemetry(job.model_dir, is_chief=is_chief, total_updates=0, dllog_path=job.dllog_path)
+
     def predict(self, model: keras.Model, finish: Finish) -> None:
         """Loads the trained weights into the model, and calls `finish`."""
-        job, weights = self.job, self.weights
+        weights = self.weights
         assert weights
-        with Telemetry(
-            job.model_dir, is_chief=self.workers.is_chief, total_updates=0, dllog_path=job.dllog_path
-        ) as telemetry:
+        with self.telemetry() as telemetry:
             for warning in weights.warnings:
                 telemetry.warning(warning)
             update = load_trained_weights(weights, model, self._task.head)
@@ -217,7 +256,7 @@ class TaskRun:
 
     def make_training(self, model: keras.Model) -> Training:
         job, config, task = self.job, self.job.training, self._task
-        rows, files = task.training_rows(self), task.training_files
+        rows, files = task.rows[TRAIN], task.training_files
         num_rows = len(rows.num_tokens)
         num_updates = config.num_updates(num_rows)
         warmup_steps = int(num_updates * config.warmup_proportion)
@@ -272,7 +311,7 @@ class TaskRun:
             config,
             self._task.max_seq_length,
             size // config.hidden_size,
-            by_position=head.by_position,
+            by_position=not head.uses_pooler,
             uses_pooler=head.uses_pooler,
         )
 

@@ -23,7 +23,7 @@ from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.task import TaskRows
+from bert_tf.tasks.task import Task, TaskRows
 from bert_tf.text.vocabulary import Tokenizer
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
@@ -184,35 +184,51 @@ class Predictor:
       compute: as returned by `compile_model`.
       telemetry: of the job; scores go there, and files into its run folder.
       update: number of updates that the weights were trained for.
-      max_length: positions of the longest row.
       batch_size: rows of one rank's batch.
       rows_per_compilation: as in `Rows`.
     """
 
     compute: Compute
+    task: Task
     tokenizer: Tokenizer
     workers: Workers
     telemetry: Telemetry
     update: int
-    max_length: int
     batch_size: int
     rows_per_compilation: int | None
+    _speeds: list[Predicted] = dataclasses.field(default_factory=list, init=False)
 
-    def predict(self, rows: TaskRows, *, by_position: bool) -> Predicted:
+    def predict(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for all rows, on each rank; says how fast that was."""
-        work = Rows(rows.batch, rows.num_tokens, self.max_length, self.rows_per_compilation)
+        length, by_position = self.task.max_seq_length, not self.task.head.uses_pooler
+        work = Rows(rows.batch, rows.num_tokens, length, self.rows_per_compilation)
         predicted = predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
         for line in predicted.describe_speed():
             self.telemetry.note(line)
-        return predicted
+        self._speeds.append(predicted)
+        return predicted.outputs
+
+    def predict_typed(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
+        """The outputs for a few rows, one after the other; says if many of their tokens are unknown."""
+        unknown = self.tokenizer.count_unknown(rows.tokens)
+        if unknown.are_many:
+            print(unknown.describe("text"), flush=True)
+        length, numbers = self.task.max_seq_length, np.arange(len(rows.num_tokens))[:, None]
+        return tuple(
+            map(np.concatenate, zip(*(compute_rows(self.compute, rows.batch, row, length) for row in numbers)))
+        )
 
     def write(self, name: str, text: str) -> Path:
-        """Writes a file of results into the run folder, on the chief."""
-        path = self.telemetry.run_folder / name
-        if self.workers.is_chief:
-            write_whole(path, text)
-        return path
+        """Writes a file of results into the run folder."""
+        write_whole(self.telemetry.run_folder / name, text)
+        return self.telemetry.run_folder / name
 
-    def write_scores(self, scores: Mapping[str, float]) -> None:
-        """Writes ``eval_results.txt``."""
-        self.write("eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+    def record(self, scores: Mapping[str, float]) -> None:
+        """Writes scores to ``eval_results.txt`` and the run's metrics; these get the speed of all predictions, too."""
+        scores = {**scores, "global_step": self.update} if scores else scores
+        if scores:
+            self.write("eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+        secs = [each for predicted in self._speeds for each in predicted.batch_secs]
+        speed = Predicted((), secs, self.batch_size * self.workers.size).speed()
+        if scores or speed:
+            self.telemetry.evaluation(self.update, **scores, **speed)

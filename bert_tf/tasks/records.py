@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ _ONE_A_LINE = (
 
 class Record(NamedTuple):
     line: int  # number of the record's first line, from 1
-    fields: list[str]
+    fields: list[Any]  # texts; of JSON anything
     num_lines: int = 1
 
 
@@ -103,13 +103,6 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
     return NO_QUOTING, f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
 
 
-def read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The wanted fields of one JSON object per line, preceded by a header with their names."""
-    yield Record(0, list(columns))
-    for number, content in json_objects(path):
-        yield Record(number, [_json_field(path, number, content, column) for column in columns])
-
-
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """One JSON object per line, with the line's number; blank lines are skipped."""
     for number, line in decoded_lines(path):
@@ -124,17 +117,11 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, content
 
 
-def _json_field(path: Path, number: int, content: dict, column: str) -> str:
-    value = content.get(column)
-    is_infinite = isinstance(value, float) and not math.isfinite(value)  # NaN, too
-    if value is None or isinstance(value, (list, dict)) or is_infinite:
-        raise UserError(
-            f"{path}, line {number}: the field {column!r} is {json.dumps(value):.40}, or missing; it must be a text or "
-            "a number"
-        )
-    return whole_characters(value if isinstance(value, str) else json.dumps(value))
-
-
-def whole_characters(text: str) -> str:
-    """A text of JSON's, which may contain half of a UTF-16 pair: that is no character, and becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def as_text(value: Any, name: str) -> str:
+    """A text or number of JSON's as a text. Raises: ValueError for anything else."""
+    if isinstance(value, str):
+        # It may contain half of a UTF-16 pair: that is no character, and becomes U+FFFD.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return json.dumps(value)
+    raise ValueError(f"{name} is {json.dumps(value):.40}, or missing; it must be a text or a number")

@@ -61,20 +61,24 @@ def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.nd
 class TextRows(NamedTuple):
     """All rows of a file, in its order, without padding."""
 
-    ids_T: np.ndarray  # int32, of all rows, including [CLS] and [SEP]
+    tokens: np.ndarray  # int32 [T], the ids of all rows, including [CLS] and [SEP]
     starts_F: np.ndarray  # int64, where each row begins
     num_tokens: np.ndarray  # int64, number of tokens in each row
     first_lengths_F: np.ndarray  # int64, those of [CLS], the first sentence and its [SEP]
     labels_F: np.ndarray | None  # int32 classes or float32 numbers
     max_seq_length: int
 
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """int64 [..., S]: where in `tokens` those of the rows numbered `rows` are; behind them stands whatever."""
+        places = self.starts_F[rows][..., None] + np.arange(self.max_seq_length)
+        return np.minimum(places, len(self.tokens) - 1)
+
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and the targets if known, for the rows numbered `rows` (any shape [...]).
 
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
         """
-        positions = self.starts_F[rows][..., None] + np.arange(self.max_seq_length)
-        input_ids = self.ids_T[np.minimum(positions, len(self.ids_T) - 1)]
+        input_ids = self.tokens[self.places(rows)]
         targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
         return {**model_inputs(input_ids, self.num_tokens[rows], self.first_lengths_F[rows]), **targets}
 
@@ -97,17 +101,26 @@ def make_rows(
     room = max_seq_length - 1 - len(texts)
     first, *second = (sizes_F for _, _, sizes_F in tokenized)
     kept = truncated_pair(first, second[0], room) if second else (np.minimum(first, room),)
-    lengths_F = np.sum(kept, axis=0) + 1 + len(texts)
+    parts = [(ids, sources_F, kept_F) for (ids, sources_F, _), kept_F in zip(tokenized, kept)]
+    return join_parts(parts, tokenizer, max_seq_length)._replace(labels_F=labels_F)
+
+
+def join_parts(
+    parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], tokenizer: Tokenizer, max_seq_length: int
+) -> TextRows:
+    """Rows ``[CLS] part [SEP]`` of one part or several: for each its ids, and where in these it begins and how many
+    tokens it has in each row, both int [F]."""
+    lengths_F = np.sum([sizes_F for _, _, sizes_F in parts], axis=0) + 1 + len(parts)
     starts_F = np.cumsum(lengths_F) - lengths_F
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    ids_T = np.full(int(lengths_F.sum()), sep_id, np.int32)
-    ids_T[starts_F] = cls_id
+    tokens = np.full(int(lengths_F.sum()), sep_id, np.int32)
+    tokens[starts_F] = cls_id
     begins_F = starts_F + 1
-    for (ids, sources_F, _), kept_F in zip(tokenized, kept):
-        numbers = np.arange(kept_F.sum()) - np.repeat(np.cumsum(kept_F) - kept_F, kept_F)  # of a token in its sentence
-        ids_T[np.repeat(begins_F, kept_F) + numbers] = ids[np.repeat(sources_F, kept_F) + numbers]
-        begins_F = begins_F + kept_F + 1
-    return TextRows(ids_T, starts_F, lengths_F, kept[0] + 2, labels_F, max_seq_length)
+    for ids, sources_F, sizes_F in parts:
+        numbers = np.arange(sizes_F.sum()) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)  # of a token in its part
+        tokens[np.repeat(begins_F, sizes_F) + numbers] = ids[np.repeat(sources_F, sizes_F) + numbers]
+        begins_F = begins_F + sizes_F + 1
+    return TextRows(tokens, starts_F, lengths_F, parts[0][2] + 2, None, max_seq_length)
 
 
 def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,34 +6,49 @@ that a program can refuse flags and files at once; its head does, and is importe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
-
-if TYPE_CHECKING:
-    from bert_tf.base.tensorflow import keras
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.ranks.workers import Workers
-    from bert_tf.tasks.job import FinetuningJob, TaskRun
-    from bert_tf.tasks.predict import Predictor
 import abc
+import dataclasses
 import importlib
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from bert_tf.base.errors import UserError
+from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import Head
 
-class Head(NamedTuple):
-    """What a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
+if TYPE_CHECKING:
+    from bert_tf.base.tensorflow import keras
+    from bert_tf.interchange.weights import Weights
+    from bert_tf.model.backends.plain import Plain
+    from bert_tf.tasks.job import TaskRun
+    from bert_tf.tasks.predict import Predictor
+    from bert_tf.text.vocabulary import Tokenizer
 
-    name: str  # as messages call it
-    variable: str  # its matrix, which only the fine-tuned checkpoint has
-    outputs: Sequence[str]  # what the model computes, by its names in exports
-    by_position: bool = False  # whether the outputs have a value for each position
-    uses_pooler: bool = False  # whether it reads the pooled first position only
+# What files are for: to train on; to predict and score; to predict, and score if the right answers are there.
+TRAIN, EVAL, PREDICT = "train", "eval", "predict"
+# The files that a mode reads, by their flags; it ignores others.
+_USES = {
+    "train_and_predict": {TRAIN: "train_file", PREDICT: "predict_file"},
+    "train_and_eval": {TRAIN: "train_file", EVAL: "predict_file"},
+    "train": {TRAIN: "train_file"},
+    "predict": {PREDICT: "predict_file"},
+    "eval": {EVAL: "predict_file"},
+    "sm_predict": {PREDICT: "predict_file"},
+}
+
+
+def files_of_mode(flags: Mapping[str, Any]) -> dict[str, Sequence[Path]]:
+    """The files that --mode needs, by what they are for. Raises `UserError` if one is not given."""
+    files: dict[str, Sequence[Path]] = {}
+    for use, name in _USES.get(flags["mode"], {}).items():
+        if not flags[name]:
+            raise UserError(f"--{name} is required with --mode={flags['mode']}")
+        files[use] = [Path(flags[name])]
+    return files
 
 
 class TaskRows(Protocol):
@@ -44,6 +59,11 @@ class TaskRows(Protocol):
         """int [F]: the number of real tokens in each row; the rest is padding."""
         ...
 
+    @property
+    def tokens(self) -> np.ndarray:
+        """The ids of all tokens, without padding."""
+        ...
+
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
 
@@ -52,63 +72,57 @@ class TaskRows(Protocol):
         ...
 
 
-# The file flags that a mode needs; others are ignored.
-_NEEDS = {
-    "train_and_predict": ("train_file", "predict_file"),
-    "train_and_eval": ("train_file", "predict_file"),
-    "train": ("train_file",),
-    "predict": ("predict_file",),
-    "eval": ("predict_file",),
-    "sm_predict": ("predict_file",),
-}
-
-
-def files_of_mode(flags: Mapping[str, Any]) -> dict[str, str | None]:
-    """``train_file`` and ``predict_file`` as the flags give them, None where --mode does not need one.
-
-    Raises:
-      UserError: one that it needs is not given.
-    """
-    needed = _NEEDS.get(flags["mode"], ())
-    for name in needed:
-        if not flags[name]:
-            raise UserError(f"--{name} is required with --mode={flags['mode']}")
-    return {name: flags[name] if name in needed else None for name in ("train_file", "predict_file")}
-
-
+@dataclasses.dataclass
 class Task(abc.ABC):
-    """A task with the files and settings of one job.
+    """A task with the files and settings of one job, which are its fields.
 
     Attributes:
       name: of the run; one of its settings that must not change.
       head: what its model has besides the encoder.
+      num_texts: in a row.
+      files: by what they are for, TRAIN first; "_PART" may stand behind it, where a task has several such files.
       max_seq_length: positions of a row.
       keeps_head: whether a training starts with the head of its initial weights, if they have one.
+      contents, rows: what `prepare` has read, and made of it, by what the files are for.
     """
 
-    name: str
-    head: Head
+    name: ClassVar[str]
+    head: ClassVar[Head]
+    num_texts: ClassVar[int] = 1
+    files: Mapping[str, Sequence[Path]]
     max_seq_length: int
-    keeps_head: bool = True
+    keeps_head: bool = dataclasses.field(default=True, init=False)
+    contents: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    rows: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    @abc.abstractmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Task:
         """The task as a program's flags describe it. Raises `UserError` for flags that do not fit."""
+        own = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "files"]
+        return cls(files_of_mode(flags), **{name: flags[name] for name in own})
 
     @classmethod
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
         """Of how many sequences a row consists, for the plan of the memory, which is made before files are read."""
         return 1
 
-    @property
-    @abc.abstractmethod
-    def training_files(self) -> Sequence[Path]:
-        """What the training rows are made from; empty if the job does not train."""
+    def __post_init__(self) -> None:
+        least = 1 + 2 * self.num_texts
+        if self.max_seq_length < least:
+            raise UserError(
+                f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
+                f"{self.num_texts} text(s), a token and [SEP]"
+            )
+
+    # --- What each task does in its own way
 
     @abc.abstractmethod
-    def prepare(self, run: TaskRun) -> None:
-        """Reads what the job needs besides the training rows, so that mistakes show before a training of days."""
+    def read(self, use: str, paths: Sequence[Path]) -> tuple[Any, str]:
+        """What the files for a `use` hold, and lines about it. Raises `UserError` if they cannot be used."""
+
+    @abc.abstractmethod
+    def rows_of(self, content: Any, tokenizer: Tokenizer, *, show_progress: bool = False) -> TaskRows:
+        """Tokenises what `read` has read, or what is typed."""
 
     @abc.abstractmethod
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
@@ -119,19 +133,76 @@ class Task(abc.ABC):
         """Like those of `bert_tf.model.losses`."""
 
     @abc.abstractmethod
-    def training_rows(self, run: TaskRun) -> TaskRows: ...
+    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
+        """Writes what the model's outputs say of ``contents[use]``; returns the scores, none if there are none."""
+
+    def fit(self, weights: Weights | None) -> str:
+        """Settles what depends on the weights to train from or to predict with, such as the order of labels, once the
+        file to train on has been read; returns a line to be shown, or ""."""
+        return ""
 
     def meaning(self) -> dict[str, Any]:
         """What the model's classes mean, for files beside the weights; empty if the head tells it."""
         return {}
 
+    def converse(self, predictor: Predictor) -> None:
+        """Answers what is typed; for a task whose --mode may be "interactive"."""
+        raise NotImplementedError
+
+    def of_export(self, settings: Mapping[str, Any]) -> Task:
+        """The task as an exported model has it; for a task whose --mode may be "sm_predict". `settings`: those that
+        `export_settings` gave. Raises `UserError` if they are damaged."""
+        raise NotImplementedError
+
+    # --- What is the same in all, as a rule
+
+    @property
+    def training_files(self) -> Sequence[Path]:
+        return self.files.get(TRAIN, ())
+
+    def prepare(self, run: TaskRun) -> None:
+        """Reads all files, so that mistakes show before a training of days, and then makes their rows."""
+        with run.workers.keep_alive():
+            notes = [self._read(use) for use in self.files if use == TRAIN]
+            notes += [self.fit(run.weights), *(self._read(use) for use in self.files if use != TRAIN)]
+        for note in filter(None, notes):
+            run.say(note)
+        for use, paths in self.files.items():
+            self.rows[use] = self.make_rows(use, run)
+            run.say(run.tokenizer.count_unknown(self.rows[use].tokens).describe(", ".join(map(str, paths))))
+
+    def _read(self, use: str) -> str:
+        self.contents[use], note = self.read(use, self.files[use])
+        return note
+
+    def make_rows(self, use: str, run: TaskRun) -> Any:
+        """The rows of the files for a `use`."""
+        with run.workers.keep_alive():
+            return self.rows_of(self.contents[use], run.tokenizer, show_progress=run.workers.is_chief)
+
+    def finish(self, predictor: Predictor) -> None:
+        """Predicts, scores and writes what the job asks for; called on all ranks, after a training if there is one."""
+        scores: dict[str, float] = {}
+        for use in self.files:
+            if use != TRAIN:
+                outputs = predictor.predict(self.rows[use])
+                if predictor.workers.is_chief:
+                    scores.update(self.conclude(use, outputs, predictor))
+        predictor.record(scores)
+
     def identity(self) -> dict[str, Any]:
         """Settings of model and rows that must not change within a run."""
         return {**self.meaning(), "max_seq_length": self.max_seq_length}
 
-    @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
         """All settings by their flags' names, for config.json."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in own.pop("files").items()}
+        return {"task_name": self.name, **files, **own}
+
+    def export_settings(self) -> dict[str, Any]:
+        """What the users of an exported model must know, among it "task", which says how to use it."""
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def companions(self) -> dict[str, str]:
         """Text files, by name, that belong beside the weights."""
@@ -139,19 +210,6 @@ class Task(abc.ABC):
 
         meaning = self.meaning()
         return {TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {}
-
-    @abc.abstractmethod
-    def finish(self, predictor: Predictor) -> None:
-        """Predicts, scores and writes what the job asks for; called on all ranks, after a training if there is one."""
-
-    def export_settings(self) -> dict[str, Any]:
-        """What the users of an exported model must know, among it "task", which says how to use it."""
-        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
-
-    def other_modes(self) -> Mapping[str, Callable[[FinetuningJob, Any, Workers, Mapping[str, Any]], None]]:
-        """What --mode may do besides training, predicting, scoring, exporting: called with the job, this task, the
-        ranks and all flags by name."""
-        return {}
 
 
 TASKS = {

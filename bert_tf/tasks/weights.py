@@ -6,12 +6,12 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
+from bert_tf.interchange.heads import Head
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.run_folder import CONFIG, read_config
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
-from bert_tf.tasks.task import Head
 
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:

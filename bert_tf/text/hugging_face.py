@@ -164,8 +164,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.inv_vocab = tuple(map(_as_line, (by_id.get(number, "") for number in range(max(by_id, default=-1) + 1))))
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
-        self.lacked_markers = pipeline.post_processor is None
-        if self.lacked_markers:
+        if pipeline.post_processor is None:
             pipeline.post_processor = _bert_markers(self.vocab)
         _check_markers(pipeline, source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
@@ -346,19 +345,3 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         normalizer.handle_chinese_chars = settings.tokenize_chinese_chars is not False
         pipeline.normalizer = normalizer
     return HuggingFaceTokenizer(pipeline, str(path))
-
-
-def describe_differences(path: Path, tokenizer: HuggingFaceTokenizer, settings: FolderSettings) -> str:
-    """A line if `transformers` may make another tokenizer of a folder than is made here, else ""."""
-    differences = []
-    theirs = Casing.of(settings.do_lower_case is not False, settings.strip_accents)
-    if not settings.is_generic and not tokenizer.has_bert_steps(theirs, settings.tokenize_chinese_chars is not False):
-        differences.append(
-            f"{path} is taken as it is, with {tokenizer.casing}; transformers may make BertTokenizer with {theirs} of "
-            f"it, unless {SETTINGS} has tokenizer_class PreTrainedTokenizerFast"
-        )
-    if tokenizer.lacked_markers:
-        differences.append(
-            f"{path} has no post_processor: [CLS] and [SEP] are put around texts here, but not by transformers"
-        )
-    return "; ".join(differences)

@@ -24,7 +24,6 @@ from bert_tf.text.vocabulary import (
     guess_casing,
     is_sentencepiece_model,
     load_pieces,
-    load_wordpieces,
 )
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -80,11 +79,6 @@ class StoredTokenizer(NamedTuple):
         """What the folder says of capitals and accents; None: nothing."""
         return hugging_face.read_settings(self.folder).casing
 
-    @classmethod
-    def of_file(cls, vocab_file: Path, is_hugging_face: bool) -> StoredTokenizer | None:
-        """The tokenizer in the folder of a vocabulary, unless the file has a name of its own."""
-        return cls(vocab_file.parent, is_hugging_face) if vocab_file.name in (VOCABULARY, TOKENIZER) else None
-
 
 class CasingFlags(NamedTuple):
     """What the user says of casing; None: nothing."""
@@ -103,42 +97,38 @@ class CasingFlags(NamedTuple):
 
 
 def open_stored(stored: StoredTokenizer, flags: CasingFlags = CasingFlags()) -> tuple[Tokenizer, str]:  # noqa: B008
-    """The tokenizer in a folder, and a line that says what was assumed ("" if nothing was).
-
-    Raises: UserError if it is damaged or not supported, or if its files or `flags` contradict each other.
-    """
-    settings, vocab_file = hugging_face.read_settings(stored.folder), stored.vocab_file
-    assert vocab_file
-    pipeline_file = stored.folder / TOKENIZER
-    if pipeline_file.is_file():
-        tokenizer = hugging_face.open_json(pipeline_file, settings)
-        if vocab_file != pipeline_file:
-            _check_same_ids(vocab_file, tokenizer)
-        flags.check(tokenizer.casing, pipeline_file)
-        differences = hugging_face.describe_differences(pipeline_file, tokenizer, settings)
-        return tokenizer, differences if stored.is_hugging_face else ""
-    casing, assumed = settings.casing, ""
-    if not casing:
-        accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
-        casing, assumed = _assume_casing(vocab_file, flags._replace(strip_accents=accents))
-    flags.check(casing, stored.folder / SETTINGS)
-    if stored.needs_library:
-        return hugging_face.open_vocabulary(load_wordpieces(vocab_file), casing, settings, stored.folder), assumed
-    return FullTokenizer(vocab_file, *casing), assumed
+    """The tokenizer in a folder that has one, as `open_vocab_file`."""
+    assert stored.vocab_file
+    return open_vocab_file(stored.vocab_file, flags, stored.is_hugging_face)
 
 
 def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tuple[Tokenizer, str]:
-    """The tokenizer of a vocabulary that the user names, like `open_stored`: that of its folder if it has the usual
-    name."""
-    if stored := StoredTokenizer.of_file(path, is_hugging_face):
-        return open_stored(stored, flags)
-    if is_pipeline(path):
-        tokenizer = hugging_face.open_json(path)
-        flags.check(tokenizer.casing, path)
+    """The tokenizer of a vocabulary, and a line that says what was assumed ("" if nothing was).
+
+    If the file has a usual name, it is the tokenizer of its folder, of which the file may be a part.
+
+    Args:
+      is_hugging_face: whether the weights that it belongs to are.
+
+    Raises: UserError if it is damaged or not supported, or if the folder's files or `flags` contradict each other.
+    """
+    is_of_folder = path.name in (VOCABULARY, TOKENIZER)
+    settings = hugging_face.read_settings(path.parent) if is_of_folder else FolderSettings()
+    pipeline_file = path.with_name(TOKENIZER) if is_of_folder else path
+    if is_pipeline(pipeline_file) and (is_pipeline(path) or pipeline_file.is_file()):
+        tokenizer = hugging_face.open_json(pipeline_file, settings)
+        if is_of_folder and (vocab_file := path.with_name(VOCABULARY)).is_file():
+            _check_same_ids(vocab_file, tokenizer)
+        flags.check(tokenizer.casing, pipeline_file)
         return tokenizer, ""
-    casing, assumed = _assume_casing(path, flags)
-    if is_hugging_face and not is_sentencepiece_model(path):
-        return hugging_face.open_vocabulary(load_wordpieces(path), casing, FolderSettings(), None), assumed
+    casing, assumed = settings.casing, ""
+    if not casing:
+        accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
+        casing, assumed = _assume_casing(path, flags._replace(strip_accents=accents))
+    flags.check(casing, path.with_name(SETTINGS))
+    if (is_hugging_face or settings.needs_library) and not is_sentencepiece_model(path):
+        folder = path.parent if is_of_folder else None
+        return hugging_face.open_vocabulary(load_pieces(path), casing, settings, folder), assumed
     return open_tokenizer(path, *casing), assumed
 
 

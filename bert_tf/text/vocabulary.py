@@ -207,19 +207,6 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     return pieces
 
 
-def load_wordpieces(path: str | Path) -> tuple[str, ...]:
-    """`load_pieces`, for a vocabulary that text is cut into.
-
-    Raises: UserError also if a token has a space or tab at an end, which Google's code and transformers 5 take away,
-      but not transformers 4. (Google's Chinese vocabulary has other white space there: ##U+2028.)
-    """
-    pieces = load_pieces(path)
-    for number, piece in enumerate(pieces, 1):
-        if piece.strip(" \t") not in ("", piece):
-            raise UserError(f"{path}, line {number}: {piece!r:.60} has a space at an end, unlike text; remove it")
-    return pieces
-
-
 def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
     token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)

@@ -41,7 +41,7 @@ from bert_tf.text.vocabulary import (
     TokenSpans,
     has_word_starts,
     ids_of,
-    load_wordpieces,
+    load_pieces,
 )
 
 MAX_WORD_CHARS = 200
@@ -102,9 +102,9 @@ class FullTokenizer(Tokenizer):
         Args:
           strip_accents: None: as `do_lower_case`.
 
-        Raises: UserError as `load_wordpieces` does, or if the tokens are SentencePiece's.
+        Raises: UserError as `load_pieces` does, or if the tokens are SentencePiece's.
         """
-        self.inv_vocab = load_wordpieces(vocab_file)
+        self.inv_vocab = load_pieces(vocab_file)
         self.vocab = ids_of(self.inv_vocab)
         if has_word_starts(self.vocab):
             raise UserError(

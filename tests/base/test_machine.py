@@ -1,4 +1,4 @@
-"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: test_launch.)"""
+"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: launch/test_ranks.)"""
 
 from __future__ import annotations
 

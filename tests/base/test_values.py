@@ -1,4 +1,4 @@
-"""Numbers and switches as people type them. (Switches: test_launch.)"""
+"""Numbers and switches as people type them. (Switches: launch/test_pretraining.)"""
 
 from __future__ import annotations
 

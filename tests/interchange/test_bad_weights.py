@@ -32,7 +32,6 @@ from tests.google_checkpoints import (
     write_tf1,
 )
 from tests.interchange.test_google import keras_model
-from tests.interchange.test_hugging_face import MODEL
 from tests.programs.test_bad_input import JUNK, changed_leaf, is_refusal
 
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "60")) // 2
@@ -67,17 +66,6 @@ def hugging_face(folder):
     run = run_folder(folder.with_name("run"))
     export(str(run), folder, replace=False)
     return folder
-
-
-def shards(folder):
-    shutil.copytree(MODEL, folder)
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    files = {name: f"model-{number % 2}.safetensors" for number, name in enumerate(tensors)}
-    for file in set(files.values()):
-        save_file({name: value for name, value in tensors.items() if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
-    return write_pieces(folder, 23)
 
 
 def damage(chooser, path):
@@ -124,7 +112,7 @@ def with_another_tensor(chooser, tensors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [google, keras, run_folder, hugging_face, shards])
+@pytest.mark.parametrize("write", [google, keras, run_folder, hugging_face])
 def test_damaged_weights(write, tmp_path):
     chooser = random.Random(write.__name__)
     sound, case, made = write(tmp_path / "sound"), tmp_path / "case", tmp_path / "made"

@@ -126,8 +126,7 @@ def changed(**changes):
 )
 def test_weights_of_another_model_are_refused(google, changes, words):
     config = changed(**changes)
-    with pytest.raises(UserError, match=words):
-        initialise_from(find_weights(google), SpanModel(config), Notes())
+    refused(words, initialise_from, find_weights(google), SpanModel(config), Notes())
 
 
 @pytest.mark.parametrize(
@@ -148,13 +147,6 @@ def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words
     assert not telemetry.notes
     initialise_from(weights, model, telemetry, allow_missing=True)
     assert any(name in note for name in changes for note in telemetry.notes)
-
-
-def test_the_pooler_is_no_part_of_the_encoder(tmp_path):
-    shapes = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
-    telemetry = Notes()
-    initialise_from(find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), telemetry)
-    assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
 
 
 def test_another_activation_is_a_warning_and_another_model_a_fault(google, tmp_path):
@@ -250,8 +242,7 @@ def test_a_wrong_size_is_named_before_a_model_is_built(google, tmp_path, field, 
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, field: 10**4}))
-    with pytest.raises(UserError, match=rf"^{folder}/config.json: {field}=10000, but {folder} has bert/"):
-        choose_config(None, find_weights(folder))
+    refused(rf"^{folder}/config.json: {field}=10000, but {folder} has bert/", choose_config, None, find_weights(folder))
 
 
 def test_one_rule_for_the_casing(tmp_path):

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import data_of, write_card
 from bert_tf.text.basic_tokenizer import Casing
 from tests.exported import CONFIG, ENCODER_ONLY, make_variables, write_run
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,5 @@ def test_the_data_without_its_path(tmp_path):
         config_file.write_text(json.dumps({"identity": {}, "data": data}))
         assert data_of(checkpoint) == expected
     config_file.unlink()
-    with pytest.raises(UserError, match="no config.json"):
-        data_of(checkpoint)
+    refused("no config.json", data_of, checkpoint)
     assert data_of(tmp_path) == ""

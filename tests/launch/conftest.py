@@ -1,24 +1,19 @@
-"""Launchers of fine-tuning that start nothing."""
+"""Launchers see no variables of whoever starts the tests; those of fine-tuning start nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.launch import call
+from tests.launch.helpers import ROOT, VARIABLES
 
 
-@pytest.fixture
-def launch_folder(tmp_path, monkeypatch):
-    """A checkpoint of the tiny model by its files' names, in a folder `tiny`; results go beside it."""
-    for name in ("DATA_DIR", "LAUNCHER", "DRY_RUN", "VOCAB_FILE", "QUOTING", "CUDA_VISIBLE_DEVICES"):
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch, tmp_path):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
-    (tmp_path / "tiny/bert_model.ckpt.index").write_text("")
-    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "results"))
-    monkeypatch.setenv("DEVICE", "cpu")
-    return tmp_path
+    for name, value in {"PYTHONPATH": ROOT, "DATA_DIR": tmp_path / "data", "CUDA_VISIBLE_DEVICES": ""}.items():
+        monkeypatch.setenv(name, str(value))
 
 
 @pytest.fixture

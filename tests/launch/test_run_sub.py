@@ -7,35 +7,30 @@ import os
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import checks, lamb, launchers, pretraining, run_sub
-from bert_tf.launch.addresses import serve_addresses
+from bert_tf.launch import checks, pretraining, recipes, run_sub
 from bert_tf.launch.environment import LaunchEnvironment
-from tests.launch.test_launch import RECIPE_VARIABLES, prepare
+from tests.launch.helpers import ROOT, VARIABLES, prepare
 from tests.refusals import refused
 
-ROOT = Path(__file__).resolve().parents[2]
 NVIDIA = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
 SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP_STEPS": "1"}
 FOUR_NODES = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NTASKS_PER_NODE": "8"}
-# One rank's end for each; a checkpoint, and code 75, where a signal asks for it.
+# One rank's end for each; where something is to be saved, a signal is waited for: then a checkpoint, and code 75.
 SRUN = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
 while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
 code=0
-trap 'mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"; code=75; kill $!' USR1 TERM
-if [[ -n "$SAVED" ]]; then
-  sleep 60 >/dev/null 2>&1 &
-fi
 echo ready >"$2/rank_0.log"
-wait
+if [[ -n "$SAVED" ]]; then
+  until [[ -s "$2/signals.txt" && "$(tr -d '\\n' <"$2/signals.txt")" ]]; do sleep 0.1; done
+  mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"
+  code=75
+fi
 for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
 exit $code
 """
@@ -48,10 +43,8 @@ def job(tmp_path, monkeypatch):
     for name, text in (("srun", SRUN), ("scontrol", '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n')):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    dropped = {*RECIPE_VARIABLES, "PHASE", "BATCHSIZE", "LEARNING_RATE", "NUM_ACCUMULATION_STEPS"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith("SLURM_")}
     return {
-        **kept,
+        **{name: value for name, value in os.environ.items() if name not in VARIABLES},
         **SMALL,
         "CALLS": str(tmp_path / "calls"),
         "CONTAINER_IMAGE": "nvcr.io#nvidia/tensorflow:24.03-tf2-py3",
@@ -87,43 +80,40 @@ def texts(phase, environ, folder, num_ranks=32):
 
 
 @pytest.mark.parametrize(
-    "phase, variables, expected",
+    "phase, variables, old, new",
     [
-        (1, "", NVIDIA),
-        (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", NVIDIA),
-        (2, "BATCHSIZE=4", NVIDIA.replace("16 2", "16 4", 1)),
-        (1, "BATCHSIZE=auto", NVIDIA.replace("16 2", "auto 2", 1)),
-        (2, "LEARNING_RATE=1e-3", NVIDIA.replace("1.25e-4", "1e-3")),
-        (1, "NUM_ACCUMULATION_STEPS=64", NVIDIA.replace("128", "64")),
-        (2, "WARMUP_STEPS=9", NVIDIA.replace("2000 200", "2000 9")),
-        (1, "PRECISION=bf16 USE_XLA=false BERT_MODEL=base", NVIDIA.replace("fp16 true", "bf16 false")[:-5] + "base"),
-        (
-            1,
-            "TRAIN_STEPS=90 SAVE_CHECKPOINT_STEPS=5 EVAL_BATCH_SIZE=4",
-            NVIDIA.replace("7820 100", "90 5").replace(" 8 ", " 4 "),
-        ),
+        (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", "", ""),
+        (2, "BATCHSIZE=4", "16 2", "16 4"),
+        (1, "BATCHSIZE=auto", "16 2", "auto 2"),
+        (2, "LEARNING_RATE=1e-3", "1.25e-4", "1e-3"),
+        (1, "NUM_ACCUMULATION_STEPS=64", "128 512", "64 512"),
+        (2, "WARMUP_STEPS=9", "2000 200", "2000 9"),
+        (1, "PRECISION=bf16 USE_XLA=false", "fp16 true", "bf16 false"),
+        (1, "TRAIN_STEPS=90 SAVE_CHECKPOINT_STEPS=5", "7820 100", "90 5"),
+        (1, "EVAL_BATCH_SIZE=4 BERT_MODEL=large", " 8 ", " 4 "),
     ],
 )
-def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, expected):
-    assert texts(phase, dict(pair.split("=") for pair in variables.split()), tmp_path) == expected
+def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, old, new):
+    given = dict(pair.split("=") for pair in variables.split())
+    assert texts(phase, given, tmp_path) == NVIDIA.replace(old, new, 1)
 
 
 def test_nvidias_defaults_make_nvidias_global_batches():
-    phases = lamb.make_phases(lamb.parse(NVIDIA.split()))
+    phases = recipes.make_phases(recipes.parse(NVIDIA.split()))
     assert [(phase.global_batch_size, phase.num_updates) for phase in phases] == [(65536, 7038), (32768, 1564)]
 
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
     (tmp_path / "plan.json").write_text(
-        json.dumps({**lamb.parse(typed).values, "use_xla": "false", "dataset": "sample"})
+        json.dumps({**recipes.parse(typed).values, "use_xla": "false", "dataset": "sample"})
     )
     assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
 def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
-    typed = lamb.parse(NVIDIA.split())
-    values, (_, second) = typed.values, lamb.make_phases(typed)
+    typed = recipes.parse(NVIDIA.split())
+    values, (_, second) = typed.values, recipes.make_phases(typed)
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
@@ -249,27 +239,3 @@ def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, sav
     assert program.returncode == code, output + errors
     assert calls(job)[1:] == requeued
     assert ("this start has saved nothing" in errors) == (code == 2)
-
-
-def test_a_signal_that_comes_while_srun_is_started_reaches_it(tmp_path):
-    sent = []
-    signals = launchers._Signals(launchers.Job([], 1, 0, "srun", tmp_path), [])
-    os.kill(os.getpid(), signal.SIGUSR1)
-    signals.pass_to(SimpleNamespace(send_signal=sent.append))
-    os.kill(os.getpid(), signal.SIGTERM)
-    signals.restore()
-    assert sent == [signal.SIGUSR1, signal.SIGTERM]
-
-
-def test_ranks_leave_and_read_their_addresses():
-    url = f"http://127.0.0.1:{serve_addresses()}/global/0"
-
-    def ask(method, body=None):
-        with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
-            return answer.read()
-
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        ask("GET")
-    ask("PUT", b"\x00address")
-    ask("DELETE")
-    assert ask("GET") == b"\x00address"

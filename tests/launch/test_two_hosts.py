@@ -16,9 +16,16 @@ from pathlib import Path
 import pytest
 
 from bert_tf.launch import checks
-from tests.launch.test_launch import processes_of
+from tests.launch.test_ranks import processes_of
 from tests.pretraining_data import TINY, write_dataset
 from tests.training.test_training import ROOT, command, lines, wait_for, weights
+
+LAUNCH = """
+import os, pathlib, sys
+from bert_tf.launch import checks, launchers
+launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,12 +36,6 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 TOOLS = {name: shutil.which(name, path=PATH) for name in ("ip", "ssh", "ssh-keygen", "sshd", "unshare")}
 ADDRESSES = ("198.18.0.1", "198.18.0.2")
 NUM_UPDATES = 100
-LAUNCH = """
-import os, pathlib, sys
-from bert_tf.launch import checks, launchers
-launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
-sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
-"""
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
 REASONS = {

@@ -14,11 +14,13 @@ import pytest
 
 from bert_tf.batches.batches import evaluation_batches
 from bert_tf.batches.data_sets import RecordSet
-from bert_tf.batches.masking import VocabularyIds
-from bert_tf.prepare.instances.instances import ExampleSettings, create_instances
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, create_instances
+from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import describe, load_index
 from bert_tf.settings.training import BatchSplit
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.tokenized import tokenized
 
@@ -105,13 +107,13 @@ def documents() -> list[list[list[str]]]:
 
 def figures(rows) -> dict[str, float]:
     """What was measured of the other tool's instances, in the same way."""
-    length, size_b = rows.input_mask.sum(axis=1, dtype=int), rows.segment_ids.sum(axis=1, dtype=int) - 1
-    size_a, is_random = length - size_b - 3, rows.next_sentence_labels == 1
-    chosen, positions = rows.masked_lm_weights > 0, rows.masked_lm_positions
-    tokens = np.take_along_axis(rows.input_ids, positions, axis=1)
+    length, size_b = rows["input_mask"].sum(axis=1, dtype=int), rows["segment_ids"].sum(axis=1, dtype=int) - 1
+    size_a, is_random = length - size_b - 3, rows["next_sentence_labels"][:, 0] == 1
+    chosen, positions = rows["masked_lm_weights"] > 0, rows["masked_lm_positions"]
+    tokens = np.take_along_axis(rows["input_ids"], positions, axis=1)
     is_mask = tokens == IDS.mask
     neighbours = chosen[:, 1:] & (np.diff(positions, axis=1) == 1)
-    first = np.where(chosen[:, 0] & (positions[:, 0] == 1), rows.masked_lm_ids[:, 0], rows.input_ids[:, 1])
+    first = np.where(chosen[:, 0] & (positions[:, 0] == 1), rows["masked_lm_ids"][:, 0], rows["input_ids"][:, 1])
     num = chosen.sum()
     return {
         "instances_a_pass": len(length) / NUM_PASSES,
@@ -127,8 +129,8 @@ def figures(rows) -> dict[str, float]:
         "predictions": num / len(length),
         "position": (positions / length[:, np.newaxis])[chosen].mean(),
         "masked": is_mask[chosen].mean(),
-        "kept": (tokens == rows.masked_lm_ids)[chosen].mean(),
-        "going_on": IDS.continues[rows.masked_lm_ids[chosen]].mean(),
+        "kept": (tokens == rows["masked_lm_ids"])[chosen].mean(),
+        "going_on": IDS.continues[rows["masked_lm_ids"][chosen]].mean(),
         "neighbours": neighbours.sum() / num,
         "neighbours_alike": (is_mask[:, 1:] == is_mask[:, :-1])[neighbours].mean(),
     }
@@ -137,14 +139,8 @@ def figures(rows) -> dict[str, float]:
 @pytest.mark.parametrize("name", RULES)
 def test_instances_have_the_figures_of_googles_tool(name):
     text = tokenized([[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
-    settings = ExampleSettings(
-        "vocab.txt",
-        max_seq_length=32,
-        max_predictions_per_seq=6,
-        masked_lm_prob=0.2,
-        dupe_factor=NUM_PASSES,
-        **RULES[name],
-    )
+    pairs, rules = PairSettings(32, NUM_PASSES), MaskingRules(0.2, 6, **RULES[name])
+    settings = RecordSettings(TokenSettings("vocab.txt", Casing.of(True)), pairs, rules)
     found = [figures(rows) for seed in range(100) for rows in create_instances(text, settings, IDS, (seed,))]
     assert len(found) == 100
     for figure, (mean, error) in FIGURES[name].items():

@@ -5,27 +5,36 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import sources
-from bert_tf.prepare.fetching.download import NotDistributedError, download
+from bert_tf.prepare.fetching.download import NotDistributedError, download, unpack
 from bert_tf.prepare.fetching.fetch import Client
-from bert_tf.prepare.running.stage import mark_damaged
+from bert_tf.prepare.running.stage import set_aside
 from tests.http_server import Server
-from tests.prepare.test_archives import make_tar, make_zip
 from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
 CLIENT = Client(num_attempts=2, pause_secs=0.0)
+
+
+def zipped(files):
+    """The bytes of a .zip."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return packed.getvalue()
 
 
 def sha256(content: bytes) -> str:
@@ -101,8 +110,8 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
     source = squad(server, {"a.json": b"published", "b.json": b"b"})
     served(server, tmp_path, "squad", source)
     before = manifest_of(tmp_path / "squad")
-    (tmp_path / "squad/a.json").write_bytes(b"PUBLISHED")
-    mark_damaged(tmp_path / "squad/manifest.json", ["a.json"])
+    path = tmp_path / "squad/a.json"
+    path.replace(set_aside(path))
     served(server, tmp_path, "squad", source)
     assert (tmp_path / "squad/a.json").read_bytes() == b"published"
     assert manifest_of(tmp_path / "squad") == before
@@ -112,11 +121,8 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
 def test_bc5cdr_goes_where_biobert_looks(server, tmp_path):
     """BLUE's archive, of which only these files are taken; into no folder below that of the downloads."""
     names = [f"{kind}/{part}.tsv" for kind in ("chem", "disease") for part in ("train", "devel", "test")]
-    packed = make_zip(
-        tmp_path / "bert_data.zip",
-        {f"bert_data/{name}": b"x" for name in ("ChemProt/train.tsv", *(f"BC5CDR/{n}" for n in names))},
-    )
-    server.add("/bert_data.zip", packed.read_bytes())
+    inside = ("ChemProt/train.tsv", *(f"BC5CDR/{name}" for name in names))
+    server.add("/bert_data.zip", zipped({f"bert_data/{name}": b"x" for name in inside}))
     source = sources.SOURCES["bc5cdr"]
     archive = source.archives[0]._replace(url=server.url("/bert_data.zip"))
     root = tmp_path / "work/download"
@@ -140,23 +146,21 @@ def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
 WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.index": b"i" * 9000}
 
 
-def weights(server, tmp_path, checksums=None):
-    packed = make_zip(tmp_path / "packed.zip", {f"uncased/{name}": content for name, content in WEIGHTS.items()})
-    server.add("/uncased.zip", packed.read_bytes())
-    packed.unlink()
-    files = checksums or {name: sha256(content) for name, content in WEIGHTS.items()}
+def weights(server, checksums=None):
+    server.add("/uncased.zip", zipped({f"uncased/{name}": content for name, content in WEIGHTS.items()}))
+    files = checksums or {name: f"sha256:{sha256(content)}" for name, content in WEIGHTS.items()}
     archive = sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files)
     return sources.Source("files", "google", archives=(archive,))
 
 
 def test_archive_becomes_a_folder(server, tmp_path):
-    served(server, tmp_path, "google", weights(server, tmp_path))
+    served(server, tmp_path, "google", weights(server))
     assert files_below(tmp_path / "google") == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
     assert manifest_of(tmp_path / "google")["counts"]["num_bytes"] == sum(map(len, WEIGHTS.values()))
 
 
 def test_placed_archive_and_placed_folder_are_taken(server, tmp_path, capsys):
-    source = weights(server, tmp_path)
+    source = weights(server)
     packed = server.pages.pop("/uncased.zip").content
     folder = tmp_path / "google"
     (folder / "uncased").mkdir(parents=True)
@@ -172,12 +176,33 @@ def test_placed_archive_and_placed_folder_are_taken(server, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "files,message",
-    [({"vocab.txt": "0" * 64}, "vocab.txt has the sha256"), ({"merges.txt": None}, "holds no merges.txt")],
+    [
+        ({"vocab.txt": "sha256:0"}, "vocab.txt has the sha256 .*delete .*uncased.zip, which is not the published"),
+        ({"merges.txt": None}, "uncased.zip: damaged, or not the published .zip .*no item named 'uncased/merges.txt'"),
+    ],
 )
 def test_archive_that_is_not_the_published_one(server, tmp_path, files, message):
-    with pytest.raises(UserError, match=message):
-        served(server, tmp_path, "google", weights(server, tmp_path, files))
+    refused(message, served, server, tmp_path, "google", weights(server, files))
     assert not (tmp_path / "google/uncased").exists()
+
+
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:\\evil", "a\\..\\b"])
+def test_nothing_is_unpacked_outside(tmp_path, name):
+    packed = tmp_path / "a.zip"
+    packed.write_bytes(zipped({"good.txt": b"good", name: b"evil"}))
+    unpack(packed, tmp_path / "in/out")
+    outside = [path for path in tmp_path.rglob("*") if tmp_path / "in/out" not in (path, *path.parents)]
+    assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
+
+
+def test_damaged_archive_leaves_nothing(tmp_path):
+    packed = tmp_path / "a.zip"
+    content = bytearray(zipped({"top/a.bin": bytes(range(256)) * 50}))
+    content[len(content) // 3] ^= 255
+    for damaged in (content, b"<html>not found</html>"):
+        packed.write_bytes(damaged)
+        refused("a.zip: damaged, or not the published .zip", unpack, packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # --- MRPC ---------------------------------------------------------------------------------------
@@ -235,8 +260,8 @@ def test_newest_complete_dump_is_fetched(server, tmp_path, capsys):
 
 
 def test_no_complete_dump_says_where_to_place_one(server, tmp_path):
-    with pytest.raises(UserError, match="no complete dump.*put it there as .*wikicorpus_en.xml.bz2"):
-        served(server, tmp_path, "wikicorpus_en", wiki(server))
+    message = "no complete dump.*put it there as .*wikicorpus_en.xml.bz2"
+    refused(message, served, server, tmp_path, "wikicorpus_en", wiki(server))
 
 
 @pytest.mark.parametrize("name", ["wikicorpus_en.xml", "enwiki-20240101-pages-articles.xml.bz2"])
@@ -320,7 +345,8 @@ def test_nvidia_weights_are_recognised_where_they_are_placed(tmp_path, capsys):
     folder = tmp_path / "nvidia_pretrained_weights"
     with pytest.raises(NotDistributedError, match=f"https://catalog.ngc.nvidia.com/.*into {folder}"):
         download("nvidia_pretrained_weights", tmp_path)
-    make_tar(folder / "bert_tf_large.tar.gz", {"model.ckpt-5.index": b"i", "model.ckpt-5.meta": b"m"})
+    folder.mkdir()
+    (folder / "bert_tf_large.zip").write_bytes(zipped({"model.ckpt-5.index": b"i", "model.ckpt-5.meta": b"m"}))
     for _ in range(2):
         download("nvidia_pretrained_weights", tmp_path)
         assert f"checkpoint {folder}/bert_tf_large/model.ckpt-5\n" in capsys.readouterr().out

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import extracted
 from tests import preparation
+from tests.refusals import refused
 
 
 def formatted(working_dir, *files: str) -> list[str]:
@@ -29,16 +29,36 @@ def test_json_lines_are_read_as_the_text_files_are(tmp_path):
     assert formatted(tmp_path, lines, as_text) == ["It is one.  It ends.", "It is two.  It ends."]
 
 
+ARTICLES = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
+One
+
+The one is large.
+It ends.
+
+</doc>
+<doc id="13" url="x" title="Empty">
+Empty
+
+</doc>
+"""
+
+
 @pytest.mark.parametrize(
-    "line,message",
+    "content,message",
     [
-        ('{"title": "A", "text": "On', "not JSON"),
-        ('{"title": "A", "text": null}', 'no object with a "text" that is a string'),
+        ('{"title": "A", "text": "On', "line 1: not JSON.*--max_bad_records"),
+        ('{"title": "A", "text": null}', 'line 1: no object with a "text" that is a string.*--max_bad_records'),
+        ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
+        (ARTICLES[:90], "ends inside an article"),
+        (ARTICLES.replace("</doc>", "</dob>", 1), "line 8: not what"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, line, message):
-    with pytest.raises(UserError, match=rf"wiki_00, line 1: {message}.*--max_bad_records"):
-        formatted(tmp_path, line + "\n")
+def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
+    refused(f"wiki_00(, |: ){message}", formatted, tmp_path, content)
+
+
+def test_without_its_files_it_says_what_to_do(tmp_path):
+    refused("holds no file of wikiextractor's, AA/wiki_00", formatted, tmp_path)
 
 
 @pytest.mark.parametrize(

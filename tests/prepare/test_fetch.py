@@ -36,13 +36,7 @@ def waits(monkeypatch):
 
 
 def get(server, folder, checksum=SHA256, path="/file.bin"):
-    return fetch.Client().fetch(
-        server.url(path),
-        folder / "file.bin",
-        checksum=checksum,
-        remedy=f"put it there as {folder}/file.bin",
-        label="file.bin",
-    )
+    return fetch.Client().fetch(server.url(path), folder / "file.bin", checksum=checksum, label="file.bin")
 
 
 def is_whole(folder):
@@ -86,7 +80,7 @@ def test_pieces_that_do_not_fit_are_removed(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
     part = get_part(server, page, tmp_path, waits)
     part.write_bytes(b"x" * part.stat().st_size)
-    refused("changed between two of its parts.*start the same command again", get, server, tmp_path)
+    refused("has the sha256 .*start the same command again.*is removed", get, server, tmp_path)
     get(server, tmp_path)
     assert is_whole(tmp_path)
 
@@ -122,7 +116,7 @@ def test_a_part_that_is_whole_already(server, tmp_path, waits):
 
 def test_wrong_checksum_is_refused_and_nothing_stays(server, tmp_path):
     server.add("/file.bin", CONTENT + b"!")
-    refused("file.bin: .*published is .*: removed.*put it there as", get, server, tmp_path)
+    refused("file.bin: .*published is .*: start the same command again.*is removed", get, server, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -143,36 +137,24 @@ def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
     [
         ([(503, {})] * 9, r"503 Service Unavailable; given up after 5 failures in a row"),
         ([(503, {"Retry-After": "86400"})], r"given up after 1 .*21,600 s to wait now"),
-        ([(404, {})], r"404 Not Found: the server does not have this file"),
+        ([(404, {})], r"404 Not Found"),
         ([(403, {})], r"403 Forbidden"),
     ],
 )
-def test_refusals_name_the_address_and_the_way_out(server, tmp_path, waits, statuses, message):
+def test_refusals_name_the_address(server, tmp_path, waits, statuses, message):
     server.add("/file.bin", CONTENT).statuses = statuses
-    with pytest.raises(UserError, match=message) as caught:
-        get(server, tmp_path)
-    assert server.url("/file.bin") in str(caught.value)
-    assert f"put it there as {tmp_path}/file.bin" in str(caught.value)
+    refused(f"{server.url('/file.bin')}: .*{message}", get, server, tmp_path)
 
 
 def test_no_network_says_so(tmp_path, waits):
     server = Server()
     server.stop()
-    with pytest.raises(
-        UserError,
-        match=r"/file.bin: connection failed \(Connection refused\); given up after 5 .*"
-        "put it there as",
-    ):
-        get(server, tmp_path)
+    refused(r"/file.bin: connection failed \(Connection refused\); given up after 5 ", get, server, tmp_path)
     assert waits == [0, 4.0, 8.0, 16.0]
 
 
 def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
     server.add("/file.bin", CONTENT)
-    usage = shutil.disk_usage(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(fetch.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-        refused("1,048,576 bytes are still to come and 1,000 are free", get, server, tmp_path)
 
     def no_space(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -190,6 +172,6 @@ def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
 def test_text_is_tried_again(server, waits):
     page = server.add("/list.html", b"<a href='x'>")
     page.statuses, page.drop_after = [(502, {})], [3]
-    assert fetch.Client().text(server.url("/list.html"), "way out") == "<a href='x'>"
-    with pytest.raises(fetch.NotThereError, match="way out"):
-        fetch.Client().text(server.url("/nothing"), "way out")
+    assert fetch.Client().text(server.url("/list.html")) == "<a href='x'>"
+    with pytest.raises(fetch.NotThereError, match="404 Not Found; or put it there"), fetch.or_else("put it there"):
+        fetch.Client().text(server.url("/nothing"))

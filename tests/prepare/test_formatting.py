@@ -42,10 +42,10 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     folder = corpus(tmp_path / "stopped", is_multistream)
     write, num_batches = formatting.Writer.write, 0
 
-    def stopping(writer, documents, batch):
+    def stopping(writer, batch):
         nonlocal num_batches
         num_batches += 1
-        write(writer, documents, batch)
+        write(writer, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
             writer._file.write(b"behind\n")

@@ -9,7 +9,6 @@ from bert_tf.batches.masking import VocabularyIds
 from bert_tf.prepare.checking import inspection
 from bert_tf.prepare.checking.inspection import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
-from bert_tf.records.schema import InstanceArrays
 from tests.pretraining_data import write_records
 
 IDS = VocabularyIds(
@@ -17,10 +16,10 @@ IDS = VocabularyIds(
 )
 
 
-def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest=24):
-    """By the rules, and the ids before masking."""
+def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, unknown=0, padding=0):
+    """By the rules."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(shortest, 33, [count, 1])
+    lengths = rng.integers(24, 33, [count, 1])
     places = np.arange(32)
     mask = places < lengths
     half = lengths // 2
@@ -34,15 +33,17 @@ def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest
     shown = np.where(fate < masked, 4, np.where(fate < masked + kept, labels, 5 + (labels - 4) % 95))
     ids = before.copy()
     np.put_along_axis(ids, positions, shown, 1)
-    return InstanceArrays(
-        ids,
-        mask.astype(np.uint8),
-        ((places > half) & mask).astype(np.uint8),
-        positions,
-        labels,
-        np.ones(positions.shape, np.float32),
-        (rng.random(count) < random_next).astype(np.int64),
-    ), before
+    ids[:, 10 : 10 + unknown] = 1
+    ids, mask, segments = (np.pad(each, ((0, 0), (0, padding))) for each in (ids, mask, (places > half) & mask))
+    return {
+        "input_ids": ids,
+        "input_mask": mask.astype(np.uint8),
+        "segment_ids": segments.astype(np.uint8),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": np.ones(positions.shape, np.float32),
+        "next_sentence_labels": (rng.random([count, 1]) < random_next).astype(np.int64),
+    }
 
 
 def judged(arrays):
@@ -50,14 +51,15 @@ def judged(arrays):
 
 
 def test_shares_are_those_that_were_drawn():
-    arrays, _ = instances()
+    arrays = instances()
     shares = measure(arrays, IDS)
-    assert shares.fates["masked"] == pytest.approx((arrays.input_ids == 4).sum() / 1600)
+    assert shares.fates["masked"] == pytest.approx((arrays["input_ids"] == 4).sum() / 1600)
     assert sum(shares.fates.values()) == pytest.approx(1)
-    assert shares.padding == pytest.approx(1 - arrays.input_mask.mean())
-    assert shares.random_next == pytest.approx(arrays.next_sentence_labels.mean())
+    assert shares.padding == pytest.approx(1 - arrays["input_mask"].mean())
+    assert shares.random_next == pytest.approx(arrays["next_sentence_labels"].mean())
     assert shares.unknown == 0
     assert judged(arrays) == []
+    assert judged(instances(count=6, random_next=0.9)) == [], "a few instances prove nothing"
 
 
 @pytest.mark.parametrize(
@@ -67,43 +69,23 @@ def test_shares_are_those_that_were_drawn():
         ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
         ({"random_next": 0.2}, "where 50 to 60 % are usual: if less, is the label inverted"),
         ({"random_next": 0.95}, "of the second passages are random, where 50 to 60"),
+        ({"unknown": 10}, "of the tokens are [UNK]"),
+        ({"padding": 96}, "% of the positions are padding"),
     ],
 )
 def test_broken_rules_are_said(options, message):
-    assert any(message in what for what in judged(instances(**options)[0]))
-
-
-def test_unknown_tokens_are_said():
-    arrays, _ = instances()
-    arrays.input_ids[:, 10:20] = 1
-    assert any("of the tokens are [UNK]" in what for what in judged(arrays))
-
-
-def test_much_padding_is_said():
-    arrays, _ = instances()
-    wide = arrays._replace(
-        **{
-            name: np.pad(getattr(arrays, name), ((0, 0), (0, 96)))
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-    )
-    (what,) = judged(wide)
-    assert "% of the positions are padding" in what
-
-
-def test_a_few_instances_prove_nothing():
-    assert judged(instances(count=6, random_next=0.9)[0]) == []
+    assert any(message in what for what in judged(instances(**options)))
 
 
 def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
-    arrays, _ = instances(60)
+    arrays = instances(60)
     entries = []
     for number, rows in enumerate((slice(0, 10), slice(10, 50), slice(50, 60))):
-        write_records(tmp_path / f"{number}", arrays.rows(rows))
+        write_records(tmp_path / f"{number}", {name: values[rows] for name, values in arrays.items()})
         entries.append(FileEntry(f"{number}", 0, "", {"num_instances": rows.stop - rows.start}))
     whole = read_sample(tmp_path, entries)
-    for name, column in whole._asdict().items():
-        assert np.array_equal(column, getattr(arrays, name)), name
+    for name, column in whole.items():
+        assert np.array_equal(column, arrays[name]), name
     monkeypatch.setattr(inspection, "SAMPLE_INSTANCES", 12)
     some = read_sample(tmp_path, entries)
-    assert np.array_equal(some.input_ids, arrays.input_ids[np.linspace(0, 59, 12).astype(int)])
+    assert np.array_equal(some["input_ids"], arrays["input_ids"][np.linspace(0, 59, 12).astype(int)])

@@ -29,18 +29,3 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     assert len(rows) == 7
     kills = [sum(map(int, row.split("|")[3:6])) for row in rows]
     assert kills == [1] * 7
-
-
-def test_what_differs_is_named(tmp_path):
-    from benchmarks.kill_preparation import files_below
-    from benchmarks.killing import differences
-
-    for name in ("kept", "changed", "lost"):
-        (tmp_path / name).write_text("before")
-    wanted = files_below(tmp_path)
-    (tmp_path / "changed").write_text("after")
-    (tmp_path / "lost").unlink()
-    (tmp_path / "x.tmp").write_text("")
-    (tmp_path / ".manifest.json.lock").write_text("")
-    found = differences(files_below(tmp_path), wanted)
-    assert found == ["changed is different", "lost is missing", "x.tmp is left over"]

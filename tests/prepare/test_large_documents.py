@@ -7,20 +7,13 @@ import tracemalloc
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
 from tests import preparation
 from tests.prepare.test_wiki import dump, page
+from tests.refusals import refused
 
 LIMIT = 1000
-WAYS_OUT = r"--input_format=paragraph.*--input_format=line"
-# Never the format that the text was read in.
-WAY_OUT_OF = {
-    "file": WAYS_OUT,
-    "paragraph": r"custom split it at every line \(--input_format=line\)$",
-    "line": "memory: break the line into several$",
-    "jsonl": "memory: break the line into several$",
-}
+TOO_LARGE = "a document of more than 1,000 bytes.*--input_format=paragraph.*--input_format=line"
 
 
 def sentences(num_bytes: int, between: str = " ") -> str:
@@ -44,32 +37,29 @@ def content(form: str, text: str) -> str:
 @pytest.mark.parametrize("form", ["file", "line", "paragraph", "jsonl"])
 def test_own_documents(tmp_path, form):
     source = tmp_path / "mine.txt"
-    arguments = ("--input_files", source, "--input_format", form)
+    arguments = ("text_formatting", "--input_files", source, "--input_format", form)
     room = len('{"text": ""}') if form == "jsonl" else 0
     between = "\n" if form in ("file", "paragraph") else " "
     source.write_text(content(form, sentences(LIMIT - room, between)))
-    preparation.run(tmp_path / "fits", "text_formatting", *arguments)
+    preparation.run(tmp_path / "fits", *arguments)
     source.write_text(content(form, sentences(LIMIT - room + 1, between)))
-    with pytest.raises(UserError, match=rf"mine.txt.*more than 1,000 bytes.*{WAY_OUT_OF[form]}"):
-        preparation.run(tmp_path / "refused", "text_formatting", *arguments)
+    refused(f"mine.txt.*{TOO_LARGE}", preparation.run, tmp_path / "refused", *arguments)
 
 
-@pytest.mark.parametrize("between,way_out", [(" ", WAY_OUT_OF["line"]), ("\n", WAYS_OUT), ("\n\n", WAYS_OUT)])
-def test_books(tmp_path, between, way_out):
+@pytest.mark.parametrize("between", [" ", "\n\n"])
+def test_books(tmp_path, between):
     folder = tmp_path / "download" / "bookscorpus"
     folder.mkdir(parents=True)
-    (folder / "short.txt").write_text("A short book.")
     (folder / "endless.txt").write_text(sentences(LIMIT + 1, between))
-    with pytest.raises(UserError, match=f"endless.txt.*{way_out}"):
-        preparation.run(tmp_path, "text_formatting", dataset="bookscorpus")
+    refused(f"endless.txt.*{TOO_LARGE}", preparation.run, tmp_path, "text_formatting", dataset="bookscorpus")
 
 
 def test_pages(tmp_path):
     folder = tmp_path / "download" / "wikicorpus_en"
     folder.mkdir(parents=True)
     (folder / "wikicorpus_en.xml").write_bytes(dump(page("One", "It is one."), page("Two", sentences(LIMIT + 1))))
-    with pytest.raises(UserError, match=f"wikicorpus_en.xml, page 'Two': .*{WAYS_OUT}"):
-        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+    message = f"wikicorpus_en.xml, page 'Two': {TOO_LARGE}"
+    refused(message, preparation.run, tmp_path, "text_formatting", dataset="wikicorpus_en")
 
 
 def test_formatted_elsewhere(tmp_path, monkeypatch):
@@ -77,8 +67,8 @@ def test_formatted_elsewhere(tmp_path, monkeypatch):
     path = tmp_path / "formatted_one_article_per_line" / "custom_one_document_per_line.txt"
     path.parent.mkdir()
     path.write_text(f"First one.\n{sentences(LIMIT)}\n{sentences(LIMIT + 1)}\n")
-    with pytest.raises(UserError, match=f"the line at byte 1,012: .*{WAYS_OUT}"):
-        preparation.run(tmp_path, "sharding", "--n_training_shards", 1, "--n_test_shards", 1)
+    arguments = ("sharding", "--n_training_shards", 1, "--n_test_shards", 1)
+    refused(f"the line at byte 1,012: {TOO_LARGE}", preparation.run, tmp_path, *arguments)
 
 
 def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
@@ -90,8 +80,7 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
             file.write(b"01" * (1 << 19))
     tracemalloc.start()
     try:
-        with open(path, encoding="utf-8") as text, pytest.raises(UserError, match="endless.txt, line 1"):
-            list(text_files.read_lines(path, text))
+        refused("endless.txt, line 1", lambda: list(text_files.read_lines(path)))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()

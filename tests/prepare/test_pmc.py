@@ -9,13 +9,13 @@ import tarfile
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download
 from bert_tf.prepare.fetching.fetch import Client
 from tests import preparation
 from tests.http_server import Server
 from tests.prepare.test_jats import made
+from tests.refusals import refused
 
 LIST = "inventory-reports/pmc-oa-opendata/metadata/"
 
@@ -120,18 +120,15 @@ def test_newest_versions_of_the_wanted_licences_in_packages_that_formatting_read
     assert not (folder / ".list").exists()
     bucket.fetch(tmp_path)
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(UserError, match="made differently: license_groups"):
-        bucket.fetch(tmp_path, ("oa_noncomm",))
+    refused("made differently: license_groups", bucket.fetch, tmp_path, ("oa_noncomm",))
 
 
 def test_stopped_download_goes_on_with_the_next_package_and_gives_the_same_bytes(bucket, tmp_path):
     for number in (1, 2, 1001, 1002, 2001):
         bucket.add(f"PMC{number}.1")
     bucket.page("PMC1002.1/PMC1002.1.xml").content = b"changed on the way"
-    with pytest.raises(
-        UserError, match=r"PMC1002.1.xml: it has the md5 .* start the same command again, .*pubmed/fulltext"
-    ):
-        bucket.fetch(tmp_path / "a")
+    message = "PMC1002.1.xml has the md5 .* start the same command again, .*pubmed/fulltext"
+    refused(message, bucket.fetch, tmp_path / "a")
     assert [path.name for path in (tmp_path / "a/download/pubmed/fulltext").glob("[!.m]*")] == ["PMC0xxx.tar.gz"]
     bucket.page("PMC1002.1/PMC1002.1.xml").content = article("PMC1002.1")
     bucket.page("metadata/PMC1.1.json").requests.clear()
@@ -184,5 +181,4 @@ def test_placed_packages_are_taken_as_they_are(bucket, tmp_path, capsys):
 def test_answers_of_another_server_are_named(bucket, tmp_path, key, content, message):
     bucket.add("PMC1.1")
     bucket.page(key).content = content
-    with pytest.raises(UserError, match=f"{message}.*put packages or single files of articles into"):
-        bucket.fetch(tmp_path)
+    refused(f"{message}.*put packages or single files of articles into", bucket.fetch, tmp_path)

@@ -8,16 +8,24 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.batches.masking import VocabularyIds
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.prepare.instances import instances
-from bert_tf.prepare.instances.instances import ExampleSettings, create_instances, make_shard, read_text, total_counts
-from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, draw_pairs, truncate, with_two_documents
-from bert_tf.records.schema import ExampleReader, InstanceArrays
+from bert_tf.prepare.instances.instances import (
+    RecordSettings,
+    TokenSettings,
+    create_instances,
+    make_shard,
+    read_text,
+    total_counts,
+)
+from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings, draw_pairs, truncate, with_two_documents
+from bert_tf.records.schema import ExampleReader, Features
 from bert_tf.records.shard import RecordFile, load_index
 from bert_tf.records.token_file import Shard
+from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.refusals import refused
 from tests.tokenized import tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
@@ -27,10 +35,10 @@ FIRST_WORD = VOCABULARY.index("a0")
 IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
 
 
-def settings(**changes) -> ExampleSettings:
-    return ExampleSettings(
-        **{"vocab_file": "vocab.txt", "max_seq_length": 32, "max_predictions_per_seq": 4, "dupe_factor": 1, **changes}
-    )
+def settings(vocab_file="vocab.txt", **changes) -> RecordSettings:
+    """`changes`: of the pairs."""
+    pairs = PairSettings(**{"max_seq_length": 32, "dupe_factor": 1, **changes})
+    return RecordSettings(TokenSettings(str(vocab_file), Casing.of(True)), pairs, MaskingRules(0.15, 4))
 
 
 def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) -> list[list[list[int]]]:
@@ -47,23 +55,23 @@ def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) ->
     return documents
 
 
-def all_instances(documents, options: ExampleSettings, seed=(1, 2)) -> InstanceArrays:
+def all_instances(documents, options: RecordSettings, seed=(1, 2)) -> Features:
     text = tokenized(documents)
     blocks = list(create_instances(text, options, IDS, seed))
-    return InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*blocks)))
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def unmasked(rows: InstanceArrays) -> list[tuple[list[int], list[int], int]]:
+def unmasked(rows: Features) -> list[tuple[list[int], list[int], int]]:
     """(A, B, label) of every instance, with the original tokens put back."""
     found = []
-    for number in range(rows.num_instances):
-        ids = rows.input_ids[number].copy()
-        chosen = rows.masked_lm_weights[number] > 0
-        ids[rows.masked_lm_positions[number][chosen]] = rows.masked_lm_ids[number][chosen]
-        ids = ids[rows.input_mask[number] > 0].tolist()
+    for number in range(len(rows["input_ids"])):
+        ids = rows["input_ids"][number].copy()
+        chosen = rows["masked_lm_weights"][number] > 0
+        ids[rows["masked_lm_positions"][number][chosen]] = rows["masked_lm_ids"][number][chosen]
+        ids = ids[rows["input_mask"][number] > 0].tolist()
         first_sep = ids.index(SEP)
         assert ids[0] == CLS and ids[-1] == SEP and ids.count(SEP) == 2 and ids.count(CLS) == 1
-        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(rows.next_sentence_labels[number])))
+        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(rows["next_sentence_labels"][number, 0])))
     return found
 
 
@@ -93,7 +101,7 @@ def test_every_pair_keeps_the_rules():
 def test_without_short_targets_every_sentence_is_an_a_or_the_actual_b_once_a_pass():
     documents = numbered_documents(20, longest_sentence=5)
     text = tokenized(documents)
-    pairs = draw_pairs(text, settings(short_seq_prob=0).pair_settings, seed=3)
+    pairs = draw_pairs(text, settings(short_seq_prob=0).pairs, seed=3)
     covered = Counter()
     for a_start, a_end, b_start, b_end, label in zip(*pairs):
         covered.update(range(a_start, a_end if label else b_end))
@@ -116,7 +124,7 @@ def test_short_targets_are_drawn_once_a_document():
     text = tokenized(documents)
     targets = Counter()
     for seed in range(800):
-        pairs = draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1).pair_settings, seed)
+        pairs = draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1).pairs, seed)
         actual = (pairs.is_random_next == 0) & (pairs.b_end < 400)
         sizes = set((pairs.b_end - pairs.a_start)[actual].tolist())
         assert len(sizes) == 1, "all chunks of a document have the same target"
@@ -147,9 +155,9 @@ def test_arrays_are_laid_out_as_bert_reads_them():
     rows = all_instances(numbered_documents(10), settings(dupe_factor=3, short_seq_prob=0.9))
     for number, (a, b, _) in enumerate(unmasked(rows)):
         size = len(a) + len(b) + 3
-        assert rows.input_mask[number].tolist() == [1] * size + [0] * (32 - size)
-        assert rows.segment_ids[number].tolist() == ([0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size))
-        assert rows.input_ids[number, size:].tolist() == [PAD] * (32 - size)
+        assert rows["input_mask"][number].tolist() == [1] * size + [0] * (32 - size)
+        assert rows["segment_ids"][number].tolist() == ([0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size))
+        assert rows["input_ids"][number, size:].tolist() == [PAD] * (32 - size)
 
 
 def test_instances_are_shuffled():
@@ -162,7 +170,7 @@ def test_instances_are_shuffled():
 def test_long_sentences_and_long_shards_do_not_matter():
     documents = [[[1000] * 5000], [[2000]], [[3000] * 3, [3001] * 70000]]
     rows = all_instances(documents, settings(dupe_factor=2000))
-    assert rows.num_instances * 32 > BLOCK_TOKENS
+    assert len(rows["input_ids"]) * 32 > BLOCK_TOKENS
     assert max(len(a) + len(b) for a, b, _ in unmasked(rows)) == 29
 
 
@@ -184,16 +192,19 @@ def shard_text(tmp_path):
     return path
 
 
-def shard_settings(tmp_path, **changes) -> ExampleSettings:
-    return settings(vocab_file=str(tmp_path / "vocab.txt"), **changes)
+def make(source, number=0, split=0, **changes):
+    """The entry of its record file, x.tfrecord."""
+    own = settings(source.with_name("vocab.txt"), **changes)
+    return make_shard(source, source.with_name("x.tfrecord"), Shard(split, number), settings=own)
 
 
 def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
     output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).details["counts"]
+    entry = make(shard_text, dupe_factor=3)
+    counts = entry.details["counts"]
     index = load_index(output)
-    with RecordFile(output, index) as file:
-        readers = [ExampleReader(message) for message in file.read(0, file.num_records)]
+    file = RecordFile(output, index)
+    readers = [ExampleReader(message) for message in file.read(0, file.num_records)]
     text = shard_text.read_text(encoding="utf-8")
     assert counts == {
         "num_documents": 30,
@@ -208,21 +219,20 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
     }
     assert index.lengths().sum() == counts["num_instance_tokens"]
-    total = total_counts([counts, counts])
-    assert total["num_instances"] == 2 * len(readers)
+    total = total_counts({"training": [entry], "test": [entry]}, "num_instances")
+    assert total["num_instances"] == 2 * total["num_instances_test"] == 2 * len(readers)
     assert total["random_next_share"] == counts["num_random_next"] / len(readers)
     assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)
-    assert total_counts([]) == {}
 
 
 def test_a_shard_is_the_same_bytes_again_and_differs_by_split_shard_and_seed(tmp_path, shard_text):
-    def made(split=0, shard=0, **changes) -> bytes:
-        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path, **changes), Shard(split, shard))
+    def made(*where, **changes) -> bytes:
+        make(shard_text, *where, **changes)
         return (tmp_path / "x.tfrecord").read_bytes() + (tmp_path / "x.tfrecord.index").read_bytes()
 
     first = made()
     assert made() == first
-    others = {made(1), made(shard=1), made(1, 1), made(random_seed=1)}
+    others = {made(1), made(0, 1), made(1, 1), made(random_seed=1)}
     assert len(others | {first}) == 5
 
 
@@ -233,65 +243,39 @@ def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_p
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == "a0 a1 [UNK] b2 c0 d0 [UNK] [UNK]".split()
     assert text.sentence_starts.tolist() == [0, 2, 4, 5, 6, 8]
     assert text.document_starts.tolist() == [0, 2, 5], "a document without a sentence is left out"
-    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0)).details["counts"]
+    counts = make(shard_text).details["counts"]
     assert (counts["num_documents"], counts["num_sentences"], counts["num_unknown_tokens"]) == (2, 5, 3)
 
 
 def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
     shard_text.write_text("\n".join(WORDS[:40]), encoding="utf-8")
-    output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), Shard(1, 0)).details["counts"]
+    counts = make(shard_text, dupe_factor=50).details["counts"]
     assert (counts["num_documents"], counts["num_documents_cut_in_two"]) == (1, 1)
     text = tokenized([[[1000 + number] for number in range(40)]])
-    rows = list(create_instances(with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))
+    (rows,) = create_instances(with_two_documents(text, "it"), settings(dupe_factor=50), IDS, (1,))
     labels = Counter()
-    for a, b, label in unmasked(InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*rows)))):
+    for a, b, label in unmasked(rows):
         assert ((a[0] < 1020) != (b[0] < 1020)) == label, "the random next is from the other half"
         labels[label] += 1
     assert min(labels.values()) > 30
 
 
-def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(tmp_path, shard_text, monkeypatch):
-    own = shard_settings(tmp_path)
-    with open(shard_text, "r+b") as file:
-        file.truncate(2_000_000_000)  # a hole, which takes no room
-    monkeypatch.setattr(instances, "_blocks_of_lines", None)
-    with pytest.raises(UserError, match="x_training_0.txt .2,000,000,000 bytes.* more shards, by --n_training_shards"):
-        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
-    assert not (tmp_path / "x.tfrecord").exists()
-
-
-def test_text_with_more_tokens_than_its_size_says_is_refused_while_it_is_read(tmp_path, shard_text, monkeypatch):
-    own = shard_settings(tmp_path, dupe_factor=2)
-    shard_text.write_text("].[.\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(instances, "MOST_WORKING_BYTES", 11_000)
-    with pytest.raises(UserError, match="x_training_0.txt .*more shards"):
-        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
-    shard_text.write_text("a0\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(instances, "MOST_WORKING_BYTES", 50_000)
-    make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
+def test_a_shard_that_takes_too_much_memory_is_refused(tmp_path, shard_text, monkeypatch):
+    monkeypatch.setattr(instances, "MOST_WORKING_BYTES", 200_000)
+    make(shard_text, dupe_factor=2)
+    refused("x_training_0.txt .*more shards, by --n_training_shards", make, shard_text, dupe_factor=50)
+    shard_text.write_text("].[.\n" * 5000, encoding="utf-8")  # more tokens than usual
+    refused("x_training_0.txt .*more shards", make, shard_text, dupe_factor=2)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])
 def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content):
     shard_text.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match="fewer shards") as error:
-        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
-    assert str(shard_text) in str(error.value)
+    refused(f"{shard_text} has .*fewer shards", make, shard_text)
     assert not (tmp_path / "x.tfrecord").exists()
 
 
 def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
     shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
-    for path, message in (
-        (shard_text, r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)"),
-        (tmp_path / "none.txt", "sharding"),
-    ):
-        with pytest.raises(UserError, match=message):
-            make_shard(path, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
-
-
-@pytest.mark.parametrize("changes", [{"max_seq_length": 4}, {"max_predictions_per_seq": 30}, {"masked_lm_prob": 1.5}])
-def test_settings_out_of_range_are_refused(changes):
-    with pytest.raises(UserError, match=f"{next(iter(changes))}={next(iter(changes.values()))}[: ]"):
-        settings(**changes)
+    refused(r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)", make, shard_text)
+    refused("sharding", make, tmp_path / "none.txt")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import zlib
-from collections import Counter
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import documents, formatting, pubmed
-from bert_tf.prepare.corpora.documents import Dropped
+from bert_tf.prepare.corpora import documents, pubmed
+from bert_tf.prepare.corpora.documents import Document, Dropped
 from tests import preparation
+from tests.prepare.reading import assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 
@@ -42,13 +42,13 @@ def write(folder, name, *elements, end="</PubmedArticleSet>\n"):
     return path
 
 
-def cleaned(paths, damages=None):
-    damages = [] if damages is None else damages
-    batches = list(pubmed.read_batches(paths, damages, {}))
-    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
-    found = [one for batch in batches for one in formatting._clean_all(batch, clean=pubmed.clean)]
-    dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
-    return [one for one in found if isinstance(one, str)], dropped
+def read(*paths):
+    return sorted_out(cleaned(pubmed.read_batches(paths, {}), pubmed.clean))
+
+
+def titles_and_dropped(*paths):
+    lines, dropped, _, _ = read(*paths)
+    return [line.split("  ")[0] for line in lines], dropped
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
@@ -67,23 +67,11 @@ def test_title_and_parts_of_the_abstract_as_paragraphs(tmp_path, name):
         article(2, "[Titre en <i>latin</i>].", "Text. (ABSTRACT TRUNCATED AT 250 WORDS)"),
         article(3, abstract=""),
         article(4, abstract="<AbstractText> </AbstractText>"),
+        "<PubmedBookArticle><BookDocument><PMID>5</PMID><Book><BookTitle>The book</BookTitle></Book>"
+        "<Abstract><AbstractText>Its text.</AbstractText></Abstract></BookDocument></PubmedBookArticle>",
     )
-    assert cleaned([path]) == (
-        ["On H2O & E. coli.  Why β2?  Because x2. End.", "Titre en latin  Text."],
-        {"without_abstract": 2},
-    )
-
-
-def test_book_chapter_counts_too(tmp_path):
-    path = write(
-        tmp_path,
-        "a.xml",
-        (
-            "<PubmedBookArticle><BookDocument><PMID>5</PMID><Book><BookTitle>The book</BookTitle></Book>"
-            "<Abstract><AbstractText>Its text.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"
-        ),
-    )
-    assert cleaned([path])[0] == ["The book  Its text."]
+    lines = ["On H2O & E. coli.  Why β2?  Because x2. End.", "Titre en latin  Text.", "The book  Its text."]
+    assert read(path) == (lines, {"without_abstract": 2}, [], [])
 
 
 def test_newest_version_counts_and_deleted_ones_never(tmp_path):
@@ -94,35 +82,19 @@ def test_newest_version_counts_and_deleted_ones_never(tmp_path):
     write(tmp_path, "daily_update/pubmed25n0004.xml.gz", article(6, "New 6."), article(2, "New 2."), deletion(6, 5))
     paths = pubmed.find_files(tmp_path)
     assert [path.name[10:13] for path in paths] == ["004", "003", "002", "001"]
-    lines, dropped = cleaned(paths)
-    assert [line.split("  ")[0] for line in lines] == ["New 2.", "New 1.", "Old 4."]
-    assert dropped == {"superseded_or_deleted": 5}
+    assert titles_and_dropped(*paths) == (["New 2.", "New 1.", "Old 4."], {"superseded_or_deleted": 5})
 
 
 def test_highest_version_of_a_citation_in_one_file(tmp_path):
-    path = write(
-        tmp_path,
-        "a.xml",
-        article(1, "First.", version=1),
-        article(1, "Third.", version=3),
-        article(1, "Second.", version=2),
-        article(2, "Same."),
-        article(2, "Same again."),
-    )
-    lines, dropped = cleaned([path])
-    assert [line.split("  ")[0] for line in lines] == ["Third.", "Same again."]
-    assert dropped == {"superseded_or_deleted": 3}
+    versions = [article(1, f"Version {version}.", version=version) for version in (1, 3, 2)]
+    path = write(tmp_path, "a.xml", *versions, article(2, "Same."), article(2, "Same again."))
+    assert titles_and_dropped(path) == (["Version 3.", "Same again."], {"superseded_or_deleted": 3})
 
 
-def test_small_batches_give_the_same(tmp_path, monkeypatch):
-    path = write(tmp_path, "a.xml", *(article(number, f"T {number}.") for number in range(1, 30)))
-    whole = cleaned([path])
+def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch):
+    paths = [write(tmp_path, f"{n}.xml", *(article(n, f"T {n}.") for n in range(1, 30))) for n in range(2)]
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 200)
-    assert cleaned([path]) == whole
-    batches = list(pubmed.read_batches([path], [], {}))
-    assert len(batches) > 5
-    for number, batch in enumerate(batches, 1):
-        assert list(pubmed.read_batches([path], [], batch.next_position)) == batches[number:]
+    assert_resumable(functools.partial(pubmed.read_batches, paths), paths, least=10)
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
@@ -134,31 +106,19 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     cut = path.read_bytes()[:-1000]
     path.write_bytes(cut)
     whole_articles = zlib.decompressobj(wbits=31).decompress(cut).count(b"</PubmedArticle>")
-    damages = []
-    lines, _ = cleaned([path], damages)
+    lines, _, _, (damage,) = read(path)
     assert 100 < len(lines) == whole_articles < 399
-    assert damages[0].startswith("a.xml.gz: cut off or damaged at byte")
-    assert "the <PubmedArticle> elements up to there were kept" in damages[0]
+    assert damage.startswith("a.xml.gz: cut off or damaged at byte")
+    assert "the <PubmedArticle> elements up to there were kept" in damage
     plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
-    damages.clear()
-    assert len(cleaned([plain], damages)[0]) == 1
-    assert "without its closing tag" in damages[0]
+    lines, _, _, (damage,) = read(plain)
+    assert len(lines) == 1 and "without its closing tag" in damage
 
 
-@pytest.mark.parametrize(
-    "content,message",
-    [
-        (b"<html></html>", "no <PubmedArticle> in it"),
-        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "Python does not know its encoding klingon"),
-    ],
-)
-def test_foreign_and_broken_files_are_named(tmp_path, content, message):
-    path = tmp_path / "a.xml"
-    path.write_bytes(content)
-    refused(message, cleaned, [path])
-    packed = tmp_path / "a.xml.gz"
-    packed.write_bytes(b"no gzip")
-    refused("a.xml.gz.*no <PubmedArticle> in it", cleaned, [packed])
+@pytest.mark.parametrize("name,content", [("a.xml", b"<html></html>"), ("a.xml.gz", b"no gzip")])
+def test_foreign_and_broken_files_are_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    refused(f"{name}.*no <PubmedArticle> in it", read, tmp_path / name)
 
 
 def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
@@ -166,37 +126,32 @@ def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
     path = write(tmp_path, "a.xml", article(1, "Title.", f"We saw {formula} <![CDATA[a < b & c]]>."))
     content = path.read_text().replace("<PubmedArticleSet>", '<PubmedArticleSet xmlns:mml="http://www.w3.org/x">')
     path.write_text(content)
-    assert cleaned([path]) == (["Title.  We saw a < b & c."], {})
+    assert read(path)[0] == ["Title.  We saw a < b & c."]
 
 
 # None would come to its end if its time grew with the square of the length.
 @pytest.mark.parametrize(
     "text", [" " * 1_000_000 + "x", "\n" * 1_000_000 + "x<sub>2</sub>", "(ABSTRACT TRUNCATED" * 50_000]
 )
-def test_white_space_takes_linear_time(tmp_path, text):
-    path = write(tmp_path, "a.xml", article(1, "Title.", f"It is{text}"))
-    assert cleaned([path])[0][0].startswith("Title.  It is")
+def test_white_space_takes_linear_time(text):
+    assert pubmed.clean(article(1, "Title.", f"It is{text}").encode()).line.startswith("Title.  It is")
 
 
 def test_numbers_that_never_begin_take_linear_time():
     assert list(pubmed._numbers(b"<PMID " * 200_000 + b"<PMID>x</PMID><PMID>7</PMID>")) == [(7, 1)]
 
 
-def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
-    refused("holds no .xml.*--dataset pubmed_baseline fetches them", pubmed.find_files, tmp_path)
-    write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
-    assert len(pubmed.find_files(tmp_path)) == 1
-    write(tmp_path, "baseline/pubmed26n0001.xml.gz", article(1))
+def test_files_of_two_years_say_what_to_do(tmp_path):
+    for year in (25, 26):
+        write(tmp_path, f"baseline/pubmed{year}n0001.xml.gz", article(1))
     refused("files of several years: pubmed25n0001.xml.gz, pubmed26.*: a year's", pubmed.find_files, tmp_path)
 
 
 @pytest.mark.parametrize(
     "bad,message",
     [
-        ("<PubmedArticle></PubmedArticle>", "article 2 has no PMID"),
         (f"<PubmedArticle><PMID Version='{'1' * 5000}'>12</PMID></PubmedArticle>", "article 2 has no PMID"),
         ("<QubmedArticle><PMID>12</PMID></PubmedArticle>", "PMID 12: XML: mismatched"),
-        ("<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
     ],
 )
 def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
@@ -204,8 +159,8 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
     folder.mkdir(parents=True)
     good = "<PubmedArticle><PMID>{}</PMID><Abstract><AbstractText>It is {}.</AbstractText></Abstract></PubmedArticle>"
     (folder / "a.xml").write_text(f"<PubmedArticleSet>{good.format(1, 1)}{bad}{good.format(3, 3)}</PubmedArticleSet>")
-    with pytest.raises(UserError, match=f"a.xml, {message}.*larger --max_bad_records"):
-        preparation.run(tmp_path, "text_formatting", dataset="pubmed_baseline")
+    format_it = (preparation.run, tmp_path, "text_formatting")
+    refused(f"a.xml, {message}.*--max_bad_records", *format_it, dataset="pubmed_baseline")
     preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="pubmed_baseline")
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
     assert text.read_text() == "It is 1.\nIt is 3.\n"
@@ -226,7 +181,7 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
 def test_a_placeholder_is_no_title(title, vernacular, shown):
     xml = article(1, title)
     xml = xml.replace("</Article>", f"<VernacularTitle>{vernacular}</VernacularTitle></Article>") if vernacular else xml
-    assert pubmed.clean(xml.encode()) == "  ".join(filter(None, (shown, "An abstract. It ends.")))
+    assert pubmed.clean(xml.encode()).line == "  ".join(filter(None, (shown, "An abstract. It ends.")))
 
 
 @pytest.mark.parametrize(
@@ -236,4 +191,4 @@ def test_a_placeholder_is_no_title(title, vernacular, shown):
 def test_a_placeholder_is_no_abstract(abstract):
     assert pubmed.clean(article(1, abstract=abstract).encode()) == Dropped("without_abstract")
     parts = f"<AbstractText>{abstract}</AbstractText><AbstractText>No abstract art. It is known.</AbstractText>"
-    assert pubmed.clean(article(1, abstract=parts).encode()) == "A title.  No abstract art. It is known."
+    assert pubmed.clean(article(1, abstract=parts).encode()) == Document("A title.  No abstract art. It is known.")

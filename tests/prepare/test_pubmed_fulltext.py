@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
 import tarfile
-from collections import Counter
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import documents, formatting, pubmed_fulltext
-from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
+from bert_tf.prepare.corpora import documents, pubmed_fulltext
 from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
 from tests import preparation
+from tests.prepare.reading import assert_resumable, cleaned, sorted_out
 from tests.prepare.test_jats import made
+from tests.refusals import refused
 
 CC_BY = '<permissions><license xlink:href="http://creativecommons.org/licenses/by/4.0/"/></permissions>'
 
@@ -41,19 +41,12 @@ def package(path, members, *, end=True):
     return path
 
 
-def cleaned(folder, damages=None, groups=LICENSE_GROUPS):
-    """(titles, counts of what was dropped, bad records)"""
+def read(folder, groups=LICENSE_GROUPS):
+    """(titles, counts of what was dropped, faults of bad records, damages)"""
     paths = pubmed_fulltext.find_files(folder)
-    batches = list(pubmed_fulltext.read_batches(paths, folder, [] if damages is None else damages, {}))
-    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
-
-    def clean(one):
-        return pubmed_fulltext.clean(one, groups=groups, captions=False)
-
-    found = [one for batch in batches for one in formatting._clean_all(batch, clean=clean)]
-    dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
-    titles = [one.line.split("  ")[0] for one in found if isinstance(one, Document)]
-    return titles, dropped, [one.fault for one in found if isinstance(one, BadRecord)]
+    clean = functools.partial(pubmed_fulltext.clean, groups=groups, captions=False)
+    lines, *others = sorted_out(cleaned(pubmed_fulltext.read_batches(paths, folder, {}), clean))
+    return ([line.split("  ")[0] for line in lines], *others)
 
 
 def test_packages_and_single_files_at_any_depth(tmp_path):
@@ -65,7 +58,7 @@ def test_packages_and_single_files_at_any_depth(tmp_path):
     (tmp_path / "d/.hidden").mkdir(parents=True)
     (tmp_path / "d/.hidden/six.xml").write_bytes(b"")
     (tmp_path / "d/five.xml").write_bytes(article("Five"))
-    assert cleaned(tmp_path) == (["Four", "Five", "Three", "One", "Two"], {}, [])
+    assert read(tmp_path) == (["Four", "Five", "Three", "One", "Two"], {}, [], [])
 
 
 def test_newest_of_an_articles_versions_counts(tmp_path):
@@ -80,9 +73,7 @@ def test_newest_of_an_articles_versions_counts(tmp_path):
     )
     (tmp_path / "PMC4.1.xml").write_bytes(article("First 4"))
     (tmp_path / "PMC4.2.xml").write_bytes(article("Second 4"))
-    titles, dropped, _ = cleaned(tmp_path)
-    assert titles == ["Second 4", "Newest 2", "New 3", "Old 1"]
-    assert dropped == {"superseded": 4}
+    assert read(tmp_path) == (["Second 4", "Newest 2", "New 3", "Old 1"], {"superseded": 4}, [], [])
 
 
 @pytest.mark.parametrize(
@@ -110,23 +101,19 @@ def test_group_is_the_names_or_else_the_articles_own(tmp_path):
             "4.xml": article("4"),
         },
     )
-    titles, dropped, _ = cleaned(tmp_path, groups=("oa_comm",))
+    titles, dropped, _, _ = read(tmp_path, groups=("oa_comm",))
     assert (titles, dropped) == (["By its folder", "By licence"], {"other_licenses": 2})
 
 
-def test_small_batches_give_the_same_and_reading_resumes_after_each(tmp_path, monkeypatch):
+def test_reading_resumes_after_any_batch(tmp_path, monkeypatch):
     for part in range(2):
         members = {f"PMC{part}{number}.xml": article(f"T {part} {number}") for number in range(10, 30)}
         package(tmp_path / f"incr.2025-01-0{part + 1}.tar.gz", {**members, "PMC99.xml": article(f"Part {part}")})
-    whole = cleaned(tmp_path)
-    assert whole[1] == {"superseded": 1} and "Part 1" in whole[0]
+    titles, dropped, _, _ = read(tmp_path)
+    assert dropped == {"superseded": 1} and "Part 1" in titles
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 1000)
-    assert cleaned(tmp_path) == whole
     paths = pubmed_fulltext.find_files(tmp_path)
-    batches = list(pubmed_fulltext.read_batches(paths, tmp_path, [], {}))
-    assert len(batches) > 5
-    for number, batch in enumerate(batches, 1):
-        assert list(pubmed_fulltext.read_batches(paths, tmp_path, [], batch.next_position)) == batches[number:]
+    assert_resumable(functools.partial(pubmed_fulltext.read_batches, paths, tmp_path), paths, least=6)
 
 
 def cut(path):
@@ -157,10 +144,8 @@ def spoil_header(path):
 def test_damaged_package_keeps_the_articles_before_and_is_named(tmp_path, damage, num_kept, said):
     path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": article(f"{n} {n**40}") for n in range(300)})
     damage(path)
-    damages = []
-    titles, _, bad = cleaned(tmp_path, damages)
+    titles, _, bad, (sentence,) = read(tmp_path)
     assert num_kept[0] <= len(titles) <= num_kept[1] and not bad
-    (sentence,) = damages
     assert sentence.startswith("a.tar.gz: ") and said in sentence
     assert "the <article> elements up to there were kept; fetch the file again" in sentence
 
@@ -169,36 +154,30 @@ def test_older_package_stands_in_for_what_was_cut_off(tmp_path):
     new = package(tmp_path / "incr.2025-01-02.tar.gz", {f"PMC{n}.xml": article(f"New {n} {n**40}") for n in range(300)})
     package(tmp_path / "incr.2025-01-01.tar.gz", {f"PMC{n}.xml": article(f"Old {n}") for n in range(300)})
     cut(new)
-    titles, dropped, _ = cleaned(tmp_path)
+    titles, dropped, _, _ = read(tmp_path)
     assert len(titles) == 300 and dropped["superseded"] == sum(title.startswith("New") for title in titles) < 300
 
 
 def test_package_without_its_end_is_damaged(tmp_path):
     package(tmp_path / "a.tar.gz", {"PMC1.xml": article("One")}, end=False)
-    damages = []
-    assert cleaned(tmp_path, damages)[0] == ["One"]
-    assert "no end-of-archive mark" in damages[0]
+    titles, _, _, (damage,) = read(tmp_path)
+    assert titles == ["One"] and "no end-of-archive mark" in damage
 
 
 def test_package_without_an_article_is_refused_and_an_empty_one_is_none(tmp_path):
     path = package(tmp_path / "a.tar.gz", {"a.pdf": b"x"})
-    with pytest.raises(UserError, match="a.tar.gz: no <article> in it: another kind of file"):
-        cleaned(tmp_path)
+    refused("a.tar.gz: no <article> in it: another kind of file", read, tmp_path)
     path.write_bytes(b"<html>")
-    with pytest.raises(UserError, match="a.tar.gz: no <article> in it, cut off or damaged at byte .* fetch it again"):
-        cleaned(tmp_path)
+    refused("a.tar.gz: no <article> in it, cut off or damaged at byte .* fetch it again", read, tmp_path)
     with tarfile.open(path, "w:gz"):
         pass
-    assert cleaned(tmp_path) == ([], {}, [])
-    path.unlink()
-    with pytest.raises(UserError, match="holds no .tar.gz, .xml or .nxml file: .*--dataset pubmed_fulltext fetches"):
-        cleaned(tmp_path)
+    assert read(tmp_path) == ([], {}, [], [])
 
 
 def test_article_too_large_for_memory_is_a_bad_record(tmp_path, monkeypatch):
     monkeypatch.setattr(pubmed_fulltext, "LARGEST_DOCUMENT_BYTES", 1000)
     package(tmp_path / "a.tar.gz", {"PMC1.xml": article("x" * 1000), "PMC2.xml": article("Two")})
-    titles, _, bad = cleaned(tmp_path)
+    titles, _, bad, _ = read(tmp_path)
     assert titles == ["Two"] and bad[0].startswith("PMC1.xml: 2,")
 
 
@@ -207,12 +186,11 @@ def test_text_by_the_command_line_with_bad_articles_up_to_a_limit(tmp_path):
     members = {"x/PMC1.xml": article("One", meta=CC_BY), "x/PMC2.xml": b"<article>", "x/PMC3.xml": article("Three")}
     package(folder / "a.tar.gz", members)
     (folder / "PMC4.xml").write_bytes(article("Four", meta=CC_BY)[:-9])
-    format_it = (tmp_path, "text_formatting", "--captions", "--license_groups", "oa_comm,oa_other")
-    with pytest.raises(UserError, match=r"a.tar.gz, x/PMC2.xml: XML: no element found.* larger --max_bad_records"):
-        preparation.run(*format_it, dataset="pubmed_fulltext")
-    with pytest.raises(UserError, match=r"more than 1 bad records, now .*PMC4.xml, the article: XML: unclosed token"):
-        preparation.run(*format_it, "--max_bad_records", 1, dataset="pubmed_fulltext")
-    preparation.run(*format_it, "--max_bad_records", 2, dataset="pubmed_fulltext")
+    format_it = functools.partial(preparation.run, tmp_path, "text_formatting", dataset="pubmed_fulltext")
+    options = ("--captions", "--license_groups", "oa_comm,oa_other", "--max_bad_records")
+    refused("a.tar.gz, x/PMC2.xml: XML: no element found.*--max_bad_records", format_it, *options, 0)
+    refused("more than 1 bad records, now .*PMC4.xml, the article: XML: unclosed token", format_it, *options, 1)
+    format_it(*options, 2)
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
     assert text.read_text() == "One  The text of One is here.\nThree  The text of Three is here.\n"
     manifest = json.loads(text.with_name("pubmed_fulltext_one_article_per_line.manifest.json").read_text())
@@ -223,8 +201,3 @@ def test_text_by_the_command_line_with_bad_articles_up_to_a_limit(tmp_path):
     text.write_bytes(content[:-1] + b"!")
     preparation.run(tmp_path, "verify", "--repair", dataset="pubmed_fulltext")
     assert text.read_bytes() == content
-
-
-def test_options_of_this_dataset_are_refused_for_others(tmp_path):
-    with pytest.raises(UserError, match="--license_groups has no effect on --dataset=squad, only on pubmed_fulltext"):
-        preparation.run(tmp_path, "download", "--license_groups", "oa_comm", dataset="squad")

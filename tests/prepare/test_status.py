@@ -85,13 +85,13 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
         assert "running: nothing is finished yet" in said(capsys, tmp_path)
         add(first, 0, 1, 2)
         output = said(capsys, tmp_path)
-        assert "running: 3 of 12 files (25%), 0.5 files/s, about 18 s of work left" in output
+        assert "running: 3 of 12 files (25%), 2.00s/ files, 00:18 of work left" in output
         assert "wait for what is running" in output
     clock[0] += 5000
     with stage() as second:
         add(second, 3)
     output = said(capsys, tmp_path)
-    assert "stopped: 4 of 12 files (33%), 0.5 files/s, about 16 s of work left" in output
+    assert "stopped: 4 of 12 files (33%), 2.00s/ files, 00:16 of work left" in output
     (command,) = next_commands(output)
     assert command.endswith(
         "--dataset custom --n_training_shards 10 --n_test_shards 2 "
@@ -114,7 +114,7 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)
-    assert "stopped: 1 of 4 MB (25%), 0.1 MB/s, about 30 s of work left" in output
+    assert "stopped: 1.00M of 4.00MB (25%), 100kB/s, 00:30 of work left" in output
     (command,) = next_commands(output)
     assert command.endswith(f"--keep_duplicates --input_format line --input_files '{source}'")
 
@@ -124,7 +124,7 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
     folder.mkdir(parents=True)
     (folder / "a.txt").write_bytes(b"x" * 1000)
     output = said(capsys, tmp_path)
-    assert "placed by hand: 1 file, 1,000 bytes" in output
+    assert "placed by hand: 1 file, 1.00kB" in output
     (command,) = next_commands(output)
     assert command.endswith("--action text_formatting --dataset bookscorpus")
     (command,) = next_commands(said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus"))

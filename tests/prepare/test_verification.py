@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.running.stage import Stage, mark_damaged
-from bert_tf.records.manifest import FileEntry, read_manifest
+from bert_tf.prepare.running.stage import Stage, set_aside
+from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
 from tests.preparation import documents, run, shard
 from tests.prepare.test_bertprep import files_below
@@ -27,6 +27,9 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     shard(folder, documents(40), "--n_training_shards", 4, "--n_test_shards", 2)
     run(folder, "create_vocab", "--vocab_size", 200)
+    run(folder, "create_token_files")
+    for kind in ((), ("--no_next_sentence",)):
+        run(folder, "create_pairs", "--max_seq_length", 32, *kind)
     run(folder, "create_tfrecord_files", *RECORDS)
     return folder
 
@@ -55,6 +58,7 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+TOKENS = "tokens/*/custom/training/custom_training_1.tokens"
 TRAINING, TEST = "tfrecord/*/custom/training/custom_training_", "tfrecord/*/custom/test/custom_test_"
 FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 SHARDED = "sharded/custom"
@@ -93,6 +97,10 @@ DAMAGE = {
     "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord.index: is missing, damaged or"),
     "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
     "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
+    "tokens": (TOKENS, flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),
+    "no tokens": (TOKENS, Path.unlink, "custom_training_1.tokens: cannot be read: No such file"),
+    "pairs": (f"{TOKENS}.32.pairs", flipped(100), "1.tokens.32.pairs: is damaged, or was drawn from another"),
+    "segments": (f"{TOKENS}.32.segments", cut_to(-1), "1.tokens.32.segments: is damaged, or"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
     "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has other bytes than .* 77 where"),
     "total": (
@@ -120,7 +128,7 @@ def damage(work: Path, name: str) -> str:
 def test_whole_data_are_whole(prepared, capsys):
     before = files_below(prepared)
     run(prepared, "verify")
-    assert capsys.readouterr().out.count(": whole, ") == 4
+    assert capsys.readouterr().out.count(": whole, ") == 5
     assert files_below(prepared) == before
 
 
@@ -188,37 +196,18 @@ def test_damaged_and_unfinished_stages(work, capsys):
     assert "not finished, so not verified" in output
 
 
-def test_records_of_an_older_text_are_noted(work, capsys):
-    shutil.rmtree(work / "sharded")
-    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2, "--random_seed", 7)
-    run(work, "verify")
-    output = capsys.readouterr().out
-    assert "note: made from another sharded/custom/training/custom_training_0.txt than" in output
-
-
 def test_nothing_there_says_so(tmp_path):
     refused("nothing of custom has been prepared", run, tmp_path, "verify")
 
 
-def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
+@pytest.mark.parametrize(
+    "action", [("verify", "--repair"), ("sharding", "--n_training_shards", 4, "--n_test_shards", 2)]
+)
+def test_a_repair_that_was_killed_is_ended(prepared, work, action):
     damage(work, "text")
-    mark_damaged(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
-    run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2)
-    assert files_below(work) == files_below(prepared)
-
-
-def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
-    """All files are whole again; the manifest was not yet written."""
-    manifest_path = work / "sharded/custom/manifest.json"
-    manifest = read_manifest(manifest_path)
-    (entry,) = [e for e in manifest.shards["training"] if "_2.txt" in e.file]
-    mark_damaged(manifest_path, [entry.file])
-    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs) as stage:
-        stage.add(entry)
-    with pytest.raises(UserError):
-        run(work, "verify")
-    assert "manifest.json: must be written again, because a repair was interrupted" in capsys.readouterr().out
-    run(work, "verify", "--repair")
+    path = work / "sharded/custom/training/custom_training_2.txt"
+    os.replace(path, set_aside(path))
+    run(work, *action)
     assert files_below(work) == files_below(prepared)
 
 

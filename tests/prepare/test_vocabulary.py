@@ -19,7 +19,6 @@ from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, ids_of, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
-from tests.refusals import refused
 
 UNCASED = Casing.of(True)
 CHINESE = """
@@ -28,16 +27,6 @@ CHINESE = """
 这座城市建在两条河之间。春天的时候，河水会涨得很高。人们用石头修了一道长长的堤。从那以后，洪水再也没有进过城。
 
 图书馆在山脚下。里面有三万多册书，其中一半是关于历史的。每个星期六，学生们来这里读书、写字。你喜欢哪一本书？
-
-北方的冬天很冷。湖面结了厚厚的冰，渔民在冰上打洞捕鱼。晚上，他们围着火炉喝茶，讲古老的故事。雪下了整整一夜。
-
-火车从西边开来，穿过一座又一座桥。乘客们看着窗外的田野和村庄。一个男孩问：“我们什么时候到？”父亲笑着说：“快了。”
-
-医生告诉他每天要走一万步。他先绕着公园走，然后沿着江边走回家。三个月以后，他的身体好多了。朋友们都很惊讶！
-
-老师在黑板上写下一道数学题。大家想了很久，没有人能回答。最后，坐在后排的女孩举起了手。她的答案是正确的。
-
-工厂生产自行车已经五十年了。最早的工人现在都退休了。年轻的工程师设计了一种更轻的车。它在国外也卖得很好。
 """
 
 
@@ -71,7 +60,7 @@ def test_chinese_from_text_to_token_files(tmp_path):
         for line in path.read_text(encoding="utf-8").split("\n")
         if line
     ]
-    assert len(sentences) == 33 and "“慢一点！”" in sentences and "雪下了整整一夜。" in sentences
+    assert len(sentences) == 13 and "“慢一点！”" in sentences and "你喜欢哪一本书？" in sentences
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
     prep(tmp_path, "create_token_files")
     folder, manifest = the_manifest(tmp_path)
@@ -82,7 +71,7 @@ def test_chinese_from_text_to_token_files(tmp_path):
     assert not [token for token in vocab if token.startswith("##") and token[2].isalnum()], "a character is a word"
     tokens = originals(folder, vocab)
     assert {token for token in tokens if token not in SPECIAL_TOKENS} <= characters
-    assert FullTokenizer(folder / "vocab.txt").tokenize("雪下了。") == ["雪", "下", "了", "。"]
+    assert FullTokenizer(folder / "vocab.txt").tokenize("山下了。") == ["山", "下", "了", "。"]
 
 
 def write_formatted(path: Path, documents) -> Path:
@@ -136,13 +125,6 @@ def test_sentencepiece_model_has_the_special_tokens_and_is_deterministic(model):
 def test_sentencepiece_too_small_for_the_characters_is_refused(model):
     with pytest.raises(UserError, match="vocab_size=10.*SentencePiece refuses"):
         vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, UNCASED)
-
-
-@pytest.mark.parametrize("piece", [None, b"the\xff"])
-def test_a_damaged_sentencepiece_model_is_refused(model, tmp_path, piece):
-    path = tmp_path / "damaged.model"
-    path.write_bytes(model.read_bytes().replace(b"town", piece, 1) if piece else b"")
-    refused("damaged.model is no SentencePiece model", open_tokenizer, path)
 
 
 @pytest.mark.slow

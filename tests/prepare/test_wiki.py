@@ -1,19 +1,17 @@
-"""Dumps read as a stream, markup to text passages, damage named."""
+"""Dumps read as a stream, in one file or many; damage named."""
 
 from __future__ import annotations
 
 import bz2
 import functools
-import json
 import random
 import re
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import documents, extracted, formatting, wiki, xml_files
-from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
+from bert_tf.prepare.corpora import documents, wiki, xml_files
 from tests import preparation
+from tests.prepare.reading import assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 HEAD = (
@@ -41,26 +39,12 @@ PAGES = (
     page("Two", "#redirect [[One]]"),
     page("Three", "It is <b>three</b> &amp; more."),
 )
+LINES = ["The one is large.", "It is three & more."]
 
 
-def read(paths, position=None):
-    """Pages and batch of each batch, and what is damaged."""
-    damages = []
-    batches = wiki.read_batches(paths, damages, position or {})
+def read(*paths):
     clean = functools.partial(wiki.clean_part, clean_page=wiki.clean)
-    return [(formatting._clean_all(batch, clean=clean), batch._replace(documents=())) for batch in batches], damages
-
-
-def cleaned(path, damages=None) -> tuple:
-    damages = [] if damages is None else damages
-    batches, found_damages = read([path])
-    damages += found_damages
-    found = [page for pages, _ in batches for page in pages]
-    reasons = [one.reason for one in found if isinstance(one, Dropped)]
-    return (
-        [one.line for one in found if isinstance(one, Document)],
-        {name: reasons.count(name) for name in ("redirects", "other_namespaces")},
-    )
+    return sorted_out(cleaned(wiki.read_batches(paths, {}), clean))
 
 
 def multistream(*texts: bytes) -> bytes:
@@ -73,7 +57,6 @@ def multistream(*texts: bytes) -> bytes:
     [
         "wikicorpus_en.xml",
         "wikicorpus_en.xml.bz2",
-        "enwiki-20240101-pages-articles.xml.bz2",
         "enwiki-20240101-pages-articles1.xml-p1p41242.bz2",
         "enwiki-20240101-pages-articles-multistream.xml.bz2",
     ],
@@ -85,7 +68,7 @@ def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
         packed = multistream("".join(PAGES[:2]).encode(), "".join(PAGES[2:]).encode())
     (tmp_path / name).write_bytes(packed if name.endswith("bz2") else data)
     (found,) = wiki.find_dumps(tmp_path, "wikicorpus_en")
-    assert cleaned(found) == (["The one is large.", "It is three & more."], {"redirects": 2, "other_namespaces": 1})
+    assert read(found) == (LINES, {"redirects": 2, "other_namespaces": 1}, [], [])
 
 
 def test_of_a_damaged_file_what_stands_before_the_damage_is_kept(tmp_path):
@@ -96,11 +79,9 @@ def test_of_a_damaged_file_what_stands_before_the_damage_is_kept(tmp_path):
     whole.write_bytes(bz2.compress(dump(*PAGES)))
     content[len(content) // 2] ^= 255
     damaged.write_bytes(content)
-    batches, damages = read([damaged, whole])
-    found = [found.line for pages, _ in batches for found in pages if isinstance(found, Document)]
+    found, _, _, (damage,) = read(damaged, whole)
     num_kept = len(found) - 2
-    assert 10 < num_kept < 30 and found == [*texts[:num_kept], "The one is large.", "It is three & more."]
-    (damage,) = damages
+    assert 10 < num_kept < 30 and found == [*texts[:num_kept], *LINES]
     byte = int(re.search(r"a.xml.bz2: cut off or damaged at byte ([\d,]+)", damage)[1].replace(",", ""))
     assert len(content) / 4 < byte <= len(content)
 
@@ -111,41 +92,37 @@ def test_a_multistream_dump_loses_only_its_damaged_streams(tmp_path):
     packed = multistream(*streams)
     path = tmp_path / "wikicorpus_en.xml.bz2"
     path.write_bytes(packed)
-    found = [one for pages, _ in read([path])[0] for one in pages]
-    assert [one.line for one in found[:3]] == ["It is 0.", "It is 1.", "It is 2."]
-    assert "page '3': XML" in found[3].fault and len(found) == 4
+    lines, _, (fault,), _ = read(path)
+    assert lines == ["It is 0.", "It is 1.", "It is 2."] and "page '3': XML" in fault
     start = packed.index(bz2.compress(streams[1]))
-    for byte, kept in ((start + 20, ["It is 0.", "It is 2."]), (start, ["It is 0.", "It is 2."])):
+    for byte in (start + 20, start):
         damaged = bytearray(packed)
         damaged[byte] ^= 255
         path.write_bytes(damaged)
-        batches, damages = read([path])
-        found = [one for pages, _ in batches for one in pages]
-        assert [one.line for one in found if isinstance(one, Document)] == kept and not damages
-        assert [one.fault[:4] for one in found if isinstance(one, BadRecord)] == ["the ", "page"]
+        lines, _, faults, damages = read(path)
+        assert lines == ["It is 0.", "It is 2."] and not damages
+        assert [fault[:4] for fault in faults] == ["the ", "page"]
     path.write_bytes(packed[:-20])
-    batches, damages = read([path])
-    assert len([one for pages, _ in batches for one in pages]) == 4 and "cut off or damaged at byte" in damages[0]
+    lines, _, faults, (damage,) = read(path)
+    assert len(lines + faults) == 4 and "cut off or damaged at byte" in damage
 
 
 @pytest.mark.parametrize(
     "bad,message",
     [
-        (page("Bad", "Text.", ns="<ns>zero</ns>"), "page 'Bad': XML: <ns>, its namespace"),
         (page("Talk:Bad", "Text.", ns=""), "page 'Talk:Bad': XML: <ns>, its namespace, is missing.* is of before 2011"),
         (page("Bad", "Text.").replace("<id>", "<&"), "page 'Bad': XML: not well-formed"),
-        (page("Bad", "\0" * 99), "page 'Bad': XML: not well-formed"),
     ],
 )
 def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
     folder = tmp_path / "download" / "wikicorpus_en"
     folder.mkdir(parents=True)
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
-    with pytest.raises(UserError, match=f"wikicorpus_en.xml, {message}.*larger --max_bad_records"):
-        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+    format_it = (preparation.run, tmp_path, "text_formatting")
+    refused(f"wikicorpus_en.xml, {message}.*--max_bad_records", *format_it, dataset="wikicorpus_en")
     preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="wikicorpus_en")
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
-    assert text.read_text() == "The one is large.\nIt is three & more.\nIt is six.\n"
+    assert text.read_text().splitlines() == [*LINES, "It is six."]
 
 
 @pytest.mark.parametrize(
@@ -164,11 +141,10 @@ def test_no_page_is_lost_in_silence_where_a_tag_is_damaged(tmp_path, monkeypatch
     whole = dump(*(page(title, f"It is {title}.") for title in ("One", "Two", "Three", "Four", "Six")))
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
     path.write_bytes(whole)
-    assert [type(one) for pages, _ in read([path])[0] for one in pages].count(Document) == 5
+    assert len(read(path)[0]) == 5
     path.write_bytes(whole.replace(before.encode(), after.encode()))
-    batches, _ = read([path])
-    kinds = [type(one) for pages, _ in batches for one in pages]
-    assert kinds.count(Document) == num_whole and kinds.count(BadRecord) == 1
+    lines, _, faults, _ = read(path)
+    assert len(lines) == num_whole and len(faults) == 1
 
 
 def test_many_pages_without_an_end_take_linear_time(tmp_path):
@@ -177,20 +153,16 @@ def test_many_pages_without_an_end_take_linear_time(tmp_path):
     assert sum(1 for _ in cutter.cut(b"<page>" * 400_000)) == 399_999
 
 
-def test_missing_or_foreign_file_says_what_to_do(tmp_path):
-    refused("put wikicorpus_en.xml.bz2.*dumps.wikimedia.org/enwiki", wiki.find_dumps, tmp_path, "wikicorpus_en")
-    refused("put wikicorpus_zh.xml.bz2.*dumps.wikimedia.org/zhwiki", wiki.find_dumps, tmp_path, "wikicorpus_zh")
+def test_a_foreign_file_is_refused(tmp_path):
     path = tmp_path / "wikicorpus_en.xml"
     path.write_text("<html><body></body></html>")
-    refused("no <page> in it", cleaned, path)
+    refused("no <page> in it", read, path)
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        ("enwiki-20200101-pages-articles.xml", "enwiki-20240101-pages-articles.xml"),
-        ("enwiki-20240101-pages-articles.xml", "enwiki-20240101-pages-articles.xml.bz2"),
-        ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles-multistream.xml.bz2"),
+        ("enwiki-20200101-pages-articles.xml", "enwiki-20240101-pages-articles.xml.bz2"),
         ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"),
         ("one.xml", "two.xml"),
     ],
@@ -208,48 +180,6 @@ def test_a_published_dump_in_several_files_is_one(tmp_path):
     assert sorted(path.name for path in wiki.find_dumps(tmp_path, "wikicorpus_en")) == sorted(names)
 
 
-EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
-One
-
-The one is large &lt;or not&gt;.
-Section heading
-It ends.
-
-</doc>
-<doc id="13" url="x" title="Empty">
-Empty
-
-</doc>
-"""
-
-
-def test_what_wikiextractor_has_written_is_read(tmp_path):
-    refused("holds no file like AA/wiki_00", extracted.find_files, tmp_path)
-    (tmp_path / "AA").mkdir()
-    path = tmp_path / "AA/wiki_00"
-    path.write_text(EXTRACTED)
-    assert extracted.find_files(tmp_path) == [path]
-    (batch,) = extracted.read_batches([path], {})
-    assert batch.input_bytes == path.stat().st_size
-    one, empty = map(extracted.clean, batch.documents)
-    assert one == ("The one is large <or not>.  It ends.", {"fragments": 1}) and empty.line == ""
-
-
-@pytest.mark.parametrize(
-    "content,message",
-    [
-        ("One.", "wiki_00, line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
-        (EXTRACTED[:150], "ends inside an article"),
-        (EXTRACTED.replace("</doc>", "</dob>", 1), "wiki_00, line 9: not what"),
-    ],
-)
-def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
-    path = tmp_path / "wiki_00"
-    path.write_text(content)
-    with pytest.raises(UserError, match=message):
-        list(extracted.read_batches([path], {}))
-
-
 @pytest.mark.parametrize("kind", ["xml", "bz2", "multistream"])
 def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
@@ -264,16 +194,7 @@ def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch, kind):
         elif kind == "multistream":
             content = multistream(*("".join(pages[n : n + 10]).encode() for n in range(0, 40, 10)))
         path.write_bytes(content[:-9000] if path != paths[2] else content)
-
-    batches, damages = read(paths)
-    assert len(batches) > 6 and len(damages) == 2
-    found = [found for pages, _ in batches for found in pages]
-    num_found, num_bytes = 0, 0
-    for pages, batch in batches:
-        num_found += len(pages)
-        num_bytes += batch.input_bytes
-        later, same_damages = read(paths, json.loads(json.dumps(batch.next_position)))
-        assert [found for pages, _ in later for found in pages] == found[num_found:]
-        assert same_damages == damages
-        assert num_bytes + sum(batch.input_bytes for _, batch in later) == formatting.total_size(paths)
-    assert any(batch.next_position.get("byte") for _, batch in batches) == (kind == "multistream")
+    assert len(read(*paths)[3]) == 2
+    assert_resumable(functools.partial(wiki.read_batches, paths), paths, least=7)
+    positions = [batch.next_position for batch in wiki.read_batches(paths, {})]
+    assert any(position.get("byte") for position in positions) == (kind == "multistream")

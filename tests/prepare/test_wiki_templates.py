@@ -43,7 +43,6 @@ def test_numbered_and_named_arguments(parts, arguments):
         ("age|1950|3|2|2000|3|1", "49"),
         ("age|1950|3|2", None),
         ("frac|1|3|4", "1 3/4"),
-        ("frac|1|2|3|4", None),
         ("val|6.24|e=18|u=m", "6.24 ×10^18 m"),
         ("as of|2015|6|30", "As of 30 June 2015"),
         ("as of|2009|lc=y", "as of 2009"),

@@ -1,17 +1,19 @@
-"""XML in any encoding comes as UTF-8; what is not in the encoding that it declares is named."""
+"""XML in any encoding comes as UTF-8, up to its damage; the streams of multistream dumps."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import random
 
 import pytest
 
-from bert_tf.prepare.corpora import xml_files
+from bert_tf.prepare.corpora import text_files, xml_files
 from bert_tf.prepare.corpora.xml_files import XmlFile
 from tests.refusals import refused
 
 TEXT = "<a>é 北京 " + "x" * 3000 + "</a>"
+LONG = bytes(random.Random(0).choices(b"abcdefgh", k=450_000))
 
 
 def read(path):
@@ -20,9 +22,8 @@ def read(path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("block_bytes", [97, 1 << 18])
-def test_unicode_with_and_without_a_mark_or_a_declaration(tmp_path, monkeypatch, encoding, block_bytes):
-    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
+def test_unicode_with_and_without_a_mark_or_a_declaration(tmp_path, monkeypatch, encoding):
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 97)
     path = tmp_path / "a.xml"
     for head in ("", '<?xml version="1.0"?>', f'<?xml version="1.0" encoding="{encoding[:6]}"?>'):
         path.write_bytes((head + TEXT).encode(encoding))
@@ -32,26 +33,17 @@ def test_unicode_with_and_without_a_mark_or_a_declaration(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("name,pack", [("a.xml", bytes), ("a.xml.gz", gzip.compress), ("a.xml.bz2", bz2.compress)])
-def test_packed_and_declared(tmp_path, name, pack):
-    text = "<?xml version='1.0' encoding = 'iso-8859-5' ?>" + TEXT.replace("é 北京", "Кафе")
-    (tmp_path / name).write_bytes(pack(text.encode("iso-8859-5")))
+@pytest.mark.parametrize(
+    "encoding,words", [("iso-8859-5", "Кафе"), ("GB18030", "東京"), ("EUC-JP", "東京"), ("UTF-32", "東")]
+)
+def test_packed_and_declared(tmp_path, name, pack, encoding, words):
+    text = f"<?xml version='1.0' encoding = '{encoding}' ?>" + TEXT.replace("é 北京", words)
+    (tmp_path / name).write_bytes(pack(text.encode(encoding)))
     assert read(tmp_path / name)[0] == text
 
 
-@pytest.mark.parametrize("encoding", ["GB18030", "Shift_JIS", "EUC-JP", "UTF-32"])
-def test_other_encodings_that_python_knows(tmp_path, encoding):
-    path, text = tmp_path / "a.xml", f'<?xml version="1.0" encoding="{encoding}"?><a>東京</a>'
-    path.write_bytes(text.encode(encoding))
-    assert read(path)[0] == text
-
-
 @pytest.mark.parametrize(
-    "encoding, message",
-    [
-        ("klingon", "Python does not know its encoding"),
-        ("hex", "Python does not know"),
-        ("UTF-16", "not utf-16, as its"),
-    ],
+    "encoding, message", [("klingon", "Python does not know its encoding"), ("UTF-16", "not utf-16, as its")]
 )
 def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, encoding, message):
     path = tmp_path / "a.xml"
@@ -72,8 +64,62 @@ def test_a_file_that_ends_inside_a_character_is_only_cut_off(tmp_path):
     assert read(path)[0].endswith("</a>")
 
 
-def test_damage_is_noted(tmp_path):
+def unpacked(packed):
+    """The text up to the damage, and the kind of error there."""
+    text = b""
+    try:
+        for piece in xml_files.unpack(packed):
+            text += piece
+    except (OSError, EOFError) as error:
+        return text, type(error)
+    return text, None
+
+
+@pytest.mark.parametrize("read_bytes", [7, 1 << 20])
+def test_streams_from_any_of_them_on(tmp_path, monkeypatch, read_bytes):
+    monkeypatch.setattr(xml_files, "_READ_BYTES", read_bytes)
+    parts = [bz2.compress(part, 1) for part in (b"x", LONG[:3000], b"y" * 200, LONG[3000:5000])]
+    path = tmp_path / "a.bz2"
+    path.write_bytes(b"".join(parts))
+    found = list(xml_files.streams(path, 0))
+    assert [stream.packed for stream in found] == parts[:-1]
+    for number, stream in enumerate(found):
+        assert list(xml_files.streams(path, stream.start)) == found[number:]
+    assert list(xml_files.streams(path, found[-1].end)) == []
+
+
+@pytest.mark.parametrize(
+    "parts,is_multistream",
+    [
+        ((b"<mediawiki>" + LONG, b"  <page>" + LONG), True),
+        ((b"<mediawiki>  <page>x",), False),
+        ((b"<mediawiki><page>ab", b"cd</page>"), False),
+        ((b'<?xml version="1.0" encoding="latin-1"?><mediawiki>', b"  <page>x"), False),
+    ],
+)
+def test_multistream_dumps_are_known_by_their_second_stream(tmp_path, parts, is_multistream):
     path = tmp_path / "a.xml.bz2"
-    path.write_bytes(bz2.compress(b"<a>" * 1000)[:-9])
-    _, file = read(path)
-    assert file.damage.startswith(f"cut off or damaged at byte {path.stat().st_size} of {path.stat().st_size} (")
+    path.write_bytes(b"".join(map(bz2.compress, parts)))
+    assert xml_files.is_multistream(path) == is_multistream
+
+
+def test_a_stream_that_does_not_fit_in_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(xml_files, "_READ_BYTES", 1 << 12)
+    path = tmp_path / "a.xml.bz2"
+    path.write_bytes(bz2.compress(b"x") + bz2.compress(LONG) + bz2.compress(b"x"))
+    message = "a.xml.bz2, byte 37: a bzip2 stream of more than 1,000 bytes.*bzip2 -dk"
+    refused(message, lambda: list(xml_files.streams(path, 0)))
+
+
+def test_damaged_and_cut_streams_give_what_stands_before():
+    packed = bz2.compress(LONG, 1)
+    assert unpacked(packed) == (LONG, None)
+    for length in (3, 20, len(packed) // 2, len(packed) - 1):
+        text, error = unpacked(packed[:length])
+        assert error is EOFError and LONG.startswith(text) and len(text) > length - 150_000
+    damaged = bytearray(packed)
+    damaged[len(packed) // 2] ^= 16
+    text, error = unpacked(bytes(damaged))
+    assert error is OSError and LONG.startswith(text) and len(text) > 90_000
+    assert unpacked(packed + b"garbage") == (LONG, OSError)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -129,80 +130,76 @@ def is_slow(name, text):
 
 
 @pytest.fixture(scope="module")
-def pretraining_flags(tmp_path_factory):
-    folder = write_dataset(tmp_path_factory.mktemp("records"))
-    (folder / "bert_config.json").write_text(TINY.to_json())
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        input_files=folder / "training",
-        eval_files=folder / "test",
-        model_dir=folder / "run",
-        num_train_steps=20,
-        train_batch_size=4,
-        max_seq_length=16,
-        max_predictions_per_seq=3,
-    )
+def right(tmp_path_factory):
+    """A folder with a small model and its files, and the flags that are right, for each program."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in PROGRAMS}
+    write_dataset(folders["pretraining"])
+    (folders["pretraining"] / "bert_config.json").write_text(TINY.to_json())
+    write_squad(folders["squad"])
+    write_model(folders["classifier"])
+    write_cola(folders["classifier"])
+    write_entity_model(folders["ner"])
+    (folders["ner"] / "train.tsv").write_text(columns())
+    choice_data.write_model(folders["swag"])
+    choice_data.write(folders["swag"] / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
+    own = {
+        "pretraining": "input_files=training eval_files=test num_train_steps=20 max_predictions_per_seq=3",
+        "squad": "train_file=squad.json predict_file=squad.json doc_stride=12 max_query_length=10 max_seq_length=48 "
+        "version_2_with_negative=true",
+        "classifier": "task_name=CoLA data_dir=.",
+        "ner": "train_file=train.tsv predict_file=train.tsv train_batch_size=4",
+        "swag": "train_file=train.csv predict_file=train.csv train_batch_size=4",
+    }
+    flags = {}
+    for name, folder in folders.items():
+        files = {} if name == "pretraining" else {"vocab_file": folder / "vocab.txt"}
+        flags[name] = {"bert_config_file": folder / "bert_config.json", **files, "max_seq_length": 16}
+        for flag, value in (pair.split("=") for pair in own[name].split()):
+            flags[name][flag] = folder / value if (folder / value).exists() else value
+    return flags
 
 
-@pytest.fixture(scope="module")
-def squad_flags(tmp_path_factory):
-    folder = write_squad(tmp_path_factory.mktemp("squad"))
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "squad.json",
-        predict_file=folder / "squad.json",
-        model_dir=folder / "run",
-        max_seq_length=48,
-        doc_stride=12,
-        max_query_length=10,
-        version_2_with_negative="true",
-    )
+MISTAKES = {
+    "squad": [
+        (dict(model_dir=None), "--model_dir is required"),
+        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
+        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+    ],
+    "classifier": [
+        (dict(task_name="MRCP"), "--task_name=MRCP: must be one of CoLA, .* did you mean MRPC?"),
+        (dict(task_name=None), "--task_name is required"),
+        (dict(data_dir=None), "--data_dir, or --train_file, is required"),
+        (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
+        (dict(label_column="x"), "--label_column belongs to --task_name=custom; for CoLA it is known"),
+        (dict(no_score_for="0"), "--no_score_for belongs to --task_name=custom"),
+        (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
+        (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one col"),
+        (dict(mode="predit"), "--mode=predit: must be one of"),
+        (dict(max_seq_length=2), "max_seq_length=2: must be at least 3, room for .CLS. and, for each of the 1 text"),
+    ],
+    "ner": [
+        (dict(train_file=None), "--train_file is required with --mode=train_and_predict"),
+        (dict(label_names="O,B-P,B-P"), "--label_names=O,B-P,B-P: one occurs twice"),
+        (dict(label_names="O,P"), "--label_names=O,P: the label is 'P': must be O, or B-TYPE"),
+        (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
+        (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
+        (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
+    ],
+    "swag": [
+        (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
+        (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
+        (dict(max_seq_length=4), "max_seq_length=4: must be at least 5"),
+    ],
+}
 
 
-@pytest.fixture(scope="module")
-def classifier_flags(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("classifier")
-    write_model(folder)
-    write_cola(folder)
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        task_name="CoLA",
-        data_dir=folder,
-        model_dir=folder / "run",
-        max_seq_length=16,
-    )
-
-
-@pytest.fixture(scope="module")
-def ner_flags(tmp_path_factory):
-    folder = write_entity_model(tmp_path_factory.mktemp("ner"))
-    (folder / "train.tsv").write_text(columns())
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "train.tsv",
-        predict_file=folder / "train.tsv",
-        model_dir=folder / "run",
-        max_seq_length=16,
-        train_batch_size=4,
-    )
-
-
-@pytest.fixture(scope="module")
-def swag_flags(tmp_path_factory):
-    folder = choice_data.write_model(tmp_path_factory.mktemp("swag"))
-    choice_data.write(folder / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
-    return dict(
-        bert_config_file=folder / "bert_config.json",
-        vocab_file=folder / "vocab.txt",
-        train_file=folder / "train.csv",
-        predict_file=folder / "train.csv",
-        model_dir=folder / "run",
-        max_seq_length=16,
-        train_batch_size=4,
-    )
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
+    flags = [{"model_dir": tmp_path / str(number), **case[0]} for number, case in enumerate(MISTAKES[name])]
+    lines = [spelled({**right[name], **each}) for each in flags]
+    given = answers(f"run_{name}", lines)
+    for (changes, message), (code, said) in zip(MISTAKES[name], given):
+        assert code == 2 and re.match(message, said), (changes, said)
 
 
 def flags_to_change(*classes):
@@ -212,13 +209,10 @@ def flags_to_change(*classes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_flags_of_programs(request, name, tmp_path):
-    chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
-    flags = flags_to_change(*PROGRAMS[name])
-    cases = [
-        mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
-    ]
-    given = check(f"run_{name}", [spelled(right), *map(spelled, cases)])
+def test_flags_of_programs(right, name, tmp_path):
+    chooser, flags = random.Random(name), flags_to_change(*PROGRAMS[name])
+    places = [{**right[name], "model_dir": tmp_path / str(number)} for number in range(NUM_PROGRAM_CASES + 1)]
+    given = check(f"run_{name}", [spelled(places[0]), *(spelled(mutated(chooser, each, flags)) for each in places[1:])])
     assert given[0] == [0, ""], "what is right is not refused"
 
 
@@ -249,65 +243,45 @@ def junk_files(chooser, file, folder, count):
     yield directory
 
 
-@pytest.mark.slow
-def test_json_files_of_pretraining(pretraining_flags, tmp_path):
-    chooser = random.Random(3)
-    lines = [
-        spelled({**pretraining_flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(
-            chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_PROGRAM_CASES // 3
-        )
-        if is_small(bad)
-    ]
-    begun = tmp_path / "begun"
-    check("run_pretraining", [spelled({**pretraining_flags, "model_dir": begun})])
-    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_PROGRAM_CASES // 3):
-        lines.append(spelled({**pretraining_flags, "model_dir": bad.parent}))
-        lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
-    records = pretraining_flags["input_files"].parent
-    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
-        if bad.is_file():
-            shutil.copytree(records / "training", bad.parent / "training")
-            lines.append(spelled({**pretraining_flags, "input_files": bad.parent / "training"}))
-    check("run_pretraining", lines)
-
-
 def is_small(config_file):
     """Whether a model of this configuration, if it is one, can be made here."""
     return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
 
 
 @pytest.mark.slow
-def test_json_files_of_entities(ner_flags, tmp_path):
-    chooser, good = random.Random(5), tmp_path / "good" / "rows.jsonl"
-    good.parent.mkdir()
-    good.write_text(json.dumps({"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]}))
+def test_json_files_of_pretraining(right, tmp_path):
+    chooser, flags, count = random.Random(3), right["pretraining"], NUM_PROGRAM_CASES // 3
     lines = [
-        spelled({**ner_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
+        spelled({**flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
+        for bad in junk_files(chooser, flags["bert_config_file"], tmp_path / "config", count)
+        if is_small(bad)
     ]
-    check("run_ner", lines)
+    begun = tmp_path / "begun"
+    check("run_pretraining", [spelled({**flags, "model_dir": begun})])
+    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", count):
+        lines.append(spelled({**flags, "model_dir": bad.parent}))
+        lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
+    records = flags["input_files"].parent
+    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
+        if bad.is_file():
+            shutil.copytree(records / "training", bad.parent / "training")
+            lines.append(spelled({**flags, "input_files": bad.parent / "training", "model_dir": bad.parent / "run"}))
+    check("run_pretraining", lines)
+
+
+ENTITIES = {"tokens": ["anna", "sees"], "ner_tags": ["B-P", "O"]}
+CHOICES = [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]
+QUESTION = {"question": {"stem": "anna sees", "choices": CHOICES}, "answerKey": "B"}
 
 
 @pytest.mark.slow
-def test_json_files_of_choices(swag_flags, tmp_path):
-    chooser, good = random.Random(6), tmp_path / "good" / "rows.jsonl"
-    good.parent.mkdir()
-    question = {"stem": "anna sees", "choices": [{"label": "A", "text": "bob"}, {"label": "B", "text": "the lamp"}]}
-    good.write_text(json.dumps({"question": question, "answerKey": "B"}))
+@pytest.mark.parametrize("name, row", [("ner", ENTITIES), ("swag", QUESTION), ("squad", None)])
+def test_json_files_of_tasks(right, tmp_path, name, row):
+    chooser, good = random.Random(name), tmp_path / "rows.jsonl"
+    good.write_text(json.dumps(row) if row else right[name]["train_file"].read_text())
     lines = [
-        spelled({**swag_flags, "predict_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, good, tmp_path / "bad", NUM_PROGRAM_CASES)
+        spelled({**right[name], flag: bad, **mode, "model_dir": bad.parent / "run"})
+        for flag, mode in (("predict_file", {}), ("train_file", {"mode": "train"}))[: 2 if name == "squad" else 1]
+        for bad in junk_files(chooser, good, tmp_path / flag, NUM_PROGRAM_CASES // 2)
     ]
-    check("run_swag", lines)
-
-
-@pytest.mark.slow
-def test_json_files_of_squad(squad_flags, tmp_path):
-    chooser = random.Random(4)
-    lines = [
-        spelled({**squad_flags, flag: bad, "mode": mode, "model_dir": bad.parent / "run"})
-        for flag, mode in (("train_file", "train"), ("predict_file", "predict"))
-        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
-    ]
-    check("run_squad", lines)
+    check(f"run_{name}", lines)

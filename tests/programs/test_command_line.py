@@ -13,38 +13,38 @@ from bert_tf.base.machine import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.programs.flags import parse_flags
 from tests import processes
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def program(body, **options):
+    """How a program ends whose main does that."""
+    code = f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
+    command = [sys.executable, "-c", f"{code}exit_on_user_error(lambda _: {body})([])"]
+    environ = {**os.environ, **options.pop("environ", {})}
+    return subprocess.run(
+        command, **{"stdout": subprocess.PIPE, **options}, stderr=subprocess.PIPE, text=True, env=environ
+    )
+
+
 def test_a_stop_signal_outside_the_updates():
-    program = (
+    code = (
         "import os, time; from bert_tf.base.signals import leave_on_stop_signals; leave_on_stop_signals(); "
         f"os.kill(os.getpid(), {int(signal.SIGUSR1)}); time.sleep(30)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == STOPPED_EXIT_CODE and "SIGUSR1" in done.stderr
 
 
 def test_a_name_that_cannot_be_shown():
-    program = (
-        "from bert_tf.base.errors import exit_on_user_error; "
-        "exit_on_user_error(lambda _: print('results in /\\udcff/run'))([])"
-    )
-    environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
-    )
+    done = program("print('results in /\\udcff/run')", environ={"PYTHONIOENCODING": "utf-8:strict"})
+    said = r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
+    assert done.returncode == 2 and done.stderr.startswith(said)
 
 
 def test_an_output_without_some_letters_shows_their_numbers():
-    program = (
-        "from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: print('in /\u4e2d'))([])"
-    )
-    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
+    done = program("print('in /\\u4e2d')", environ={"PYTHONIOENCODING": "latin-1"})
     assert done.returncode == 0 and done.stdout == "in /\\u4e2d\n"
 
 
@@ -52,22 +52,18 @@ def test_an_output_without_some_letters_shows_their_numbers():
 @pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
 def test_an_output_that_takes_nothing(output, words, is_printed):
     body = {"at once": "print(1, flush=True)", "at the end": "print(1)", "before an error": "[print(1), open('/')]"}
-    program = (
-        f"from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: {body[is_printed]})([])"
-    )
     reader, writer = os.pipe()
     os.close(reader)
     with open("/dev/full", "wb") if output == "/dev/full" else open(writer, "wb") as file:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            stdout=file,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},
-        )
+        done = program(body[is_printed], stdout=file, environ={"PYTHONUNBUFFERED": ""})
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
+
+
+def test_a_current_folder_that_was_deleted(tmp_path):
+    done = program("[os.rmdir(os.getcwd()), open('results', 'w')]", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: the current folder has been deleted; change into another one (cd), and start again\n"
 
 
 def test_a_broken_pipe_to_another_process_keeps_its_traceback():
@@ -79,17 +75,8 @@ def test_no_folder_for_temporary_files(monkeypatch):
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
     with pytest.raises(FileNotFoundError) as raised:
         tempfile.mkdtemp()
-    assert "'/proc/nowhere'" in str(as_user_error(raised.value)) and "set TMPDIR" in str(as_user_error(raised.value))
-
-
-def test_a_current_folder_that_was_deleted(tmp_path):
-    program = (
-        f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
-        "os.rmdir(os.getcwd()); exit_on_user_error(lambda _: open('results', 'w'))([])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "error: the current folder has been deleted; change into another one (cd), and start again\n"
+    said = str(as_user_error(raised.value))
+    assert "'/proc/nowhere'" in said and "set TMPDIR" in said
 
 
 def run(program, *arguments):
@@ -172,5 +159,4 @@ def test_a_flag_that_absl_would_take_wrongly(argument, monkeypatch):
     values = flags.FlagValues()
     flags.DEFINE_bool("recompute", False, "To be compared with.", flag_values=values)
     monkeypatch.setattr(flags, "FLAGS", values)
-    with pytest.raises(UserError, match="too long|choose another --precision"):
-        parse_flags.__wrapped__(["program", argument])
+    refused("too long|choose another --precision", parse_flags.__wrapped__, ["program", argument])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import LostRankError, UserError
+from bert_tf.base.errors import LostRankError
 from bert_tf.launch import launchers
 from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
@@ -58,29 +58,27 @@ def test_the_programs_refuse_before_they_read_anything(two_gpus, tmp_path, progr
         assert "TensorFlow has 0" not in errors("--device=cpu")
 
 
-def gpu_number(gpus, marks, local_rank, monkeypatch):
-    """As rank 0 of as many ranks as `marks`, which say who sees the same GPU as this one."""
+@pytest.mark.parametrize(
+    "gpus, see_the_same, local_rank, expected",
+    [
+        (["gpu"], [True, False, False], 2, 0),  # as Slurm's --gpus-per-task and --gpu-bind have it
+        (["gpu"], [True, False, True], 0, f"ranks 0, 2 on {platform.node()} see the same GPU"),
+        (["a", "b"], [True, True], 1, 1),
+        (["a", "b"], [True, True, True], 2, r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"),
+    ],
+)
+def test_which_gpu_a_rank_takes(monkeypatch, gpus, see_the_same, local_rank, expected):
+    """If it sees one, that one; if it sees all, that of its number on its machine."""
     monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
-    workers = SimpleNamespace(
-        rank=0, local_rank=local_rank, gather=lambda mine: np.array([mine if same else mine + 1 for same in marks])
-    )
-    return module._gpu_number(gpus, workers)
 
+    def gather(mine):
+        return np.array([mine if same else mine + 1 for same in see_the_same])
 
-def test_a_rank_that_sees_one_gpu_uses_it(monkeypatch):
-    """As Slurm's --gpus-per-task and --gpu-bind have it, whatever the rank's number on its machine."""
-    assert gpu_number(["gpu"], [True, False, False], 2, monkeypatch) == 0
-
-
-def test_ranks_that_see_the_same_gpu_are_refused(monkeypatch):
-    with pytest.raises(UserError, match=f"ranks 0, 2 on {platform.node()} see the same GPU"):
-        gpu_number(["gpu"], [True, False, True], 0, monkeypatch)
-
-
-def test_a_rank_that_sees_all_gpus_takes_its_own(monkeypatch):
-    assert gpu_number(["a", "b"], [True, True], 1, monkeypatch) == 1
-    with pytest.raises(UserError, match=r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"):
-        gpu_number(["a", "b"], [True, True, True], 2, monkeypatch)
+    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=gather)
+    if isinstance(expected, int):
+        assert module._gpu_number(gpus, workers) == expected
+    else:
+        refused(expected, module._gpu_number, gpus, workers)
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
@@ -104,21 +102,14 @@ def place(folder, rank, num_ranks=2):
     return {rendezvous.VARIABLE: f"{rank} {num_ranks} {folder}"}
 
 
-def test_all_that_came_name_those_that_did_not(tmp_path, monkeypatch):
+def test_those_that_came_go_on_if_all_did_or_name_those_that_did_not(tmp_path, monkeypatch):
     folder = tmp_path / "a folder"
     folder.mkdir()
+    rendezvous.arrival_file(folder, 1).touch()
+    rendezvous.await_ranks(place(folder, 0))
     monkeypatch.setattr(rendezvous, "LIMIT_SECS", 0.0)
-    with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not started within 0 s after rank 0"):
-        rendezvous.arrival_file(folder, 2).touch()
+    with pytest.raises(LostRankError, match="rank 2, 3 of 4 has not started within 0 s after rank 0"):
         rendezvous.await_ranks(place(folder, 0, num_ranks=4))
-    monkeypatch.setattr(rendezvous, "LIMIT_SECS", 1000.0)
-    with pytest.raises(LostRankError, match="rank 1, 3 of 4"):
-        rendezvous.await_ranks(place(folder, 1, num_ranks=4))
-
-
-def test_ranks_that_are_all_there_go_on(tmp_path):
-    rendezvous.arrival_file(tmp_path, 1).touch()
-    rendezvous.await_ranks(place(tmp_path, 0))
 
 
 def test_without_a_launcher_horovod_gives_up_by_itself():
@@ -146,7 +137,7 @@ main(sys.argv)
 
 @pytest.mark.slow
 def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
-    """Where both come: test_launch."""
+    """Where both come: launch/test_ranks."""
     pytest.importorskip("horovod.tensorflow")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

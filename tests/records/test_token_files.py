@@ -14,7 +14,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.records import pair_file, raw_file
 from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
@@ -86,13 +85,13 @@ def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
     pieces = [file, file], np.array([0, 1, 0]), np.array([0, 100, 500]), np.array([50, 60, 70])
     expected = read_tokens(*pieces)
     assert expected.tolist() == [*(np.arange(50) % 500), *range(100, 160), *(np.arange(70) % 500)]
-    monkeypatch.setattr(raw_file.os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
     np.testing.assert_array_equal(read_tokens(*pieces), expected)
 
     def fail(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(raw_file.os, "pread", fail)
+    monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
         read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
     monkeypatch.undo()
@@ -130,16 +129,6 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     assert contents(records_folder) == from_text
     shutil.rmtree(work / "tokens")
     refused("holds no token files: run .*create_token_files", preparation.run, work, "export_tfrecord", *options)
-
-
-def test_any_number_of_processes_makes_the_same_bytes(prepared, tmp_path):
-    for stage in ("sharded", "vocab"):
-        shutil.copytree(prepared / stage, tmp_path / stage, copy_function=shutil.copy2)
-    preparation.run(tmp_path, "create_token_files", "--n_processes", 2)
-    preparation.run(tmp_path, "create_pairs", *SETTINGS, "--n_processes", 2)
-    with_one, with_two = contents(tokens_folder(prepared)), contents(tokens_folder(tmp_path))
-    shards = {name for name in with_one if name.endswith((".tokens", ".pairs"))}
-    assert len(shards) == 10 and {name: with_two[name] for name in shards} == {name: with_one[name] for name in shards}
 
 
 def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, capsys):
@@ -194,42 +183,6 @@ def test_a_set_does_not_keep_its_shards_open(work):
     assert len(data.files) == 3 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
 
 
-def test_a_folder_that_cannot_be_written(work, monkeypatch):
-    folder = tokens_folder(work) / "training"
-
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(pair_file, "atomic_file", refuse)
-    with pytest.raises(UserError, match="pairs of length 32 cannot be written in .*--action create_pairs"):
-        ensure_pairs([folder / "custom_training_0.tokens"], PairSettings(32))
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, capsys):
-    folder = tokens_folder(work)
-    before = contents(folder)
-    preparation.run(work, "verify")
-    flip(folder / "training/custom_training_1.tokens")
-    for number in (1, 2):
-        flip(folder / f"training/custom_training_{number}.tokens.64.pairs")
-    (folder / "test/custom_test_0.tokens").unlink()
-    refused("broken: ", preparation.run, work, "verify")
-    said = capsys.readouterr().out
-    assert "training/custom_training_1.tokens: token file" in said and "block 0 of 64 KiB" in said
-    assert "training/custom_training_2.tokens.64.pairs: is damaged" in said
-    assert "custom_test_0.tokens: cannot be read" in said
-    preparation.run(work, "verify", "--repair")
-    assert "made again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out
-    assert contents(folder) == before
-    preparation.run(work, "verify")
-
-
 def test_pairs_with_a_damaged_head_or_another_name(work):
     """A head that promises 32 GiB of counts is read no further, and a copy that somebody has kept is nobody's pairs."""
     path = tokens_folder(work) / "training/custom_training_0.tokens.64.pairs"
@@ -243,22 +196,13 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
     preparation.run(work, "inspect")
 
 
-def test_inspect_shows_instances_of_each_length(work, capsys):
-    preparation.run(work, "create_pairs", "--max_seq_length", 32)
-    capsys.readouterr()
-    preparation.run(work, "inspect")
-    said = capsys.readouterr().out
-    assert "create_token_files below" in said and "nothing looks wrong" in said
-    assert "Length 32, masked as" in said and "Length 64, masked as" in said and "to predict: " in said
-
-
 def test_what_pairs_cannot_be_drawn_from(tmp_path):
     path = tmp_path / "x.tokens"
     path.write_bytes(b"something else" * 10)
     with pytest.raises(UserError, match="x.tokens is no token file"):
         ensure_pairs([path], PairSettings(32))
     write_tokens(path, TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1])), Shard(0, 0), 10)
-    with pytest.raises(UserError, match="token file .*x.tokens has 1 sentence.*fewer shards"):
+    with pytest.raises(UserError, match="x.tokens has 1 sentence.*fewer shards"):
         ensure_pairs([path], PairSettings(32))
     assert not pairs_path(path, PairSettings(32)).exists()
     with pytest.raises(UserError, match="none.tokens cannot be read .No such file"):

@@ -77,22 +77,16 @@ def ticks(figure, name):
     return [shape["x0"] for shape in figure["layout"]["shapes"] if shape.get("name") == name]
 
 
+SETTINGS = dict(num_train_steps=100, warmup_steps=20, max_seq_length=128, max_predictions_per_seq=20, precision="fp32")
+
+
 def config(**changes):
+    counts = {"num_documents": 321, "random_next_share": 0.56, "padding_share": 0.115}
     return {
-        "settings": {
-            "num_train_steps": 100,
-            "warmup_steps": 20,
-            "max_seq_length": 128,
-            "max_predictions_per_seq": 20,
-            "precision": "fp32",
-        },
+        "settings": SETTINGS,
         "identity": {"init_checkpoint": None},
         "bert_config": BertConfig.preset("tiny", 8192).to_dict(),
-        "data": {
-            "instances": 1600,
-            "files": 4,
-            "counts": {"num_documents": 321, "random_next_share": 0.56, "padding_share": 0.115},
-        },
+        "data": {"instances": 1600, "files": 4, "counts": counts},
         "versions": {"tensorflow": "2.15.1"},
         "planned": {"num_parameters": 4_416_000, "memory_mib": 2304},
         "command": ["python", "run_pretraining.py", "--model_dir=a folder"],
@@ -103,23 +97,12 @@ def config(**changes):
 
 
 def train(update, **changes):
-    return {
-        "event": "train",
-        "time_unix": 1.7e9 + update,
-        "update": update,
-        "total_loss": 9.0 - update / 50,
-        "mlm_loss": 8.3 - update / 50,
-        "nsp_loss": 0.7,
-        "mlm_accuracy": update / 400,
-        "nsp_accuracy": 0.6,
-        "learning_rate": 1e-3,
-        "loss_scaler": 1.0,
-        "gradient_norm": 2.0,
-        "skipped_updates": 0,
-        "throughput_train": 50.0,
-        "memory_peak_mib": 2048.0,
-        **changes,
-    }
+    loss = {"total_loss": 9.0 - update / 50, "mlm_loss": 8.3 - update / 50, "nsp_loss": 0.7}
+    accuracy = {"mlm_accuracy": update / 400, "nsp_accuracy": 0.6}
+    state = dict(learning_rate=1e-3, loss_scaler=1.0, gradient_norm=2.0, skipped_updates=0)
+    speed = dict(throughput_train=50.0, memory_peak_mib=2048.0)
+    place = {"event": "train", "time_unix": 1.7e9 + update, "update": update}
+    return {**place, **loss, **accuracy, **state, **speed, **changes}
 
 
 def start(update=0, **changes):
@@ -130,16 +113,16 @@ def end(update, reason="done"):
     return {"event": "end", "time_unix": 1.7e9 + update, "update": update, "reason": reason}
 
 
-EVALUATION = {
-    "event": "evaluation",
-    "update": 100,
-    "time_unix": 1.7e9 + 100,
-    "masked_lm_accuracy": 0.2375,
-    "masked_lm_loss": 6.125,
-    "next_sentence_accuracy": 0.815,
-    "next_sentence_loss": 0.5,
-    "loss": 6.625,
-}
+EVALUATION = dict(
+    event="evaluation",
+    update=100,
+    time_unix=1.7e9 + 100,
+    masked_lm_accuracy=0.2375,
+    masked_lm_loss=6.125,
+    next_sentence_accuracy=0.815,
+    next_sentence_loss=0.5,
+    loss=6.625,
+)
 
 
 def make_run(folder, events, **config_changes):
@@ -156,7 +139,7 @@ def whole_phase(folder, **config_changes):
 
 
 def test_without_next_sentence_nothing_is_said_of_it(tmp_path, page):
-    without = {"settings": {**config()["settings"], "no_next_sentence": True}}
+    without = {"settings": {**SETTINGS, "no_next_sentence": True}}
     left_out = [name for name in train(10) if name.startswith("nsp")]
     events = [{name: value for name, value in train(update).items() if name not in left_out} for update in (10, 20)]
     shown = page(make_run(tmp_path / "phase_1", [start(), *events, end(20)], **without))
@@ -229,7 +212,7 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
         ),
         (
             [start(), train(10, **PACKED), train(20, **PACKED)],
-            {"settings": {**config()["settings"], "packing": True}},
+            {"settings": {**SETTINGS, "packing": True}},
             [
                 "Real tokens a second, median 3,456",
                 "Padding in what was computed 1.23 %",
@@ -266,17 +249,6 @@ def test_what_is_shown_of_one_run(tmp_path, page, events, changes, texts):
     if changes.get("settings", {}).get("task_name"):
         assert "Fine-tuning loss" in shown.figures and "SQuAD" not in shown.text
     assert ("Instances in a row" in shown.text) == ("packing" in changes.get("settings", {}))
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path, page):
-    folders = [
-        answering(tmp_path / "finetuned" / "squad", "phase_2", 81.26),
-        answering(tmp_path / "finetuned_from_random" / "squad", None, 22.4),
-        answering(tmp_path / "again" / "squad", "phase_2", 80.0),
-    ]
-    labels = [run.label for run in read_runs(folders)]
-    assert labels[1] == "SQuAD, from random weights"
-    assert labels[0] == "SQuAD, from the checkpoint (finetuned/squad)" and len(set(labels)) == 3
 
 
 def test_the_page_needs_no_other_file(tmp_path, page):
@@ -393,38 +365,15 @@ def test_text_is_escaped(tmp_path, page):
     assert "&lt;b&gt;&amp;" in shown.figures["MLM loss"]["layout"]["annotations"][0]["text"]
 
 
-def test_an_older_page_is_replaced_in_one_move(tmp_path, page, monkeypatch):
-    folder = whole_phase(tmp_path / "phase_1")
-    before = page(folder).html
-
-    def full(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        page(folder, title="Other")
-    assert (tmp_path / "report.html").read_text() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
-
-
-def test_the_report_imports_neither_tensorflow_nor_before_it_is_written_plotly():
-    code = "import sys, bert_tf.report; sys.exit(bool({'tensorflow', 'plotly'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_thinning_keeps_ends_and_extremes_and_breaks():
+def test_long_series_are_thinned_and_a_line_of_means_lies_over_them(tmp_path):
+    """Ends, extremes and breaks stay."""
     points = [(x, math.sin(x / 50)) for x in range(10_000)]
-    points[5000] = (5000, 40.0)
-    points[7000] = (7000, math.nan)
+    points[5000], points[7000] = (5000, 40.0), (7000, math.nan)
     thinned = thin_out(points, 100)
-    assert len(thinned) <= 110
-    assert thinned[0] == points[0] and thinned[-1] == points[-1]
-    assert (5000, 40.0) in thinned
-    assert any(math.isnan(y) for _, y in thinned)
-    assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
-
-
-def test_a_line_of_means_lies_over_many_reports(tmp_path):
+    assert len(thinned) <= 110 and (5000, 40.0) in thinned and any(math.isnan(y) for _, y in thinned)
+    assert (
+        thinned[0] == points[0] and thinned[-1] == points[-1] and thinned == sorted(thinned, key=lambda each: each[0])
+    )
     updates = [train(update, gradient_norm=1.0 + update % 2, mlm_loss=3.0) for update in range(1, 601)]
     run = read_run(make_run(tmp_path / "phase_1", [start(), *updates]))
     means, logged = draw(Chart("Gradient norm", "gradient_norm"), [run])["data"]
@@ -433,9 +382,12 @@ def test_a_line_of_means_lies_over_many_reports(tmp_path):
 
 
 def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path, page):
-    slow = dict(settings={**config()["settings"], "warmup_steps": 50}, commit="abc")
+    slow = dict(settings={**SETTINGS, "warmup_steps": 50}, commit="abc")
     folders = [whole_phase(tmp_path / "a" / "phase_1"), whole_phase(tmp_path / "b" / "phase_1", **slow)]
-    folders += [answering(tmp_path / "c" / "squad", None, 81.26), answering(tmp_path / "d" / "squad", None, 22.4)]
+    folders += [answering(tmp_path / "c" / "squad", None, 81.26), answering(tmp_path / "d" / "squad", "phase_2", 22.4)]
+    labels = [run.label for run in read_runs([*folders, answering(tmp_path / "e" / "squad", "phase_2", 22.4)])]
+    assert labels[2] == "SQuAD, from random weights"
+    assert labels[3] == "SQuAD, from the checkpoint (d/squad)" and len(set(labels)) == 5
     assert differing_settings(read_runs(folders[:2])) == {"warmup_steps": [20, 50], "commit": [None, "abc"]}
     shown = page(*folders, title="Mine", comparing=True)
     for text in ("warmup_steps 20 50", "masked lm loss 6.125 6.125 - -", "f1 - - 81.26 22.4", "Phase 1 (b/phase_1)"):

@@ -107,9 +107,8 @@ def test_launch_prints_the_command_with_gpus(machine, environment, arguments, gp
 def test_without_gpus_none_are_asked_for(machine):
     expected = line(f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert bash")
     assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
-    assert machine.start("launch.sh", DRY_RUN="1", NVIDIA_VISIBLE_DEVICES="all").stdout == expected
     machine.program("nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")  # a driver without a GPU
-    assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
+    assert machine.start("launch.sh", DRY_RUN="1", NVIDIA_VISIBLE_DEVICES="all").stdout == expected
     done = machine.start("launch.sh", "echo", "a b", DRY_RUN="1", RESULTS_DIR="/my runs/a")
     assert " -v '/my runs/a:/results' " in done.stdout and done.stdout.endswith(" bert echo 'a b'\n")
 
@@ -130,8 +129,6 @@ def test_the_folder_of_a_checkpoint_is_mounted(machine, tmp_path):
     for path, mounted in ((tmp_path / "bert_model.ckpt", tmp_path), (tmp_path, tmp_path)):
         command = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT=str(path)).stdout
         assert f" -v {mounted}:{mounted} -e INIT_CHECKPOINT={path} " in command
-    done = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT="/nowhere/bert_model.ckpt")
-    assert (done.returncode, "INIT_CHECKPOINT=/nowhere/bert_model.ckpt" in done.stderr) == (2, True)
 
 
 def test_a_terminal_is_handed_on(machine):
@@ -165,12 +162,10 @@ def test_build_prints_the_command(machine, arguments):
 def test_without_docker(machine, script):
     done = machine.start(script)
     assert done.returncode == 2 and re.match(r"error: there is no docker on PATH.*setup\.sh.*\n$", done.stderr)
-    done = machine.start(script, DRY_RUN="perhaps")
-    assert done.returncode == 2 and "DRY_RUN=perhaps" in done.stderr
 
 
 @pytest.mark.parametrize(
-    "image,message",
+    "image, message",
     [
         ("echo 'Error: No such image: bert' >&2; exit 1", "there is no image 'bert' yet: bash scripts/docker/build.sh"),
         ("echo 'Cannot connect to the Docker daemon' >&2; exit 1", "docker does not answer: Cannot connect"),
@@ -185,16 +180,18 @@ def test_launch_says_what_is_missing(machine, image, message):
 
 
 @pytest.mark.parametrize(
-    "name,value,message",
+    "name, value, message",
     [
+        ("DRY_RUN", "perhaps", "must be one of 1, 0"),
         ("NVIDIA_VISIBLE_DEVICES", "0, 1", "separated by commas without blanks"),
-        ("HOSTS", "a:1,b:1", ""),
         ("NVIDIA_VISIBLE_DEVICES", "0", "nvidia-smi lists no GPU on this machine"),
+        ("HOSTS", "a:1,b:1", "a container starts no ranks on other machines"),
         ("DATA_DIR", "nowhere", "there is no such file or folder"),
+        ("INIT_CHECKPOINT", "/nowhere/bert_model.ckpt", "there is no such file or folder"),
     ],
 )
 def test_launch_refuses(machine, name, value, message):
-    done = machine.start("launch.sh", DRY_RUN="1", **{name: value})
+    done = machine.start("launch.sh", **{"DRY_RUN": "1", name: value})
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.startswith(f"error: {name}=") and message in done.stderr and done.stderr.count("\n") == 1
 
@@ -244,34 +241,3 @@ def test_what_git_ignores_gets_into_no_image():
         name = entry.strip("/")
         assert ignored & {name, f"**/{name}"}, f".dockerignore lacks {entry}"
     assert ".git" in ignored
-
-
-def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
-    """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
-    (tmp_path / "bin").mkdir()
-    no_room = tmp_path / "bin" / "df"
-    no_room.write_text("#!/bin/sh\nprintf 'Filesystem\\n/dev/sda 9 8 1024\\n'\n")
-    no_room.chmod(0o755)
-    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BERT_VENV": f"{tmp_path}/venv"}
-    for arguments, needed in ([], 2500), (["--gpu"], 9000), ([], 9000):
-        command = ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True)
-        assert done.returncode == 1 and f"1 MiB are free at {CHECKOUT}; the set-up needs about {needed}" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "answer, said",
-    [("echo 2.16", "TensorFlow 2.16"), ("echo no such package >&2; exit 1", "TensorFlow without a version")],
-)
-def test_the_set_up_in_a_container_with_another_tensorflow(tmp_path, answer, said):
-    """NVIDIA's images between and after the two: the images that can be used are named, and nothing is made."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python3").write_text(f"#!/bin/sh\n{answer}\n")
-    (tmp_path / "bin/python3").chmod(0o755)
-    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BERT_VENV": f"{tmp_path}/venv"}
-    command = ["bash", CHECKOUT / "scripts/setup.sh"]
-    done = subprocess.run(command, env={**environ, "NVIDIA_PRODUCT_NAME": "TensorFlow"}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"error: this container has {said}, and none of 2.15 2.17 2.20" in done.stderr
-    assert "25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["bin"]

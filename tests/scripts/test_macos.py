@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests.scripts.macos import make_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for folder in ("scripts", "data") for path in (ROOT / folder).rglob("*.sh"))
@@ -77,23 +74,6 @@ def test_what_a_mac_has_not_is_found():
     assert faults_of(["words=()", 'echo "${words[@]}"']) and not faults_of(["words=()", '${words[@]+"${words[@]}"}'])
 
 
-@pytest.fixture(scope="module", params=["this machine's bash", "bash 3.2"])
-def shell(request):
-    if request.param == "bash 3.2":
-        bash = os.environ.get("BASH_3_2") or pytest.skip("BASH_3_2 names no bash 3.2, as macOS has it")
-        version = subprocess.run([bash, "--version"], capture_output=True, text=True, check=True).stdout
-        assert "version 3.2" in version, f"BASH_3_2={bash} is {version.splitlines()[0]}"
-        return bash
-    return shutil.which("bash")
-
-
-@pytest.fixture(scope="module")
-def commands(shell, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mac") / "bin"
-    make_commands(folder, shell)
-    return folder
-
-
 # A Python that installs nothing, and says that it is one for Apple's processors.
 PYTHON = f"""#!/bin/sh
 case "$*" in
@@ -110,20 +90,23 @@ esac
 
 
 @pytest.fixture
-def set_up(shell, tmp_path):
-    """Calls setup.sh on a Mac with a processor of that name."""
-    (tmp_path / "python").write_text(PYTHON)
-    (tmp_path / "python").chmod(0o755)
-    given = {"PYTHON": str(tmp_path / "python"), "BERT_VENV": str(tmp_path / "venv")}
+def set_up(tmp_path):
+    """Calls setup.sh where uname says that this is a Mac with a processor of that name."""
+
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
 
     def call(machine, *arguments, **variables):
-        folder = tmp_path / machine
-        if not folder.exists():
-            make_commands(folder, shell, f"Darwin {machine}")
-        environ = {**os.environ, **given, "PATH": str(folder), **variables}
-        return subprocess.run(
-            ["bash", str(ROOT / "scripts/setup.sh"), *arguments], env=environ, capture_output=True, text=True
-        )
+        write("python", PYTHON)
+        write("uname", f'#!/bin/sh\n[ "$1" = -m ] && echo {machine} || echo Darwin\n')
+        given = {
+            "PYTHON": f"{tmp_path}/python",
+            "BERT_VENV": f"{tmp_path}/venv",
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        }
+        command = ["bash", str(ROOT / "scripts/setup.sh"), *arguments]
+        return subprocess.run(command, env={**os.environ, **given, **variables}, capture_output=True, text=True)
 
     return call
 
@@ -144,22 +127,3 @@ def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(said)
     done = set_up("arm64", PYTHON=sys.executable)  # one for x86
     assert done.returncode == 1 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "file, names",
-    [
-        ("scripts/test_scripts.py", "not only_bash"),  # a Mac's sh is bash, too
-        ("scripts/test_docker.py", "not git and not packages"),
-        ("scripts/test_quickstart.py", "books_and or checked or cannot"),
-        ("prepare/test_data_download.py", ""),
-        ("launch/test_launch_calls.py", "configuration"),
-    ],
-)
-def test_the_tests_of_scripts_pass_with_a_macs_commands(commands, file, names):
-    """Once more what these files test, with another PATH."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}", "-k", names]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": str(commands)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-5000:]

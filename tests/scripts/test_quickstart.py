@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from scripts import own_text, own_vocabulary, split_squad
+from scripts import own_text, split_squad
 
 ROOT = Path(__file__).resolve().parents[2]
 PRETRAINING = """echo "$DATASET $*" >>calls
@@ -160,46 +159,14 @@ def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
 
 def test_scripts_can_be_typed_in_any_folder(tmp_path):
     questions = write_questions(tmp_path / "questions.json")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     for arguments, printed in (
         (["split_squad.py", questions, tmp_path], (0, "2.0\n", "")),
         (["split_squad.py", questions], (2, "", "error: the following arguments are required: folder; see --help\n")),
         (["own_text.py", questions], (0, "custom\n", "")),
-        (["own_vocabulary.py"], (2, "", "error: the following arguments are required: vocab_file; see --help\n")),
+        (["own_vocabulary.py", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
     ):
         command = [sys.executable, f"../scripts/{arguments[0]}", *arguments[1:]]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "tests")
         assert (done.returncode, done.stdout, done.stderr) == printed
     assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()
-
-
-@pytest.fixture
-def typed(tmp_path):
-    """A vocabulary and the launcher's arguments, as quickstart.sh hands them to own_vocabulary.py."""
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
-    return [str(tmp_path / "vocab.txt"), *"1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()]
-
-
-def test_the_time_is_said_beforehand(typed, monkeypatch, capsys):
-    monkeypatch.setattr(own_vocabulary, "secs_of_all_ranks", lambda *_: 0.1)
-    long = "16 8 8 0.0075 0.004 fp32 true 2 120 30 1800 200 1 1 tiny".split()
-    assert own_vocabulary.main.__wrapped__(["", typed[0], *long]) == 0
-    said = capsys.readouterr()
-    assert said.out == "1 1\n" and said.err == "pre-training with 6 pieces will take about 4 minutes here\n"
-
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_killed_timing_is_one_line(typed, monkeypatch):
-    monkeypatch.setattr(own_vocabulary, "secs_per_update", die)
-    with pytest.raises(UserError, match="6 pieces, and one was killed: probably .* too little memory"):
-        own_vocabulary.main.__wrapped__(["", *typed])
-
-
-@pytest.mark.slow
-def test_an_update_is_really_timed(tmp_path, typed):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, ROOT / "scripts/own_vocabulary.py", *typed]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
-    assert done.stdout == "1 1\n" and "pre-training with 6 pieces will take about " in done.stderr

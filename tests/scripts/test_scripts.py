@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,30 +125,23 @@ def test_a_lock_names_the_packages_that_hold_tensorflow_on_each_machine(lock, sy
     assert found == packages_of_2_15[: 2 if lock.parent.name == "2.15" else 1]
 
 
-MACHINE = 'case $1 in -s) echo Linux ;; -m) echo "%s" ;; *) echo "Linux %s" ;; esac'
-
-
-@pytest.mark.parametrize("machine", ["armv7l", "riscv64", "ppc64le", "i686"])
-def test_the_set_up_names_a_machine_for_which_tensorflow_has_no_packages(tmp_path, machine):
-    path = programs(tmp_path / "bin", uname=MACHINE % (machine, machine))
-    code, line = refused_set_up(tmp_path, path)
-    assert code == 2 and f"no packages for Linux on {machine}, only on x86_64 and aarch64" in line
+UNAME = 'case $1 in -s) echo Linux ;; -m) echo "{0}" ;; *) echo "Linux {0}" ;; esac'
 
 
 @pytest.mark.parametrize(
-    ("getconf", "found"),
-    [("echo glibc 2.17", "glibc 2.17"), ("exit 1", "another than glibc"), ("echo glibc 2.9", "glibc 2.9")],
+    ("machine", "getconf", "arguments", "said"),
+    [
+        ("armv7l", "", [], "no packages for Linux on armv7l, only on x86_64 and aarch64"),
+        ("i686", "", [], "no packages for Linux on i686, only on x86_64 and aarch64"),
+        ("aarch64", "echo glibc 2.17", [], "the C library here is glibc 2.17, and .* glibc 2.28: take a newer Linux"),
+        ("aarch64", "exit 1", [], "the C library here is another than glibc, and .* glibc 2.28: take a newer Linux"),
+        ("aarch64", "", ["--gpu"], "packages for aarch64 have no code for GPUs; NVIDIA's container has"),
+    ],
 )
-def test_the_set_up_names_a_c_library_for_which_there_are_no_packages(tmp_path, getconf, found):
-    path = programs(tmp_path / "bin", uname=MACHINE % ("aarch64", "aarch64"), getconf=getconf)
-    code, line = refused_set_up(tmp_path, path)
-    assert code == 2 and f"the C library here is {found}, and" in line and "glibc 2.28: take a newer Linux" in line
-
-
-def test_the_set_up_takes_no_packages_for_gpus_on_arm(tmp_path):
-    path = programs(tmp_path / "bin", uname=MACHINE % ("aarch64", "aarch64"))
-    code, line = refused_set_up(tmp_path, path, "--gpu")
-    assert code == 2 and "packages for aarch64 have no code for GPUs; NVIDIA's container has" in line
+def test_the_set_up_names_a_machine_for_which_there_are_no_packages(tmp_path, machine, getconf, arguments, said):
+    path = programs(tmp_path / "bin", uname=UNAME.format(machine), **({"getconf": getconf} if getconf else {}))
+    code, line = refused_set_up(tmp_path, path, *arguments)
+    assert code == 2 and re.search(said, line)
 
 
 def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
@@ -158,6 +152,29 @@ def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
     code, line = refused_set_up(tmp_path, os.environ["PATH"])
     assert code == 2 and "venv holds packages for another machine than" in line and "s390x" in line
     assert "delete it, or name another place by BERT_VENV" in line and list(numpy.iterdir())
+
+
+def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
+    """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
+    path = programs(tmp_path / "bin", df="printf 'Filesystem\\n/dev/sda 9 8 1024\\n'")
+    for arguments, needed in ([], 2500), (["--gpu"], 9000), ([], 9000):
+        done = start("bash", ROOT / "scripts/setup.sh", *arguments, PATH=path, BERT_VENV=str(tmp_path / "venv"))
+        assert done.returncode == 1 and f"1 MiB are free at {ROOT}; the set-up needs about {needed}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [("echo 2.16", "TensorFlow 2.16"), ("echo no such package >&2; exit 1", "TensorFlow without a version")],
+)
+def test_the_set_up_in_a_container_with_another_tensorflow(tmp_path, answer, said):
+    """NVIDIA's images between and after the two: the images that can be used are named, and nothing is made."""
+    path = programs(tmp_path / "bin", python3=answer)
+    variables = {"PATH": path, "BERT_VENV": str(tmp_path / "venv"), "NVIDIA_PRODUCT_NAME": "TensorFlow"}
+    done = start("bash", ROOT / "scripts/setup.sh", **variables)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"error: this container has {said}, and none of 2.15 2.17 2.20" in done.stderr
+    assert "25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
 @pytest.mark.parametrize(

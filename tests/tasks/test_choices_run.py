@@ -1,10 +1,8 @@
-"""run_swag.py: files that come out, scores, other modes, Hugging Face, the split, resuming, two ranks, refusals."""
+"""run_swag.py: files that come out, scores, other modes, Hugging Face, the split, two ranks, refusals."""
 
 import functools
-import io
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -12,20 +10,25 @@ import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import export
-from bert_tf.interchange.saved_model import load_exported
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.heads import ChoiceModel
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.choices.read import read_questions
 from bert_tf.tasks.choices.rows import make_choice_rows
-from bert_tf.tasks.choices.serving import converse
 from bert_tf.tasks.choices.task import ChoiceTask
-from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
-from tests.jobs import command_of, killed_and_finished, scores_in, small_job, weights_in, weights_of_two_splits
+from tests.jobs import (
+    changed_json,
+    command_of,
+    exported,
+    from_checkpoint,
+    scores_in,
+    small_job,
+    typed,
+    weights_of_two_splits,
+)
 from tests.refusals import refused
 
 
@@ -40,11 +43,6 @@ def data(tmp_path_factory):
 def job(data, model_dir, **changes):
     common = dict(train_file=data / "train.csv", predict_file=data / "val.csv", max_seq_length=18)
     return small_job(ChoiceTask, data, model_dir, **{**common, **changes})
-
-
-def trained_job(data, model_dir, **changes):
-    """One that takes the model's files from a checkpoint, and trains nothing."""
-    return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_file=None), **changes})
 
 
 def predicted_in(model_dir):
@@ -80,11 +78,23 @@ def test_a_run_leaves_what_is_promised(finished):
     assert json.loads((finished / "config.json").read_text())["settings"]["num_choices"] == 4
 
 
-def test_answering_and_scoring_later_gives_the_same(finished, data, tmp_path, capsys):
-    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8, needs_scores=True).run()
-    assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
-    np.testing.assert_allclose(predicted_in(tmp_path), predicted_in(finished), atol=2e-6)
+def test_answering_later_and_from_hugging_faces_format_gives_the_same(finished, data, tmp_path, capsys):
+    """The head of another class is none for choices, also where it has the same names and shapes."""
+    theirs = tmp_path / "theirs"
+    export(str(finished), theirs)
+    config = json.loads((theirs / "config.json").read_text())
+    assert config["architectures"] == ["BertForMultipleChoice"] and "id2label" not in config
+    card = (theirs / "README.md").read_text()
+    assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
+    for name, start in (("ours", finished), ("back", theirs)):
+        assert job(data, tmp_path / name, **from_checkpoint(start, predict_batch_size=8)).run()
+        np.testing.assert_allclose(predicted_in(tmp_path / name), predicted_in(finished), atol=2e-6)
+        assert scores_in(tmp_path / name)["eval_loss"] == pytest.approx(scores_in(finished)["eval_loss"], abs=1e-6)
     assert "val.csv: 7 questions with 4 choices each" in capsys.readouterr().out
+    for other in ("BertForSequenceClassification", "BertForTokenClassification"):
+        changed_json(theirs / "config.json", architectures=[other])
+        about = job(data, tmp_path / other, **from_checkpoint(theirs))
+        refused(rf"has no multiple choice head .* but is a {other}, and .* holds no checkpoint", about.run)
 
 
 def test_questions_with_another_number_of_choices_than_in_training(finished, data, tmp_path, capsys):
@@ -95,7 +105,7 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
         for context, start, choices, label in questions
     ]
     file = write(tmp_path / "new.jsonl", json_lines(*objects))
-    assert trained_job(data, tmp_path / "run", predict_file=file, init_checkpoint=str(finished)).run()
+    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
     assert "not scored: not all right choices are known" in capsys.readouterr().out
     ratios = [np.divide(*row[2:]) for row in predicted_in(tmp_path / "run")]
     columns = [row[3:] for row in predicted_in(finished)]
@@ -104,45 +114,22 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
 
 
 def test_export_scores_single_choices(finished, data, tmp_path):
-    about = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    export_task(*about, Workers(), tmp_path / "export", None)
-    exported = load_exported(tmp_path / "export", "choices")
-    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
+    about = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
+    model = exported(about, tmp_path / "export", "choices")
+    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", model.settings["do_lower_case"])
     questions = read_questions(data / "val.csv", needs_labels=True)[0]
-    rows = make_choice_rows(questions, tokenizer, exported.settings["max_seq_length"]).sequences
-    [scores] = exported({name: tf.constant(value) for name, value in rows.batch(np.arange(28)).items()})
+    rows = make_choice_rows(questions, tokenizer, model.settings["max_seq_length"]).sequences
+    [scores] = model({name: tf.constant(value) for name, value in rows.batch(np.arange(28)).items()})
     assert scores.shape == (28, 1)
     expected = predicted_in(finished)[:, 3:]
     np.testing.assert_allclose(tf.nn.softmax(tf.reshape(scores, [7, 4])), expected, atol=2e-6)
 
 
-def test_hugging_faces_format_out_and_in(finished, data, tmp_path):
-    export(str(finished), tmp_path / "theirs")
-    config = json.loads((tmp_path / "theirs/config.json").read_text())
-    assert config["architectures"] == ["BertForMultipleChoice"] and "id2label" not in config
-    card = (tmp_path / "theirs/README.md").read_text()
-    assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
-    assert trained_job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs")).run()
-    np.testing.assert_array_equal(predicted_in(tmp_path / "run"), predicted_in(finished))
-
-
-def test_heads_of_other_classes_are_none_for_choices(finished, data, tmp_path):
-    """Also where they have the same names and shapes, as that of a regression."""
-    export(str(finished), tmp_path / "theirs")
-    config = json.loads((tmp_path / "theirs/config.json").read_text())
-    for other in ("BertForSequenceClassification", "BertForTokenClassification"):
-        (tmp_path / "theirs/config.json").write_text(json.dumps({**config, "architectures": [other]}))
-        about = trained_job(data, tmp_path / other, init_checkpoint=str(tmp_path / "theirs"))
-        refused(rf"has no multiple choice head .* but is a {other}, and .* holds no checkpoint", about.run)
-
-
 def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
-    typed = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed)))
-    chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    converse(*chat, Workers(), {})
-    lines = capsys.readouterr().out.splitlines()[-2:]
-    found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in lines]
+    lines = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
+    chat = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
+    said = typed(chat, lines, monkeypatch, capsys)[-2:]
+    found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in said]
     assert float(found[0][0]) >= float(found[1][0]) and len({text for _, text in found}) == 2
     assert sum(float(value) for value, _ in found) == pytest.approx(1, abs=0.002)
 
@@ -178,22 +165,6 @@ def command(data, model_dir, **changes):
     return command_of("run_swag.py", data, model_dir, **{**files, **changes})
 
 
-MISTAKES = [
-    (dict(model_dir=None), "--model_dir is required"),
-    (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
-    (dict(train_file="/nowhere.csv"), "/nowhere.csv does not exist; name a .csv file with SWAG's columns"),
-    (dict(max_seq_length=4), "--max_seq_length=4: must be a whole number of at least 5"),
-    (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
-]
-
-
-@pytest.mark.parametrize("changes, message", MISTAKES)
-def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
-    done = processes.run(command(data, **{"model_dir": tmp_path / "run", **changes}))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert re.match(f"error: {message}", done.stderr)
-
-
 def test_a_fault_ends_the_program_before_the_training(data, tmp_path):
     write(tmp_path / "val.csv", swag(make_questions(3, 2), with_labels=False))
     done = processes.run(command(data, tmp_path / "run", predict_file=tmp_path / "val.csv", mode="train_and_eval"))
@@ -211,16 +182,6 @@ def test_the_plan_counts_the_sequences_of_the_questions(data, tmp_path):
     assert "classifying (2 sequences to a question)" in told["two"]
     assert "classifying (4 sequences to a question)" in told["four"]
     assert told["four"] == told["swag"]
-
-
-@pytest.mark.slow
-def test_killed_and_started_again_it_ends_with_the_same_bits(data, tmp_path):
-    longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
-    assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
-    done = killed_and_finished(command(data, tmp_path / "killed", **longer), tmp_path / "killed")
-    assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
-    assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
-    np.testing.assert_array_equal(predicted_in(tmp_path / "killed"), predicted_in(tmp_path / "whole"))
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.tasks.entities.read import read_sentences
 from tests.entity_data import SENTENCES, columns, write
+from tests.refusals import refused
 
 EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]
 
@@ -73,8 +73,7 @@ def test_json_lines(tmp_path, field, tags_of):
 
 def test_numbers_need_names(tmp_path):
     path = write(tmp_path / "train.json", rows("ner_tags", lambda tags: list(map(NAMES.index, tags))))
-    with pytest.raises(UserError, match=r"train.json, line 1: the tags are numbers; name .* with --label_names"):
-        read(path)
+    refused(r"train.json, line 1: the tags are numbers; name .* with --label_names", read, path)
 
 
 def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
@@ -84,8 +83,7 @@ def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
     ):
         path = write(tmp_path / name, text)
         assert read(path, needs_labels=False)[1:4] == ([["anna", "sees"], ["bob"]], None, None)
-        with pytest.raises(UserError, match=f"{name} has tokens without labels; training and --mode=eval need"):
-            read(path)
+        refused(f"{name} has tokens without labels; training and --mode=eval need", read, path)
 
 
 FAULTS = [
@@ -120,8 +118,7 @@ FAULTS = [
 def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, text, message):
     path = write(tmp_path / name, text)
     options = dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
-    with pytest.raises(UserError, match=f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N"):
-        read(path, **options)
+    refused(f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N", read, path, **options)
     more = (
         "\nz\tNN\tI-X\n"
         if "NN" in text
@@ -148,8 +145,7 @@ def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, 
     ],
 )
 def test_what_no_line_can_mend(tmp_path, text, message):
-    with pytest.raises(UserError, match=message):
-        read(write(tmp_path / "a.tsv", text), max_bad_records=9)
+    refused(message, read, write(tmp_path / "a.tsv", text), max_bad_records=9)
 
 
 def test_a_line_says_what_was_found(tmp_path):

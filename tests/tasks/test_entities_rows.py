@@ -45,9 +45,9 @@ def test_every_token_is_labelled_once_and_sees_its_own_sentence(tokenizer, lengt
         ids = tokenizer.tokenize_to_ids(token)
         assert has_piece == bool(ids)
         if ids:
-            place = rows.starts_F[row] + position
+            place = rows.sequences.starts_F[row] + position
             kept = ids[: length - 2]
-            np.testing.assert_array_equal(rows.ids_P[place : place + len(kept)], kept)
+            np.testing.assert_array_equal(rows.tokens[place : place + len(kept)], kept)
     batch = rows.batch(np.arange(len(rows.num_tokens)))
     assert int(batch["label_weights"].sum()) == len(labels)
     if length == 40:

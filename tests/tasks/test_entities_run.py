@@ -1,27 +1,32 @@
-"""run_ner.py: files that come out, scores, other modes, resuming, two ranks, what is refused."""
+"""run_ner.py: files that come out, scores, other modes, resuming, what is refused."""
 
 import functools
-import io
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import export
-from bert_tf.interchange.saved_model import load_exported
-from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.entities.rows import make_rows
-from bert_tf.tasks.entities.serving import converse
 from bert_tf.tasks.entities.task import EntityTask
-from bert_tf.tasks.job import export_task
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
-from tests.jobs import command_of, killed_and_finished, scores_in, small_job, weights_in, weights_of_two_splits
+from tests.jobs import (
+    changed_json,
+    command_of,
+    exported,
+    from_checkpoint,
+    killed_and_finished,
+    scores_in,
+    small_job,
+    typed,
+    weights_in,
+    weights_of_two_splits,
+)
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +38,8 @@ def data(tmp_path_factory):
 
 
 def job(data, model_dir, **changes):
-    common = dict(train_files=[data / "train.tsv"], predict_file=data / "test.tsv", max_seq_length=10)
+    common = dict(train_file=data / "train.tsv", predict_file=data / "test.tsv", max_seq_length=10)
     return small_job(EntityTask, data, model_dir, **{**common, **changes})
-
-
-def trained_job(data, model_dir, **changes):
-    """One that takes the model's files from a checkpoint, and trains nothing."""
-    return job(data, model_dir, **{**dict(bert_config_file=None, vocab_file=None, train_files=[]), **changes})
 
 
 def predicted_in(model_dir):
@@ -75,100 +75,71 @@ def test_a_run_leaves_what_is_promised(finished):
     assert first["total_loss"] == pytest.approx(np.log(5), abs=0.3), "nothing is known yet: any of 5 labels"
 
 
-def test_labelling_and_scoring_later_gives_the_same(finished, data, tmp_path, capsys):
-    assert trained_job(data, tmp_path, init_checkpoint=str(finished), predict_batch_size=8, needs_scores=True).run()
-    assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
-    assert predicted_in(tmp_path) == predicted_in(finished)
+def test_labelling_later_and_from_hugging_faces_format_gives_the_same(finished, data, tmp_path, capsys):
+    export(str(finished), tmp_path / "theirs")
+    config = json.loads((tmp_path / "theirs/config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"] and "problem_type" not in config
+    assert config["id2label"] == {str(number): label for number, label in enumerate(LABELS)}
+    assert "pipeline_tag: token-classification" in (tmp_path / "theirs/README.md").read_text()
+    for name, start in (("ours", finished), ("back", tmp_path / "theirs")):
+        assert job(data, tmp_path / name, **from_checkpoint(start, predict_batch_size=8)).run()
+        assert predicted_in(tmp_path / name) == predicted_in(finished)
+        assert scores_in(tmp_path / name) == pytest.approx({**scores_in(finished), "global_step": 4 * (name == "ours")})
     said = capsys.readouterr().out
     assert "test.tsv: 4 sentences, 25 tokens, labels by IOB2 (9 entities)" in said
     assert "processed 25 tokens with 9 phrases; found: " in said
 
 
-def test_tokens_without_labels_and_without_pieces(finished, data, tmp_path, capsys):
-    row = json.dumps({"tokens": ["Anna", "\u200d", "a\tlamp", "."]})
-    file = write(tmp_path / "new.jsonl", row + "\n")
-    assert trained_job(data, tmp_path / "run", predict_file=file, init_checkpoint=str(finished)).run()
+def test_tokens_without_labels_and_without_pieces_and_long_sentences(finished, data, tmp_path, capsys):
+    words = ["Anna", "\u200d", "a\tlamp", ".", *" ".join(words for words, _ in SENTENCES * 2).split()]
+    file = write(tmp_path / "new.jsonl", json.dumps({"tokens": words}) + "\n")
+    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
     [lines] = predicted_in(tmp_path / "run")
-    assert [token for token, _ in lines] == ["Anna", "\u200d", "a lamp", "."] and lines[1][1] == "O"
+    assert [token for token, _ in lines] == ["Anna", "\u200d", "a lamp", *words[3:]] and lines[1][1] == "O"
     said = capsys.readouterr().out
     assert "1 token(s) of which the tokenizer leaves nothing: labelled O" in said and "not scored" in said
     assert not (tmp_path / "run/eval_results.txt").exists()
-    with pytest.raises(UserError, match="new.jsonl has tokens without labels; training and --mode=eval"):
-        job(data, tmp_path / "none", train_files=[file]).run()
-
-
-def test_long_sentences_are_labelled_whole(finished, data, tmp_path):
-    words = " ".join(words for words, _ in SENTENCES * 2)
-    file = write(tmp_path / "long.txt", "\n".join(words.split()) + "\n")
-    assert trained_job(data, tmp_path / "run", predict_file=file, init_checkpoint=str(finished)).run()
-    [lines] = predicted_in(tmp_path / "run")
-    assert [token for token, _ in lines] == words.split()
 
 
 def test_export_computes_the_same_logits_and_says_what_it_is(finished, data, tmp_path):
-    about = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    export_task(*about, Workers(), tmp_path / "export", None)
-    exported = load_exported(tmp_path / "export", "entities")
-    assert exported.settings["labels"] == LABELS and exported.settings["max_seq_length"] == 10
-    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
+    about = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
+    model = exported(about, tmp_path / "export", "entities")
+    assert model.settings["labels"] == LABELS and model.settings["max_seq_length"] == 10
+    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", model.settings["do_lower_case"])
     rows = make_rows([words.split() for words, _ in SENTENCES], None, tokenizer, 10)
-    [logits] = exported({name: tf.constant(value) for name, value in rows.batch(np.arange(4)).items()})
+    [logits] = model({name: tf.constant(value) for name, value in rows.batch(np.arange(4)).items()})
     found = about.task.labels_of(rows, rows.token_logits(logits.numpy()))
     assert found == [line[2] for lines in predicted_in(finished) for line in lines]
-
-
-def test_hugging_faces_format_out_and_in(finished, data, tmp_path):
-    export(str(finished), tmp_path / "theirs")
-    config = json.loads((tmp_path / "theirs/config.json").read_text())
-    assert config["architectures"] == ["BertForTokenClassification"]
-    assert config["id2label"] == {str(number): label for number, label in enumerate(LABELS)}
-    assert "problem_type" not in config
-    assert "pipeline_tag: token-classification" in (tmp_path / "theirs/README.md").read_text()
-    assert trained_job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs")).run()
-    assert predicted_in(tmp_path / "run") == predicted_in(finished)
 
 
 def test_a_classifier_goes_on_with_its_order_of_labels_or_is_made_anew(finished, data, tmp_path, capsys):
     export(str(finished), tmp_path / "theirs")
     other_order = LABELS[::-1]
-    config = json.loads((tmp_path / "theirs/config.json").read_text())
-    config["id2label"] = dict(enumerate(other_order))
-    config["label2id"] = {label: number for number, label in enumerate(other_order)}
-    (tmp_path / "theirs/config.json").write_text(json.dumps(config))
-    start = job(
-        data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs"), vocab_file=None, bert_config_file=None
-    )
-    assert start.run()
+    changed_json(tmp_path / "theirs/config.json", id2label=dict(enumerate(other_order)))
+    files = dict(bert_config_file=None, vocab_file=None)
+    assert job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs"), **files).run()
     assert json.loads((tmp_path / "run/task.json").read_text())["labels"] == other_order
     assert "a new classifier is made" not in capsys.readouterr().out
     names = ["O", "B-P", "I-P", "B-T", "I-T", "B-Z"]
-    start = job(data, tmp_path / "more", init_checkpoint=str(finished), label_names=names)
-    assert start.run()
+    assert job(data, tmp_path / "more", init_checkpoint=str(finished), label_names=",".join(names)).run()
     assert json.loads((tmp_path / "more/task.json").read_text())["labels"] == names
     assert "was fine-tuned for entities (B-P, B-T, I-P, I-T, O): a new classifier is made" in capsys.readouterr().out
-
-
-def test_weights_without_named_labels_predict_nothing(finished, data, tmp_path):
-    export(str(finished), tmp_path / "theirs")
-    config = json.loads((tmp_path / "theirs/config.json").read_text())
-    del config["id2label"], config["label2id"]
-    (tmp_path / "theirs/config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="config.json: the label is 'LABEL_0': must be O, or B-TYPE"):
-        trained_job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs")).run()
+    changed_json(tmp_path / "theirs/config.json", id2label=None)
+    unnamed = job(data, tmp_path / "none", **from_checkpoint(tmp_path / "theirs"))
+    refused("config.json: the label is 'LABEL_0': must be O, or B-TYPE", unnamed.run)
 
 
 def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["B-P", "O", "B-T", "I-T", "O"])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\u200d\nAnna buys lamp-chair\n\nnever read"))
-    chat = trained_job(data, tmp_path / "run", predict_file=None, init_checkpoint=str(finished))
-    converse(*chat, Workers(), {})
-    *_, nothing, first, second = capsys.readouterr().out.splitlines()
-    assert nothing == "(no entity)"
-    assert re.fullmatch(r"  0\.\d{3}  P: Anna", first) and re.fullmatch(r"  0\.\d{3}  T: lamp-", second)
+    chat = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
+    said = typed(chat, ["\u200d", "Anna buys lamp-chair", "", "never read"], monkeypatch, capsys)
+    patterns = (r"\(no entity\)", r"  0\.\d{3}  P: Anna", r"  0\.\d{3}  T: lamp-")
+    assert all(map(re.fullmatch, patterns, said[-3:]))
 
 
 REFUSED = [
     ("a\tO\nb\tO\n", None, "train.tsv: all labels are O, so there is nothing to learn"),
+    ("a\nb\n", None, "train.tsv has tokens without labels; training and --mode=eval need"),
     (columns(SENTENCES * 4), "a\tI-P\nb\tI-P\nc\tB-P\n", "test.tsv has labels by IOB1 .*, .*train.tsv by IOB2"),
     (columns(SENTENCES * 4), "a\tO\n\nb\tB-Z\n", "test.tsv, line 3: the label is 'B-Z', the model's are B-P"),
 ]
@@ -176,11 +147,10 @@ REFUSED = [
 
 @pytest.mark.parametrize("train, test, message", REFUSED)
 def test_what_does_not_fit_is_refused_before_the_training(data, tmp_path, train, test, message):
-    write(tmp_path / "train.tsv", train)
-    write(tmp_path / "test.tsv", test or train)
-    files = dict(train_files=[tmp_path / "train.tsv"], predict_file=tmp_path / "test.tsv")
-    with pytest.raises(UserError, match=message):
-        job(data, tmp_path / "run", **files).run()
+    files = dict(train_file=tmp_path / "train.tsv", predict_file=tmp_path / "test.tsv")
+    for path, text in zip(files.values(), (train, test or train)):
+        write(path, text)
+    refused(message, job(data, tmp_path / "run", **files).run)
     assert not (tmp_path / "run/checkpoints").exists()
 
 
@@ -199,27 +169,6 @@ def command(data, model_dir, **changes):
     return command_of("run_ner.py", data, model_dir, **{**files, **changes})
 
 
-MISTAKES = [
-    (dict(model_dir=None), "--model_dir is required"),
-    (dict(train_file=None), "--train_file is required with --mode=train_and_predict"),
-    (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-    (dict(mode="predit"), "--mode=predit: must be one of"),
-    (dict(label_names="O,B-P,B-P"), "--label_names=O,B-P,B-P: one occurs twice"),
-    (dict(label_names="O,P"), "--label_names=O,P: the label is 'P': must be O, or B-TYPE"),
-    (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
-    (dict(max_seq_length=2), "--max_seq_length=2: must be a whole number of at least 3"),
-    (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
-    (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
-]
-
-
-@pytest.mark.parametrize("changes, message", MISTAKES)
-def test_the_program_says_a_mistake_in_one_line(data, tmp_path, changes, message):
-    done = processes.run(command(data, **{"model_dir": tmp_path / "run", **changes}))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert re.match(f"error: {message}", done.stderr)
-
-
 @pytest.mark.slow
 def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path):
     longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
@@ -228,17 +177,6 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp
     assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
     assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
     assert predicted_in(tmp_path / "killed") == predicted_in(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_two_ranks_train_and_label_as_one(data, tmp_path):
-    alone = processes.run(command(data, tmp_path / "alone", learning_rate=2e-3))
-    both = processes.run_two_ranks(
-        command(data, tmp_path / "both", use_horovod="true", num_accumulation_steps=1, learning_rate=1e-3)
-    )
-    assert (alone.returncode, both.returncode) == (0, 0), both.stderr
-    assert predicted_in(tmp_path / "both") == predicted_in(tmp_path / "alone")
-    assert scores_in(tmp_path / "both") == pytest.approx(scores_in(tmp_path / "alone"), abs=1e-5)
 
 
 @pytest.mark.slow

@@ -17,57 +17,38 @@ from tensorflow.python.eager import context
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
-from bert_tf.optimizer import keras_optimizers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from tests import processes
-from tests.jobs import make_job, weights_in
+from tests import processes, refusals
+from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
+from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_WINDOWS = len(GOLDEN["features"])
+PREDICTIONS = ("predictions.json", "null_odds.json")
 
 
 def settings(**changes):
-    return FinetuningConfig(
+    return short_training(
         **{
-            **dict(
-                learning_rate=0.01,
-                num_train_epochs=0.6,
-                warmup_proportion=0.1,
-                train_batch_size=2,
-                num_accumulation_steps=2,
-                num_ranks=1,
-                save_checkpoint_steps=3,
-                display_loss_steps=2,
-            ),
+            "learning_rate": 0.01,
+            "num_train_epochs": 0.6,
+            "save_checkpoint_steps": 3,
+            "display_loss_steps": 2,
             **changes,
         }
     )
 
 
 def job(folder, model_dir, *, training=None, **changes):
-    return make_job(
-        SquadTask,
-        {
-            **dict(
-                model_dir=model_dir,
-                train_file=str(folder / "squad.json"),
-                predict_file=str(folder / "squad.json"),
-                bert_config_file=str(folder / "bert_config.json"),
-                vocab_file=str(folder / "vocab.txt"),
-                training=training or settings(),
-                features=FeatureSettings(**GOLDEN["settings"]),
-                decoding=DecodeSettings(version_2_with_negative=True),
-                predict_batch_size=16,
-            ),
-            **changes,
-        },
-    )
+    squad = dict(train_file=folder / "squad.json", predict_file=folder / "squad.json")
+    rows = dict(features=FeatureSettings(**GOLDEN["settings"]), decoding=DecodeSettings(version_2_with_negative=True))
+    common = dict(training=training or settings(), predict_batch_size=16)
+    return small_job(SquadTask, folder, model_dir, **{**squad, **rows, **common, **changes})
 
 
 def events(model_dir, event):
@@ -81,8 +62,7 @@ def test_updates_cover_the_epochs_and_no_more():
     assert config.num_updates(100) == 11  # 100 * 1.1 / 10 is a hair more than 11 in floating point
     assert settings(train_batch_size=1, num_accumulation_steps=1, num_train_epochs=0.29).num_updates(100) == 29
     assert config.num_updates(99) == 10  # the rest of the last epoch does not fill an update
-    with pytest.raises(UserError, match=r"9 rows x 1.1 epochs do not fill one update of 10 rows"):
-        config.num_updates(9)
+    refused(r"9 rows x 1.1 epochs do not fill one update of 10 rows", config.num_updates, 9)
     assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
 
 
@@ -119,23 +99,6 @@ def test_order_of_rows_does_not_depend_on_the_split():
     assert not (other_seed == alone[:2]).all()
 
 
-def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch):
-    made = []
-
-    def make_optimizer(*arguments, **options):
-        made.append(keras_optimizers.make_optimizer(*arguments, **options))
-        raise UserError("far enough")
-
-    monkeypatch.setattr("bert_tf.tasks.job.make_optimizer", make_optimizer)
-    for number, asked in enumerate((False, True)):
-        with pytest.raises(UserError, match="far enough"):
-            config = settings(adam_bias_correction=asked)
-            job(squad, tmp_path / str(number), training=config).run()
-        assert made[-1].bias_correction is asked
-        # A run that began before there was a choice goes on where it is not asked for.
-        assert (config.identity()["adam_bias_correction"] is None) is not asked
-
-
 @pytest.fixture(scope="module")
 def squad(tmp_path_factory):
     return write_squad(tmp_path_factory.mktemp("squad"))
@@ -150,26 +113,16 @@ def finished(squad, tmp_path_factory):
 
 
 def test_a_run_leaves_what_is_promised(finished, capsys):
-    for name in (
-        "config.json",
-        "report.html",
-        "training_summary.txt",
-        "predictions.json",
-        "nbest_predictions.json",
-        "null_odds.json",
-        "eval_results.txt",
-    ):
+    answers = ("predictions.json", "nbest_predictions.json", "null_odds.json")
+    for name in ("config.json", "report.html", "training_summary.txt", "eval_results.txt", *answers):
         assert (finished / name).stat().st_size > 0
-    assert [path.name for path in sorted((finished / "checkpoints").iterdir())] == [
-        "ckpt-00000003",
-        "ckpt-00000006",
-        "ckpt-00000008",
-    ]
+    checkpoints = sorted(path.name for path in (finished / "checkpoints").iterdir())
+    assert checkpoints == [f"ckpt-0000000{update}" for update in (3, 6, 8)]
     newest = finished / "checkpoints" / "ckpt-00000008"
     for folder in (newest, finished):  # either can be named as --init_checkpoint
         assert (folder / "vocab.txt").is_file() and (folder / "bert_config.json").is_file()
     ids = [qa["id"] for qa in GOLDEN["squad"]["data"][0]["paragraphs"][0]["qas"]]
-    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+    for name in answers:
         assert list(json.loads((finished / name).read_text())) == ids
     start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
     num_rows = json.loads((finished / "config.json").read_text())["data"]["instances"]
@@ -182,21 +135,9 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
 
 
 def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
-    job(
-        squad,
-        tmp_path,
-        train_file=None,
-        init_checkpoint=str(finished),
-        wants_scores=True,
-        bert_config_file=None,
-        vocab_file=None,
-        predict_batch_size=7,
-    ).run()
-    for name in ("predictions.json", "null_odds.json"):
-        expected = json.loads((finished / name).read_text())
-        assert json.loads((tmp_path / name).read_text()) == (
-            expected if name == "predictions.json" else pytest.approx(expected, abs=1e-4)
-        )
+    job(squad, tmp_path, **from_checkpoint(finished, wants_scores=True, predict_batch_size=7)).run()
+    texts, odds = ([json.loads((run / name).read_text()) for run in (tmp_path, finished)] for name in PREDICTIONS)
+    assert texts[0] == texts[1] and odds[0] == pytest.approx(odds[1], abs=1e-4)
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
     assert events(tmp_path, "evaluation")[0]["update"] == 8
@@ -209,26 +150,18 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     (tmp_path / "bare.json").write_text(json.dumps(bare))
 
     def run(name, **changes):
-        return job(
-            squad,
-            tmp_path / name,
-            **{
-                **dict(train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)),
-                **changes,
-            },
-        ).run()
+        bare = dict(train_file=None, predict_file=tmp_path / "bare.json", init_checkpoint=str(finished))
+        return job(squad, tmp_path / name, **{**bare, **changes}).run()
 
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
     unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
-    with pytest.raises(UserError, match=unscored):
-        run("scored", wants_scores=True)
+    refused(unscored, run, "scored", wants_scores=True)
     with pytest.raises(UserError, match=unscored):  # before the training, not after it
-        run("both", train_file=str(squad / "squad.json"), wants_scores=True)
+        run("both", train_file=squad / "squad.json", wants_scores=True)
     assert not (tmp_path / "both" / "checkpoints").exists()
-    with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
-        run("trained", train_file=str(tmp_path / "bare.json"))
+    refused("bare.json: question 'founded' has no field 'answers'", run, "trained", train_file=tmp_path / "bare.json")
 
 
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
@@ -244,8 +177,7 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     other = SpanModel(dataclasses.replace(other, intermediate_size=2 * other.intermediate_size))
     made = CheckpointFolder(tmp_path / "other", keep=1, vocab_size=other.config.vocab_size, companions={})
     wrong = made.save(1, other.variables, {})
-    with pytest.raises(UserError, match="another model size"):
-        job(squad, tmp_path, init_checkpoint=str(wrong)).run()
+    refused("another model size", job(squad, tmp_path, init_checkpoint=str(wrong)).run)
     assert not (tmp_path / "config.json").exists(), "a refused start would bind the corrected one"
     with monkeypatch.context() as patch:
         patch.setattr(TaskData, "batches", stopping)
@@ -258,16 +190,13 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
 
 
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
-    with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
-        job(squad, finished, training=settings(num_train_epochs=0.7)).run()
-    with pytest.raises(UserError, match="doc_stride: 12 there, 11 now"):
-        job(squad, finished, features=FeatureSettings(48, 11, 10)).run()
+    other = job(squad, finished, training=settings(num_train_epochs=0.7), features=FeatureSettings(48, 11, 10))
+    refusals.refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
 
 
 def test_what_does_not_fit_is_refused(squad, tmp_path):
     def refused(message, **changes):
-        with pytest.raises(UserError, match=message):
-            job(squad, tmp_path / "run", **changes).run()
+        refusals.refused(message, job(squad, tmp_path / str(len(list(tmp_path.iterdir()))), **changes).run)
 
     longer = tmp_path / "vocab.txt"
     longer.write_text((squad / "vocab.txt").read_text() + "more\n")
@@ -279,45 +208,14 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     )
     refused("absent.json does not exist", train_file=str(tmp_path / "absent.json"))
     refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
-    refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
     refused("do not fill one update", training=settings(train_batch_size=100))
     refused("pass --do_lower_case=1 with an uncased model", do_lower_case=False)
 
 
 def command(squad, model_dir, **changes):
-    flags = {
-        **dict(
-            mode="train_and_predict",
-            train_file=squad / "squad.json",
-            predict_file=squad / "squad.json",
-            bert_config_file=squad / "bert_config.json",
-            vocab_file=squad / "vocab.txt",
-            model_dir=model_dir,
-            max_seq_length=48,
-            doc_stride=12,
-            max_query_length=10,
-        ),
-        **changes,
-    }
-    return [
-        sys.executable,
-        str(ROOT / "run_squad.py"),
-        *(f"--{name}={value}" for name, value in flags.items() if value is not None),
-    ]
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (dict(model_dir=None), "--model_dir is required"),
-        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
-    ],
-)
-def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
-    done = processes.run(command(squad, **{"model_dir": tmp_path, **changes}))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+    files = dict(train_file=squad / "squad.json", predict_file=squad / "squad.json")
+    lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)
+    return command_of("run_squad.py", squad, model_dir, **{**files, **lengths, **changes})
 
 
 @pytest.mark.slow
@@ -360,25 +258,15 @@ def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path)
 
 def test_identity_holds_what_decides_the_result():
     """What may differ between two starts of one run: the split, how often it shows and saves, XLA."""
-    base = settings(num_accumulation_steps=4, num_ranks=1)
-    same = dataclasses.replace(
-        base,
-        num_accumulation_steps=2,
-        train_batch_size=4,
-        save_checkpoint_steps=7,
-        display_loss_steps=9,
-        xla_scope="step",
-    )
-    assert base.identity() == same.identity()
-    for change in (
-        dict(seed=1),
-        dict(num_train_epochs=2.0),
-        dict(train_batch_size=3),
-        dict(precision="bf16"),
-        dict(learning_rate=0.02),
-        dict(warmup_proportion=0.2),
-    ):
-        assert dataclasses.replace(base, **change).identity() != base.identity()
+    base = settings(num_accumulation_steps=4)
+    split = dict(num_accumulation_steps=2, train_batch_size=4)
+    shown = dict(save_checkpoint_steps=7, display_loss_steps=9, xla_scope="step")
+    assert base.identity() == dataclasses.replace(base, **split, **shown).identity()
+    changes = dict(seed=1, num_train_epochs=2.0, train_batch_size=3, precision="bf16", learning_rate=0.02)
+    for name, value in {**changes, "warmup_proportion": 0.2}.items():
+        assert dataclasses.replace(base, **{name: value}).identity() != base.identity()
+    # A run that began before there was a choice goes on where it is not asked for.
+    assert settings(adam_bias_correction=False).identity()["adam_bias_correction"] is None
 
 
 def test_rows_are_on_the_host_which_adds_up_their_weights(monkeypatch):

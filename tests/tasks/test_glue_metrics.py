@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.glue.metrics import METRICS, f1, matthews_correlation, pearson, ranks, scores_of_classes, spearman
+from bert_tf.tasks.scores import mean_loss
 
 LAST_DIGIT = dict(rel=4e-16, abs=4e-16)
 
@@ -77,3 +78,11 @@ def test_of_numbers():
                 )
                 assert spearman(values, true) == pytest.approx(theirs.spearmanr(values, true)[0], **LAST_DIGIT)
     assert math.isnan(pearson(np.ones(3), np.arange(3.0))) and math.isnan(spearman(np.ones(3), np.arange(3.0)))
+
+
+def test_losses():
+    logits, labels = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32), np.array([1, 1], np.int32)
+    expected = np.mean([np.log(1 + np.exp(-1.0)), np.log(1 + np.exp(3.0))])
+    assert mean_loss(logits, labels) == pytest.approx(expected)
+    assert mean_loss(np.array([[1.0], [2.0]]), np.array([0.0, 4.0], np.float32)) == 2.5
+    assert mean_loss(np.array([[1000.0, 0.0]]), np.array([1], np.int32)) == pytest.approx(1000.0)

@@ -8,16 +8,15 @@ from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TASKS, TRAIN, custom_task, find_files, find_task
 from tests.glue_data import write_lines
+from tests.refusals import refused
 
 
 def test_names_in_any_case_and_the_nearest_for_others():
     assert [find_task(name).name for name in ("cola", "MRPC", "Sst-2", "stsb", "mnli")] == [
         "CoLA", "MRPC", "SST-2", "STS-B", "MNLI"
     ]  # fmt: skip
-    with pytest.raises(UserError, match="--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?"):
-        find_task("MRCP")
-    with pytest.raises(UserError, match="WNLI, ChemProt, custom$"):
-        find_task("xyz")
+    refused("--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?", find_task, "MRCP")
+    refused("WNLI, ChemProt, custom$", find_task, "xyz")
     for task in TASKS:
         assert set(task.metrics) <= set(METRICS) and task.num_classes == (len(task.labels) or 1)
 
@@ -35,12 +34,10 @@ def test_files_of_a_folder_or_as_given(tmp_path):
         find_files(mnli, PREDICT, str(tmp_path), None)
     with pytest.raises(UserError, match="has no dev.tsv; .* --action text_formatting --dataset ChemProt"):
         find_files(find_task("chemprot"), EVAL, str(tmp_path / "sub"), None)
-    with pytest.raises(UserError, match="--data_dir, or --eval_file, is required"):
-        find_files(cola, EVAL, None, None)
+    refused("--data_dir, or --eval_file, is required", find_files, cola, EVAL, None, None)
     with pytest.raises(UserError, match="absent.tsv does not exist; name a file with --train_file"):
         find_files(cola, TRAIN, None, str(tmp_path / "absent.tsv"))
-    with pytest.raises(UserError, match="is not a file"):
-        find_files(cola, TRAIN, None, str(tmp_path))
+    refused("is not a file", find_files, cola, TRAIN, None, str(tmp_path))
     with pytest.raises(UserError, match="has no train.tsv or train.csv or train.jsonl; name a file .*another folder$"):
         find_files(custom_task("a", "b", False), TRAIN, str(tmp_path / "sub"), None)
 
@@ -49,8 +46,7 @@ def test_files_of_a_folder_or_as_given(tmp_path):
     "columns, label", [(None, "c"), ("", "c"), ("a,", "c"), ("a,b,d", "c"), ("a,a", "c"), ("a,c", "c")]
 )
 def test_columns_of_ones_own_must_be_named(columns, label):
-    with pytest.raises(UserError, match="needs the name of one column, or of two"):
-        custom_task(columns, label, False)
+    refused("needs the name of one column, or of two", custom_task, columns, label, False)
 
 
 def test_labels_without_a_score_are_some_of_the_labels():

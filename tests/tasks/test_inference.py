@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import SPANS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
-from bert_tf.tasks.squad.task import SPAN_HEAD
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
+from tests.refusals import refused
 from tests.squad_data import write_squad
 
 
@@ -109,15 +109,6 @@ def test_lengths_save_positions_and_are_few():
     assert many == sorted(many) and many[-1] == 384 and 3 < len(many) < 8
 
 
-def test_only_the_batch_of_the_shortest_rows_is_filled():
-    (_, filled), *others = make_batches(rows_of(499, 0), 8)
-    assert filled[0, :6].tolist() == [int(np.argmin(NUM_TOKENS[:499]))] * 6
-    numbers = np.concatenate([batches.ravel() for _, batches in [(0, filled), *others]])[5:]
-    np.testing.assert_array_equal(np.sort(numbers), np.arange(499))
-    for length, batches in [(0, filled), *others][1:]:
-        assert (NUM_TOKENS[batches[:, -1]] > length - 16).all()  # with compilations for nothing, no padding to speak of
-
-
 def test_speed_is_shown_in_words_that_scripts_know():
     predicted = Predicted((), [0.01 * number for number in range(1, 101)], 6)
     assert predicted.describe_speed() == [
@@ -158,23 +149,20 @@ def test_which_weights_predict(tmp_path):
     save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     empty = tmp_path / "empty"
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).folder == fine_tuned
-    with pytest.raises(UserError, match="has no question answering head"):
-        find_trained_weights(empty, str(tmp_path / "pretrained"), SPAN_HEAD)
-    with pytest.raises(UserError, match="holds no checkpoint to predict with"):
-        find_trained_weights(empty, None, SPAN_HEAD)
+    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPANS).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPANS).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", None, SPANS).folder == fine_tuned
+    refused("has no question answering head", find_trained_weights, empty, str(tmp_path / "pretrained"), SPANS)
+    refused("holds no checkpoint to predict with", find_trained_weights, empty, None, SPANS)
 
 
 def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_trained_weights(find_weights(path), model, SPAN_HEAD) == 5
+    assert load_trained_weights(find_weights(path), model, SPANS) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
-    with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_trained_weights(find_weights(path), model, SPAN_HEAD)
+    refused("lacks cls/squad/output_", load_trained_weights, find_weights(path), model, SPANS)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

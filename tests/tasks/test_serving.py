@@ -8,16 +8,18 @@ import sys
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.job import export_task
-from bert_tf.tasks.squad.decode import DecodeSettings
-from bert_tf.tasks.squad.features import FeatureSettings
-from bert_tf.tasks.squad.serving import converse, predict_with_export
+from bert_tf.settings.declaration import settings_of
+from bert_tf.tasks.job import export_task, predict_with_export
+from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings
+from bert_tf.tasks.squad.task import SquadTask
+from tests.jobs import from_checkpoint, typed
+from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 from tests.tasks.test_finetuning import job as squad_job
 
@@ -37,9 +39,9 @@ def trained(tmp_path_factory):
 
 def job(folder, model_dir, **changes):
     """One that predicts with the run's model and its files."""
-    files = dict(train_file=None, init_checkpoint=str(folder / "run"), bert_config_file=None, vocab_file=None)
     decoding = DecodeSettings(n_best_size=5, version_2_with_negative=True)
-    return squad_job(folder, model_dir, **{**files, "decoding": decoding, "predict_batch_size": 8, **changes})
+    of_run = from_checkpoint(folder / "run", decoding=decoding, predict_batch_size=8)
+    return squad_job(folder, model_dir, **{**of_run, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +77,8 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    predict_with_export(*other, Workers(), {"model_export_path": str(moved)})
-    assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
+    predict_with_export(*other, Workers(), moved)
+    assert f"predicting with {moved}: task squad, max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
     assert odds == pytest.approx(expected_odds, abs=1e-5)
@@ -113,68 +115,58 @@ def test_triton_config_has_its_fields(exported):
 
 
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
-    def refused(message, folder):
-        with pytest.raises(UserError, match=message):
-            predict_with_export(*job(trained, tmp_path / "run"), Workers(), {"model_export_path": str(folder)})
-
-    before = sorted(exported.rglob("*"))
-    with pytest.raises(UserError, match="already exists; name another folder"):
-        export_task(*job(trained, tmp_path / "run"), Workers(), exported, None)
+    about, before = job(trained, tmp_path / "run"), sorted(exported.rglob("*"))
+    refused("already exists; name another folder", export_task, *about, Workers(), exported, None)
     assert sorted(exported.rglob("*")) == before
     for folder in (tmp_path / "absent", trained):
-        refused("settings.json cannot be read .*; write one with --mode=export_only", folder)
-    other = tmp_path / "other"
-    shutil.copytree(exported, other)
+        about = job(trained, tmp_path / f"of_{folder.name}", init_checkpoint=None)
+        refused("settings.json cannot be read .*; write one with", predict_with_export, *about, Workers(), folder)
     whole = json.loads((exported / "settings.json").read_text())
-    for changes, message in (
-        ({"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
-        ({"max_query_length": "x"}, "settings.json: max_query_length=x: must be a whole number"),
-        ({"n_best_size": 1.5}, "settings.json: n_best_size=1.5: must be a whole number"),
-        ({"max_query_length": -1}, "settings.json: max_query_length=-1: must be a whole number of .*; export"),
-        ({"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model, 48"),
+    vocabulary = (exported / "vocab.txt").read_text(encoding="utf-8")
+    for number, (file, content, message) in enumerate(
+        (
+            ("settings.json", {"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
+            ("settings.json", {"max_query_length": "x"}, "settings.json: max_query_length=x: must be a whole number"),
+            ("settings.json", {"n_best_size": 1.5}, "settings.json: n_best_size=1.5: must be a whole number"),
+            ("settings.json", {"max_query_length": -1}, "settings.json: max_query_length=-1: must be .*; export"),
+            ("settings.json", {"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model"),
+            ("vocab.txt", f"{vocabulary}more\n", "vocab.txt has 101 pieces, but .* says vocab_size=100"),
+            ("vocab.txt", None, "--vocab_file is required, as .*vocab.txt does not exist"),
+            ("1/model.savedmodel/saved_model.pb", "rubbish", "model.savedmodel cannot be read"),
+        )
     ):
-        (other / "settings.json").write_text(json.dumps({**whole, **changes}))
-        refused(message, other)
-    (other / "settings.json").write_text(json.dumps(whole))
-    vocabulary = (other / "vocab.txt").read_text(encoding="utf-8")
-    (other / "vocab.txt").write_text(vocabulary + "more\n", encoding="utf-8")
-    refused("vocab.txt has 101 pieces, but the model's configuration says vocab_size=100", other)
-    (other / "vocab.txt").unlink()
-    refused("vocab.txt does not exist; export the model again", other)
-    (other / "vocab.txt").write_text(vocabulary, encoding="utf-8")
-    (other / "1/model.savedmodel/saved_model.pb").write_bytes(b"rubbish")
-    refused("model.savedmodel cannot be read", other)
-
-
-def ask(monkeypatch, capsys, typed, *arguments, context_file=None):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    converse(*arguments, {"context_file": context_file})
-    return capsys.readouterr().out
+        damaged = shutil.copytree(exported, tmp_path / f"damaged{number}")
+        if content is None:
+            (damaged / file).unlink()
+        else:
+            text = json.dumps({**whole, **content}) if isinstance(content, dict) else content
+            (damaged / file).write_text(text, encoding="utf-8")
+        refused(message, predict_with_export, *job(trained, tmp_path / f"run{number}"), Workers(), damaged)
 
 
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):
+    def ask(*lines, **changes):
+        chat = job(trained, tmp_path / "run", predict_file=None, **changes)
+        return "\n".join(typed(chat, lines, monkeypatch, capsys))
+
     paragraph = GOLDEN["squad"]["data"][0]["paragraphs"][0]
-    questions = [question["question"] for question in paragraph["qas"]]
-    (tmp_path / "text.txt").write_text(paragraph["context"], encoding="utf-8")
     nbest = json.loads((predicted / "nbest_predictions.json").read_text())
-    chat = job(trained, tmp_path / "run", predict_file=None)
-    out = ask(monkeypatch, capsys, "\n".join(questions[:2]), *chat, Workers(), context_file=str(tmp_path / "text.txt"))
+    out = ask(*(question["question"] for question in paragraph["qas"][:2]), context=paragraph["context"])
     for question in paragraph["qas"][:2]:
         for entry in nbest[question["id"]][:4]:
-            assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}\n" in out
+            assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}" in out
     assert out.count("null odds") == 2
     # The text can be typed first; an empty line ends.
-    typed = "Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read"
-    out = ask(monkeypatch, capsys, typed, *chat, Workers())
+    out = ask("Anna was born", "in Rome.", "", "Where was Anna born?", "", "never read")
     assert out.count("null odds") == 1
-    with pytest.raises(UserError, match="^what was typed: the text is empty"):
-        ask(monkeypatch, capsys, "", *chat, Workers())
+    refused("^what was typed: the text is empty", ask)
+
+
+def test_what_is_typed_or_named_must_be_text(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
-    with pytest.raises(UserError, match="^what was typed is not UTF-8"):
-        converse(*chat, Workers(), {"context_file": None})
-    (tmp_path / "text.txt").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="is not UTF-8"):
-        ask(monkeypatch, capsys, "", *chat, Workers(), context_file=str(tmp_path / "text.txt"))
-    (tmp_path / "text.txt").write_bytes(b"\n")
-    with pytest.raises(UserError, match="^--context_file=.*text.txt: the text is empty"):
-        ask(monkeypatch, capsys, "", *chat, Workers(), context_file=str(tmp_path / "text.txt"))
+    refused("^what was typed is not UTF-8", list, typed_lines(""))
+    flags = {each.name: each.default for each in settings_of(*SETTINGS)}
+    flags = {**flags, "mode": "interactive", "context_file": str(tmp_path / "text.txt")}
+    for content, message in ((b"\xff", "is not UTF-8"), (b"\n", "^--context_file=.*text.txt: the text is empty")):
+        (tmp_path / "text.txt").write_bytes(content)
+        refused(message, SquadTask.from_flags, flags)

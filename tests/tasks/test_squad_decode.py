@@ -62,21 +62,6 @@ def logits_for(features, window, start, end):
     return start_logits, end_logits
 
 
-def test_the_trained_spans_give_back_the_marked_answers(golden):
-    examples, features, tokenizer = golden
-    training = make_windows(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=True)
-    for row in np.flatnonzero(training.start_positions):
-        start, end = int(training.start_positions[row]), int(training.end_positions[row])
-        if not features.is_max_context[row, start]:
-            continue
-        example = examples[training.example_index[row]]
-        decoded = decode(
-            examples, features, *logits_for(features, row, start, end), DecodeSettings(max_answer_length=30)
-        )
-        answer = decoded.predictions[example.question_id]
-        assert answer.split() == example.answers[0].text.split() and answer in example.paragraph.context
-
-
 def one_row(golden, context="her brother's workshop moved"):
     examples = [Example("q", "who ?", Paragraph(context), None)]
     return examples, make_windows(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
@@ -110,18 +95,6 @@ def test_a_list_of_one_and_a_text_found_twice(golden):
     assert texts[:2] == ["brother", "brother moved brother"] and texts.count("brother") == 1
 
 
-def test_only_the_window_with_most_context_may_answer(golden):
-    examples, features, tokenizer = golden
-    row, start = next(
-        (row, column)
-        for row, column in np.argwhere(features.token_ends > 0)
-        if not features.is_max_context[row, column]
-    )
-    example = examples[features.example_index[row]]
-    decoded = decode(examples, features, *logits_for(features, row, start, start), DecodeSettings())
-    assert all(entry["start_logit"] < 0 for entry in decoded.nbest[example.question_id])
-
-
 def test_no_span_at_all_is_answered_like_google_does(golden):
     examples, features, tokenizer = one_row(golden, context="\u200b")
     logits = np.zeros(features.input_ids.shape, np.float32)
@@ -141,38 +114,6 @@ def test_no_answer_wins_over_the_threshold_only(golden, threshold, answer):
     assert decoded.null_odds == {"q": 2.5}
     assert decoded.predictions == {"q": answer}
     assert decoded.nbest["q"][0]["text"] == ""
-
-
-def test_the_weakest_window_decides_about_no_answer(golden):
-    examples, features, tokenizer = golden
-    rows = np.flatnonzero(features.example_index == 0)
-    start_logits = np.zeros(features.input_ids.shape, np.float32)
-    end_logits = start_logits.copy()
-    start_logits[:, 0] = 7.0
-    start_logits[rows[2], 0] = 3.0
-    decoded = decode(examples, features, start_logits, end_logits, DecodeSettings(version_2_with_negative=True))
-    assert decoded.null_odds[examples[0].question_id] == 3.0
-    assert decoded.null_odds[examples[1].question_id] == 7.0
-
-
-CHINESE = "北京是中国的首都。北京大学位于北京海\u200b淀区，成立于1898年。"
-
-
-def test_an_answer_is_the_text_of_its_tokens_and_nothing_else(tmp_path):
-    """In text without spaces; finding the text again gave whole sentences."""
-    letters = dict.fromkeys("北京是中国的首都大学位于海淀区成立")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, "1898"]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
-    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
-    examples = [Example("q", "哪里", Paragraph(CHINESE), None)]
-    features = make_windows(examples, tokenizer, FeatureSettings(64, 16, 8), is_training=False)
-    first, num = int(features.num_query_tokens[0]), int(features.num_tokens[0])
-    for start in range(first, num - 1):
-        for end in range(start, min(start + 4, num - 1)):
-            decoded = decode(examples, features, *logits_for(features, 0, start, end), DecodeSettings())
-            begin, stop = features.token_starts[0, start], features.token_ends[0, end]
-            assert decoded.predictions["q"] == CHINESE[begin:stop]
-            assert 0 < len(CHINESE[begin:stop].replace("\u200b", "").replace("1898", "1")) <= 4
 
 
 @pytest.mark.parametrize(

@@ -6,45 +6,36 @@ import json
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.tasks.squad.examples import (
-    Answer,
-    Paragraph,
-    answer_range,
-    describe_empty_questions,
-    read_examples,
-    sound_answers,
-)
-
-ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
+from bert_tf.tasks.squad.examples import Answer, Paragraph, answer_range, read_examples, sound_answers
+from tests.refusals import refused
 
 
-def squad_file(tmp_path, qas, context="Rollo led  the Norse.", name="squad.json"):
-    path = tmp_path / name
-    path.write_text(
-        json.dumps({"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]})
-    )
-    return path
+def read(tmp_path, qas, context="Rollo led  the Norse.", **options):
+    """The questions of a file with one paragraph."""
+    content = json.dumps({"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]})
+    return read_text(tmp_path, content, **options)
+
+
+def read_text(tmp_path, text, **options):
+    (tmp_path / "squad.json").write_text(text)
+    return read_examples(tmp_path / "squad.json", **options)
 
 
 def question(id_="q", text="Who?", answers=(("Rollo", 0),), **more):
-    return {
-        "id": id_,
-        "question": text,
-        **more,
-        "answers": [{"text": text, "answer_start": start} for text, start in answers],
-    }
+    answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": id_, "question": text, **more, "answers": answers}
 
 
 def test_reads_questions_in_order_and_shares_the_paragraph(tmp_path):
-    path = squad_file(tmp_path, [question("a"), question("b", answers=(("Norse", 15), ("the Norse", 11)))])
-    first, second = read_examples(path)
+    qas = [question("a"), question("b", answers=(("Norse", 15), ("the Norse", 11)))]
+    first, second = read(tmp_path, qas)
     assert (first.question_id, first.question, first.answers) == ("a", "Who?", (Answer("Rollo", 0),))
     assert second.answers == (Answer("Norse", 15), Answer("the Norse", 11))
     assert first.paragraph is second.paragraph
     assert first.paragraph.words == ["Rollo", "led", "the", "Norse."]
-    assert answer_range(first) == (0, 5)
-    assert answer_range(second) == (15, 20)  # the first answer counts
+    assert (answer_range(first), answer_range(second)) == ((0, 5), (15, 20)), "the first answer counts"
+    with_mark = "\ufeff" + (tmp_path / "squad.json").read_text()
+    assert len(read_text(tmp_path, with_mark)) == 2
 
 
 def test_words_split_at_googles_white_space_only():
@@ -54,70 +45,49 @@ def test_words_split_at_googles_white_space_only():
     assert [paragraph.word_at(i) for i in range(len(paragraph.context))] == [0, 0, 0, 1, 1, 1, 1, 1, 1, 2]
 
 
-def test_version_2_unanswerable_questions(tmp_path):
-    impossible = {
-        "id": "i",
-        "question": "Why?",
-        "is_impossible": True,
-        "answers": [],
-        "plausible_answers": [{"text": "Rollo", "answer_start": 0}],
-    }
-    path = squad_file(tmp_path, [question("a", is_impossible=False), impossible])
-    with pytest.raises(UserError, match="'i' has no answer; pass --version_2_with_negative"):
-        read_examples(path)
-    answerable, unanswerable = read_examples(path, version_2_with_negative=True)
-    assert not answerable.is_impossible and unanswerable.is_impossible
-    assert sound_answers([answerable, unanswerable], path) == ([answerable, unanswerable], "")
+def test_questions_without_an_answer_are_of_version_2(tmp_path):
+    """As the official scores count it: by the answers, whether or not the file has is_impossible."""
+    plausible = [{"text": "Rollo", "answer_start": 0}]
+    nones = [
+        question("i", answers=(), is_impossible=True, plausible_answers=plausible),
+        question("i", answers=()),
+        question("i", answers=(("", -1),), is_impossible=True),  # as annotation tools and converters write it
+    ]
+    for none in nones:
+        qas = [question("a", is_impossible=False), none]
+        refused(
+            "'i' has no answer; pass --version_2_with_negative .* predicted has no field 'answers'", read, tmp_path, qas
+        )
+        examples = read(tmp_path, qas, version_2_with_negative=True)
+        assert [example.is_impossible for example in examples] == [False, True]
+        assert sound_answers(examples, "train.json") == (examples, "")
 
 
 def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
-    path = squad_file(tmp_path, [{"id": 7, "question": "Who?"}])
-    examples = read_examples(path)
+    examples = read(tmp_path, [{"id": 7, "question": "Who?"}])
     assert (examples[0].question_id, examples[0].answers, examples[0].is_impossible) == ("7", None, False)
-    with pytest.raises(UserError, match="squad.json: question '7' has no field 'answers'"):
-        sound_answers(examples, path)
+    refused("train.json: question '7' has no field 'answers'", sound_answers, examples, "train.json")
 
 
 @pytest.mark.parametrize(
     "answer, message",
     [
-        (
-            ("Rolf", 0),
-            "has the answer 'Rolf' at 0, where the context has 'Roll'; answer_start counts characters from 0",
-        ),
+        (("Rolf", 0), "has the answer 'Rolf' at 0, where the context has 'Roll'"),
         (("Norse", 10**50), "has the answer 'Norse' at 10+, where the context has ''"),
         (("Rollo", -1), "has the answer 'Rollo' at -1"),
         (("  ", 9), "has the answer '  ' at 9"),
+        (("\u200b\x01", 21), "has the answer .*, of which the tokenizer leaves nothing"),
     ],
 )
-def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
-    examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
-    with pytest.raises(UserError, match=f"^train.json: 1 of 1 questions are .*: question 'q' {message}"):
-        sound_answers(examples, "train.json")
-
-
-def test_wrong_answers_are_left_out_up_to_half_of_a_file(tmp_path):
-    wrong, right = question("w", answers=(("Rolf", 0),)), [question("q0"), question("q1")]
-    examples = read_examples(squad_file(tmp_path, [right[0], wrong, right[1], question("e", text=" ")]))
+def test_wrong_answers_are_left_out_and_named_up_to_half_of_a_file(tmp_path, answer, message):
+    qas = [question("q0"), question("w", answers=(answer,)), question("q1"), question("e", text=" ")]
+    examples = read(tmp_path, qas, "Rollo led  the Norse.\u200b\x01")
     sound, note = sound_answers(examples, "train.json")
     assert [example.question_id for example in sound] == ["q0", "q1"]
-    assert note.startswith(
-        "left out of training: train.json: 2 of 4 questions are empty or have a wrong answer: question 'w' has the"
-    )
+    assert note.startswith("left out of training: train.json: 2 of 4 questions are empty or have a wrong answer: ")
     assert note.endswith("; question 'e' is empty")
-    assert describe_empty_questions(examples, "dev.json").startswith("dev.json: 1 empty question(s), answered")
-    assert describe_empty_questions(sound, "dev.json") == ""
-    with pytest.raises(UserError, match="^train.json: 2 of 3 questions .*question 'w'"):
-        sound_answers(examples[1:], "train.json")
-
-
-def test_an_answer_of_which_the_tokenizer_leaves_nothing_is_a_wrong_one(tmp_path):
-    context = "Rollo led \u200b\x01 the Norse."
-    nothing = question("w", answers=(("\u200b\x01", 10),))
-    sound, note = sound_answers(read_examples(squad_file(tmp_path, [question(), nothing], context)), "train.json")
-    assert len(sound) == 1 and "question 'w' has the answer" in note and note.endswith("leaves nothing")
-    with pytest.raises(UserError, match="^train.json: .*question 'w' .*the tokenizer leaves nothing"):
-        sound_answers(read_examples(squad_file(tmp_path, [nothing], context)), "train.json")
+    several = f"^train.json: 2 of 3 questions are .*: question 'w' {message}.*; answer_start counts characters from 0"
+    refused(several, sound_answers, examples[1:], "train.json")
 
 
 @pytest.mark.parametrize(
@@ -141,36 +111,14 @@ def test_an_answer_of_which_the_tokenizer_leaves_nothing_is_a_wrong_one(tmp_path
 )
 def test_answers_are_found_as_googles_reader_finds_them(tmp_path, text, start, found):
     context = "Rollo led  the Norse an anana."
-    [example] = read_examples(squad_file(tmp_path, [question(answers=((text, start),))], context))
+    [example] = read(tmp_path, [question(answers=((text, start),))], context)
     assert answer_range(example) == found
 
 
-@pytest.mark.parametrize("unit, width", [("utf-32-le", 4), ("utf-16-le", 2), ("utf-8", 1)])
-def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
-    """Each text occurs more than once, so that the unit decides which occurrence is meant."""
-    context, places = (
-        "\U0001f600\U0001f600哈哈哈哈哈是大大大的笑声",
-        [("哈哈", 3), ("哈", 2), ("大", 9), ("\U0001f600", 1)],
-    )
-    answers = [(text, len(context[:place].encode(unit)) // width) for text, place in places]
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    questions += [question("wrong", answers=(("无", 3),)), question("negative", answers=(("大", -1),))]
-    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
-    assert [answer_range(example) for example in sound] == [(at, at + len(text)) for text, at in places]
-    counted, _, left_out = note.rpartition("\n")
-    assert left_out.startswith("left out of training: train.json: 2 of 6 questions")
-    names = {"utf-16-le": "UTF-16 code units", "utf-8": "bytes of UTF-8"}
-    assert counted.startswith(f"train.json: answer_start is taken to count {names[unit]}" if width < 4 else "")
-    assert bool(counted) == (width < 4)
-
-
-def test_one_answer_does_not_decide_about_the_unit(tmp_path):
-    """All are one character too far, of which one would be right in bytes."""
-    context = "The café by the old mill stands by the river."
-    answers = [("The", 1), ("café", 5), ("stands", 26)]
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    sound, note = sound_answers(read_examples(squad_file(tmp_path, questions, context)), "train.json")
-    assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
+ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
+ANSWER = '{"text": "c", "answer_start": 0}'
+ROW = {"id": "q", "title": "t", "context": "c", "question": "?", "answers": {"text": [], "answer_start": []}}
+NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
 
 
 @pytest.mark.parametrize(
@@ -182,69 +130,22 @@ def test_one_answer_does_not_decide_about_the_unit(tmp_path):
         ('{"data": 3}', "field 'data' must be list, not int"),
         ('{"data": []}', "holds no question"),
         ('{"data": [{"title": "t"}]}', r"data\[0\]: field 'paragraphs' is missing"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
         ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
-        (
-            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}',
-            r"paragraphs\[0\].qas\[0\]: field 'question' is missing",
-        ),
-        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "?"}]}]}]}', "field 'id' is missing"),
+        (ONE_QUESTION.replace('"id": "q", ', "") % '"x": 0', r"paragraphs\[0\].qas\[0\]: field 'id' is missing"),
         (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: field 'answer_start' is missing"),
         (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
-        (
-            ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
-            "is_impossible is True, but it has 1 answers",
-        ),
+        (ONE_QUESTION % f'"is_impossible": true, "answers": [{ANSWER}]', "is_impossible is True, but it has 1 answers"),
+        (ONE_QUESTION % '"is_impossible": false, "answers": []', "is_impossible is False, but it has 0 answers"),
+        (ONE_QUESTION % '"is_impossible": "no", "answers": []', "is_impossible is 'no', but it has 0 answers"),
+        (json.dumps({"data": [ROW]}), NO_ROWS),
+        (json.dumps([ROW]), NO_ROWS),
+        (f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n", NO_ROWS),
     ],
 )
 def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message):
-    path = tmp_path / "bad.json"
-    path.write_text(text)
-    with pytest.raises(UserError, match=message) as error:
-        read_examples(path)
-    assert str(path) in str(error.value)
-
-
-def test_no_answer_in_version_2(tmp_path):
-    """As the official scores count it: by the answers, whether or not the file has is_impossible."""
-    path = squad_file(tmp_path, [question(answers=())])
-    [example] = read_examples(path, version_2_with_negative=True)
-    assert example.is_impossible
-    with pytest.raises(
-        UserError, match="pass --version_2_with_negative .* only to be predicted has no field 'answers'"
-    ):
-        read_examples(path)
-    for said in (False, "false", [1]):
-        path = squad_file(tmp_path, [question(answers=(), is_impossible=said)])
-        with pytest.raises(UserError, match=r"qas\[0\]: is_impossible is .*, but it has 0 answers"):
-            read_examples(path, version_2_with_negative=True)
-
-
-def test_an_answer_without_text_is_none_where_the_file_says_that_there_is_none(tmp_path):
-    """As annotation tools and converters write it."""
-    none = question(answers=(("", -1),), is_impossible=True)
-    [example] = read_examples(squad_file(tmp_path, [none]), version_2_with_negative=True)
-    assert example.is_impossible
-    with pytest.raises(UserError, match=r"qas\[0\]: is_impossible is True, but it has 1 answers"):
-        both = question(answers=(("", -1), ("Rollo", 0)), is_impossible=True)
-        read_examples(squad_file(tmp_path, [both]), version_2_with_negative=True)
-
-
-def test_rows_of_hugging_faces_are_refused_by_name(tmp_path):
-    row = {"id": "q", "title": "t", "context": "c", "question": "?", "answers": {"text": [], "answer_start": []}}
-    path = tmp_path / "rows.json"
-    for content in (json.dumps({"data": [row]}), json.dumps([row]), f"{json.dumps(row)}\n{json.dumps(row)}\n"):
-        path.write_text(content)
-        with pytest.raises(UserError, match="rows.json.*how to convert rows with a question each, as Hugging Face's"):
-            read_examples(path, version_2_with_negative=True)
+    refused(f"squad.json.*{message}", read_text, tmp_path, text, version_2_with_negative=True)
 
 
 def test_ids_must_differ(tmp_path):
-    with pytest.raises(UserError, match=r"qas\[1\]: id 'q' is already used at .*qas\[0\]"):
-        read_examples(squad_file(tmp_path, [question("q"), question("q")]))
-
-
-def test_byte_order_mark_is_accepted(tmp_path):
-    path = squad_file(tmp_path, [question()])
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(read_examples(path)) == 1
+    qas = [question("q"), question("q")]
+    refused(r"qas\[1\]: id 'q' is already used at .*qas\[0\]", read, tmp_path, qas)

@@ -7,7 +7,6 @@ import importlib
 import json
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import Head
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.launch import environment as launch_environment
 from bert_tf.model.backends.plain import Plain
@@ -27,7 +27,7 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import task
 from bert_tf.tasks.job import export_task
 from bert_tf.tasks.predict import NO_LOGIT
-from bert_tf.tasks.task import Head, Task
+from bert_tf.tasks.task import Task
 from tests.jobs import make_job
 from tests.squad_data import GOLDEN, write_squad
 
@@ -42,7 +42,7 @@ class OddModel(keras.Model):
         self.config, self.backend = config, backend
         self.bert = BertEncoder(config, backend, seed)
         self.bert.pooler.trainable = False
-        self.kernel = tf.Variable(tf.zeros([config.hidden_size, 2]), name="cls/odd/kernel")
+        self.kernel = tf.Variable(tf.zeros([config.hidden_size, 2]), name="cls/odd/output_weights")
 
     def call(self, features, dropout=None):
         return tf.matmul(tf.cast(self.bert.hidden_states(features, dropout)[-1], tf.float32), self.kernel)
@@ -68,6 +68,7 @@ class OddRows:
         rng = np.random.default_rng(seed)
         self.num_tokens = rng.integers(3, LENGTH + 1, num_rows)
         self.ids = rng.integers(5, len(GOLDEN["vocab"]), [num_rows, LENGTH]).astype(np.int32)
+        self.tokens = self.ids.ravel()
 
     def batch(self, rows):
         mask = (np.arange(LENGTH) < self.num_tokens[rows][..., None]).astype(np.int32)
@@ -79,20 +80,13 @@ class OddRows:
 class Odd(Task):
     """Which tokens have odd numbers. Its files hold seeds."""
 
-    train_file: Path | None = None
-    predict_file: Path | None = None
-    head, name, max_seq_length = Head("oddity", "cls/odd/kernel", ["logits"], by_position=True), "odd", LENGTH
+    name, head = "odd", Head("oddity", "cls/odd/", outputs=["logits"], uses_pooler=False)
 
-    @classmethod
-    def from_flags(cls, flags):
-        return cls(Path(flags["train_file"]))
+    def read(self, use, paths):
+        return int(paths[0].read_text()), ""
 
-    @property
-    def training_files(self):
-        return [self.train_file] if self.train_file else []
-
-    def prepare(self, run):
-        self.rows = OddRows(int(self.predict_file.read_text())) if self.predict_file else None
+    def rows_of(self, content, tokenizer, *, show_progress=False):
+        return OddRows(content)
 
     def make_model(self, config, backend, seed):
         return OddModel(config, backend, seed)
@@ -100,29 +94,14 @@ class Odd(Task):
     def make_objective(self):
         return OddObjective()
 
-    def training_rows(self, run):
-        return OddRows(int(self.train_file.read_text()))
-
-    def identity(self):
-        return {"max_seq_length": LENGTH}
-
-    settings = identity
-
-    def export_settings(self):
-        return {"task": "odd", "max_seq_length": LENGTH}
-
-    def finish(self, predictor):
-        if self.rows is None:
-            return
-        (logits,) = predictor.predict(self.rows, by_position=True).outputs
-        batch = self.rows.batch(np.arange(len(logits)))
+    def conclude(self, use, outputs, predictor):
+        [logits], rows = outputs, self.rows[use]
+        batch = rows.batch(np.arange(len(logits)))
         is_token = batch["input_mask"] > 0
         assert logits.shape == (24, LENGTH, 2) and (logits[is_token] != NO_LOGIT).all()
         guesses = logits.argmax(axis=2)
-        accuracy = float((guesses == batch["is_odd"])[is_token].mean())
         predictor.write("guesses.json", json.dumps(guesses.tolist()))
-        predictor.write_scores({"accuracy": accuracy})
-        predictor.telemetry.evaluation(predictor.update, accuracy=accuracy)
+        return {"accuracy": float((guesses == batch["is_odd"])[is_token].mean())}
 
 
 @pytest.fixture(scope="module")
@@ -156,14 +135,14 @@ def job(folder, model_dir, monkeypatch, **files):
         name: str(folder / file)
         for name, file in (("bert_config_file", "bert_config.json"), ("vocab_file", "vocab.txt"))
     }
-    settings = dict(model_dir=model_dir, training=training, predict_batch_size=8, **names)
+    settings = dict(model_dir=model_dir, training=training, predict_batch_size=8, max_seq_length=LENGTH, **names)
     return make_job(task.find_task_class("odd"), {**settings, **files})
 
 
 def test_it_is_trained_predicted_scored_and_exported(folder, tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert job(folder, run, monkeypatch, train_file=folder / "train", predict_file=folder / "test").run()
-    assert float((run / "eval_results.txt").read_text().split(" = ")[1]) > 0.9
+    assert float((run / "eval_results.txt").read_text().split()[2]) > 0.9
     assert json.loads((run / "config.json").read_text())["identity"]["task"] == "odd"
     later = job(folder, tmp_path / "later", monkeypatch, predict_file=folder / "test", init_checkpoint=str(run))
     assert later.run()

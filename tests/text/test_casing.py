@@ -59,15 +59,19 @@ def test_what_was_made_with_a_vocabulary_keeps_its_casing(work):
     assert [path.parent.name.split("_seq")[0] for path in work.glob("tfrecord/*/custom")] == ["lower_case_0"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--do_lower_case", 1), "pieces such as .*do_lower_case=1, strip_accents=1; pass --do_lower_case=0"),
-        (("--do_lower_case", 0, "--strip_accents", 1), "pieces such as .*; pass .* --strip_accents=0"),
-    ],
-)
-def test_another_casing_than_the_vocabulary_s_is_refused(work, options, message):
-    refused(message, preparation.run, work, "create_token_files", *options)
+@pytest.mark.parametrize("option", ["--do_lower_case", "--strip_accents"])
+def test_another_casing_than_the_vocabulary_s_is_refused(work, option):
+    message = f"{option}=1: .*tokenizer_config.json says that its text has do_lower_case=0, strip_accents=0"
+    refused(message, preparation.run, work, "create_token_files", option, 1)
+    (work / "vocab/custom/tokenizer_config.json").unlink()
+    refused("pieces such as .*; pass .* --strip_accents=0", preparation.run, work, "create_token_files", option, 1)
+
+
+def test_where_nothing_is_recorded_the_casing_is_as_the_vocabulary_suggests(work, capsys):
+    (work / "vocab/custom/tokenizer_config.json").unlink()
+    preparation.run(work, "create_token_files")
+    assert "do_lower_case=0, strip_accents=0 is assumed" in capsys.readouterr().out
+    assert token_files(work)[1]["counts"]["num_unknown_tokens"] == 0
 
 
 def test_accents_are_kept_in_lower_case_text(work):
@@ -124,7 +128,7 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
     assert data.tokenizer_files()["tokenizer.json"] == pipeline.to_str(pretty=True) + "\n"
     # Its vocab.txt alone would cut the text by BERT's rules.
     shutil.copy(folder / "vocab.txt", model)
-    with pytest.raises(UserError, match="does not cut text by BERT's own rules; pass --vocab_file .*tokenizer.json"):
+    with pytest.raises(UserError, match="alone cuts text otherwise than with .*; pass .* one tokenizer.json"):
         preparation.run(work, "create_token_files", "--vocab_file", model / "vocab.txt", "--do_lower_case", 0)
 
 
@@ -134,10 +138,7 @@ def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
     vocab_file = ("--vocab_file", work / "tokenizer.json")
     settings = work / "tokenizer_config.json"
     added = {"added_tokens_decoder": {str(pipeline.get_vocab_size()): {"content": "<user>"}}}
-    for said, message in (
-        ({"do_lower_case": True}, "beside it change its capitals"),
-        (added, "no added token '<user>'"),
-    ):
+    for said, message in (({"do_lower_case": True}, "alone cuts text otherwise"), (added, "no added token '<user>'")):
         settings.write_text(json.dumps({"tokenizer_class": "BertTokenizer", **said}))
         refused(message, preparation.run, work, "create_token_files", *vocab_file)
     settings.write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": false}')

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import random
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -132,25 +132,17 @@ def test_threads_share_a_table(tokenizers):
     found, expected = tokenizers(True, max_cached_words=5)
     texts = [encoded(random_texts(60, seed)) for seed in range(4)]
     wanted = [expected.tokenize_lines(text) for text in texts]
-    wrong = []
 
-    def work(number: int) -> None:
-        for _ in range(10):
-            ids, sizes = found.tokenize_lines(texts[number])
-            if not np.array_equal(ids, wanted[number].ids) or not np.array_equal(sizes, wanted[number].sizes):
-                wrong.append(number)
+    def is_right(number: int) -> bool:
+        return all(map(np.array_equal, found.tokenize_lines(texts[number]), wanted[number]))
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(is_right, 10 * [0, 1, 2, 3]))
     finally:
         sys.setswitchinterval(interval)
-    assert not wrong
 
 
 def test_python_takes_over(tmp_path, monkeypatch, compiled):

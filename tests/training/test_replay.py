@@ -14,15 +14,7 @@ from bert_tf.run.run_folder import RunFolder
 from bert_tf.training import replay as module
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
-from tests.pretraining_data import (
-    ROOMY,
-    TINY,
-    instances,
-    make_instance_arrays,
-    open_dataset,
-    write_dataset,
-    write_records,
-)
+from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
 from tests.refusals import refused
 from tests.training.test_training import lines, make_config
 
@@ -106,7 +98,7 @@ def poisoned(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("poisoned"), shards=(1,))
     rows = instances(192)
     rows["masked_lm_weights"][64:] = np.nan
-    write_records(folder / "training" / "x_training_0.tfrecord", make_instance_arrays(rows))
+    write_records(folder / "training" / "x_training_0.tfrecord", rows)
     return folder
 
 

@@ -27,7 +27,7 @@ from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import pair_lengths
 from bert_tf.records.pairs import SEGMENTS_SUFFIX, SUFFIXES
-from bert_tf.records.schema import ExampleReader, InstanceArrays
+from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
@@ -111,29 +111,23 @@ def _evenly_spread(num_total: int) -> np.ndarray:
     return np.unique(np.linspace(0, num_total - 1, min(num_total, SAMPLE_INSTANCES)).astype(int))
 
 
-def _instances(features: dict[str, np.ndarray]) -> InstanceArrays:
-    labels = features["next_sentence_labels"][:, 0]
-    return InstanceArrays(**{**features, "next_sentence_labels": labels})
-
-
-def read_sample(folder: Path, entries: Sequence[FileEntry]) -> InstanceArrays:
+def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
     """Up to `SAMPLE_INSTANCES` instances, evenly spread over the record files in a manifest's `entries`.
 
     Raises: UserError where a file is damaged.
     """
     ends = np.cumsum([entry.counts["num_instances"] for entry in entries])
     chosen = _evenly_spread(int(ends[-1]))
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in InstanceArrays._fields}
+    names, records = [name for name, _, _ in RecordSchema(0, 0).fields], []
     for entry, begin, end in zip(entries, [0, *ends[:-1]], ends):
-        with RecordFile(folder / entry.file) as file:
-            for record in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
-                features = ExampleReader(file.read(record)[0])
-                for name, column in columns.items():
-                    column.append(features[name].astype(np.int32))
-    return _instances({name: np.stack(column) for name, column in columns.items()})
+        file = RecordFile(folder / entry.file)
+        for number in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
+            reader = ExampleReader(file.read(number)[0])
+            records.append([reader[name].astype(np.int32) for name in names])
+    return dict(zip(names, map(np.stack, zip(*records))))
 
 
-def read_token_sample(folder: Path, sequence_length: int, single_segments: bool) -> InstanceArrays:
+def read_token_sample(folder: Path, sequence_length: int, single_segments: bool) -> Features:
     """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
@@ -143,15 +137,15 @@ def read_token_sample(folder: Path, sequence_length: int, single_segments: bool)
     files = TokenSet(str(folder), "input_files", sequence_length, rules, single_segments)
     chosen = _evenly_spread(files.num_instances).tolist()
     ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
-    return _instances(files.features(ranges, files.random_seed))
+    return files.features(ranges, files.random_seed)
 
 
-def measure(instances: InstanceArrays, ids: VocabularyIds) -> Shares:
-    rows, columns = np.nonzero(instances.masked_lm_weights)
-    positions = instances.masked_lm_positions[rows, columns]
-    is_real = instances.input_mask > 0
-    shown, answers = instances.input_ids[rows, positions], instances.masked_lm_ids[rows, columns]
-    unmasked = instances.input_ids.copy()
+def measure(instances: Features, ids: VocabularyIds) -> Shares:
+    rows, columns = np.nonzero(instances["masked_lm_weights"])
+    positions = instances["masked_lm_positions"][rows, columns]
+    is_real = instances["input_mask"] > 0
+    shown, answers = instances["input_ids"][rows, positions], instances["masked_lm_ids"][rows, columns]
+    unmasked = instances["input_ids"].copy()
     unmasked[rows, positions] = answers
     is_masked = shown == ids.mask
     is_kept = (shown == answers) & ~is_masked
@@ -160,7 +154,7 @@ def measure(instances: InstanceArrays, ids: VocabularyIds) -> Shares:
         lengths=is_real.sum(axis=1),
         num_predictions=len(rows),
         fates={fate: is_so.sum() / max(len(rows), 1) for fate, is_so in fates.items()},
-        random_next=float(instances.next_sentence_labels.mean()) if instances.segment_ids.any() else None,
+        random_next=float(instances["next_sentence_labels"].mean()) if instances["segment_ids"].any() else None,
         padding=float(1 - is_real.mean()),
         unknown=float((unmasked[is_real] == ids.unknown).mean()),
     )
@@ -204,26 +198,23 @@ def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
         yield f"{low + 1:5}-{high:<5}{count / len(shares.lengths):7.1%} {bar}"
 
 
-def describe_instance(instances: InstanceArrays, number: int, tokens: Sequence[str]) -> Iterator[str]:
+def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
-    one = instances.rows(slice(number, number + 1))
-    length = int(one.input_mask.sum())
-    shown = [tokens[i] for i in one.input_ids[0, :length].tolist()]
-    b_start = int(np.count_nonzero(one.segment_ids[0, :length] == 0))
-    is_pair = b_start < length
-    origin = "from elsewhere (label 1)" if one.next_sentence_labels[0] else "what follows A (label 0)"
-    yield f"{length} of {one.input_ids.shape[1]} tokens; {f'B is {origin}' if is_pair else 'a single segment'}"
-    columns = np.flatnonzero(one.masked_lm_weights[0])
+    one = {name: values[number] for name, values in instances.items()}
+    length = int(one["input_mask"].sum())
+    shown = [tokens[i] for i in one["input_ids"][:length].tolist()]
+    b_start = int(np.count_nonzero(one["segment_ids"][:length] == 0))
+    origin = "from elsewhere (label 1)" if one["next_sentence_labels"] else "what follows A (label 0)"
+    yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
     predictions = []
-    for position, answer_id in zip(one.masked_lm_positions[0, columns], one.masked_lm_ids[0, columns]):
-        answer = tokens[answer_id]
-        how = {"[MASK]": "masked", answer: "kept"}.get(shown[position], f"shown as {shown[position]}")
-        predictions.append(f"{position} {answer} ({how})")
-    for line in (
-        f"A  {' '.join(shown[1 : b_start - 1])}".replace(" ##", ""),
-        *([f"B  {' '.join(shown[b_start : length - 1])}".replace(" ##", "")] if is_pair else []),
-        f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}",
-    ):
+    for position, answer_id in zip(one["masked_lm_positions"].tolist(), one["masked_lm_ids"].tolist()):
+        if position:  # past the last one there are zeros
+            answer = tokens[answer_id]
+            how = {"[MASK]": "masked", answer: "kept"}.get(shown[position], f"shown as {shown[position]}")
+            predictions.append(f"{position} {answer} ({how})")
+    passages = {"A": shown[1 : b_start - 1], "B": shown[b_start : length - 1]}
+    lines = [f"{name}  {' '.join(pieces)}".replace(" ##", "") for name, pieces in passages.items() if pieces]
+    for line in (*lines, f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}"):
         yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
 
 
@@ -292,9 +283,9 @@ def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
         yield from _inspect_instances(instances, length, tokenizer)
 
 
-def _inspect_instances(instances: InstanceArrays, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
+def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints some instances and shares of a sample; yields warnings."""
-    labels = instances.next_sentence_labels
+    labels = instances["next_sentence_labels"]
     # One instance of each label, and one from the middle.
     shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
     for number in dict.fromkeys(shown):

@@ -11,8 +11,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.instances.stages import OF_SHARDS
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.journal import Journal, read_journal
-from bert_tf.prepare.running.stage import FORMAT_VERSION, is_at_work, journal_path
+from bert_tf.prepare.running.stage import FORMAT_VERSION, Journal, is_at_work, journal_path, read_journal
 from bert_tf.records.manifest import FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.text.tokenizer import original_vocabulary
 
@@ -55,7 +54,7 @@ class Prepared(NamedTuple):
 
     @property
     def entries(self) -> list[FileEntry]:
-        return list(self.manifest.entries) if self.manifest else []
+        return self.manifest.entries if self.manifest else []
 
     @property
     def num_bytes(self) -> int:
@@ -72,6 +71,11 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
         fault = str(error)
     prepared = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
     return prepared if manifest or prepared.journal or prepared.is_at_work or fault else None
+
+
+def read_again(prepared: Prepared) -> Prepared:
+    """The present state of a stage that has begun."""
+    return read_stage(prepared.stage, prepared.dataset, prepared.manifest_path) or prepared
 
 
 def _manifest_paths(layout: Layout) -> Iterator[tuple[str, str, Path]]:
@@ -115,11 +119,9 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
         options["input_files"] = [str(layout.root / entry.file) for entry in prepared.header.inputs]
-        # Of several kinds, tables are told by their suffix whatever the option says, and other kinds only by "auto".
-        kinds = {*str(options.get("input_format", "auto")).split("+")}
-        if len(kinds) > 1:
-            kinds.discard("parquet")
-            options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        kinds = {*str(options.get("input_format", "auto")).split("+")} - {"parquet"}
+        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
     if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
         options["max_bad_records"] = num_bad
     if prepared.stage == "create_vocab":

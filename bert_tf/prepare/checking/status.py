@@ -9,50 +9,44 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tqdm import tqdm
+
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.fetch import PART_SUFFIX
 from bert_tf.prepare.layout import Layout, counts_in_words
-from bert_tf.prepare.running.journal import Journal
+from bert_tf.prepare.running.stage import Journal
 from bert_tf.records.pair_file import pair_lengths
 from bert_tf.records.pairs import SUFFIXES
+from bert_tf.records.token_file import SPLITS
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
 
 
-def size_in_words(num_bytes: float) -> str:
-    if num_bytes >= 1e9:
-        return f"{num_bytes / 1e9:,.1f} GB"
-    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e5 else f"{num_bytes:,.0f} bytes"
-
-
-def time_in_words(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
+def _progress(prepared: Prepared, journal: Journal) -> str:
     """How much is done, and the time left at the rate of the work since the latest start."""
     arguments, inputs = journal.header.arguments, journal.header.inputs
     if prepared.stage == "text_formatting":
-        unit, total = "MB", sum(entry.num_bytes for entry in inputs) / 1e6
-        done = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
+        unit, total = "B", sum(entry.num_bytes for entry in inputs)
+        done = [step.get("checkpoint", {}).get("input_bytes", 0) for step in journal.steps]
     else:
-        num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in ("training", "test"))
+        num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in SPLITS)
         # With a manifest this is a repair. How many files a download has is not known.
-        unit, total = "files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
-        done = list(range(1, len(journal.entries) + 1))
-    words = f"{done[-1]:,.0f} of {total:,.0f} {unit} ({done[-1] / total:.0%})" if total else f"{done[-1]:,.0f} {unit}"
-    if not (latest := journal.entries[-1].time) or latest <= journal.time:
-        return words
-    before = max((amount for amount, entry in zip(done, journal.entries) if entry.time is None), default=0)
-    rate = (done[-1] - before) / (latest - journal.time)
-    words += f", {rate:,.3g} {unit}/s"
-    return words + (f", about {time_in_words((total - done[-1]) / rate)} of work left" if total and rate else "")
+        unit, total = " files", len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
+        done = list(range(1, len(journal.steps) + 1))
+    left = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
+    words = tqdm.format_meter(
+        done[-1],
+        total,
+        max(0, (journal.steps[-1].get("time") or 0) - journal.time),
+        initial=max((amount for amount, step in zip(done, journal.steps) if "time" not in step), default=0),
+        unit=unit,
+        unit_scale=unit == "B",
+        bar_format="{n_fmt}" + (left if total else "{unit}"),
+    )
+    return " ".join(words.split())
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
@@ -62,11 +56,12 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     elif prepared.is_at_work or prepared.journal or not prepared.manifest:
         state = "running" if prepared.is_at_work else "stopped"
         journal = prepared.journal
-        yield f"{state}: {_progress_in_words(prepared, journal) if journal else 'nothing is finished yet'}"
+        yield f"{state}: {_progress(prepared, journal) if journal else 'nothing is finished yet'}"
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
         files = prepared.entries
-        yield f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size_in_words(prepared.num_bytes)}"
+        size = tqdm.format_sizeof(prepared.num_bytes)
+        yield f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}B"
         if damaged := [entry.file for entry in files if not entry.is_in(prepared.folder)]:
             yield (
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
@@ -106,9 +101,9 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
 
 
 def _describe_placed(files: list[Path]) -> list[str]:
-    size = size_in_words(sum(path.stat().st_size for path in files))
+    size = tqdm.format_sizeof(sum(path.stat().st_size for path in files))
     return [
-        f"placed by hand: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}",
+        f"placed by hand: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}B",
         os.path.commonpath([path.parent for path in files]),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -15,11 +16,12 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.prepare import stages
-from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
+from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_again
+from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import clear_disk_errors, is_marked_damaged, mark_damaged
+from bert_tf.prepare.running.stage import clear_disk_errors, set_aside, write_json
 from bert_tf.prepare.running.workers import TaskPool
-from bert_tf.records import tfrecord
+from bert_tf.records import tfrecord, token_file
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
@@ -31,9 +33,8 @@ from bert_tf.text.tokenizer import original_vocabulary
 class Repair(enum.Enum):
     """How a fault is repaired."""
 
-    MAKE_FILE = "the stage makes the file again"
-    DERIVE = "it is made again from the file beside it: an index of records, or pairs of tokens"
-    WRITE_MANIFEST = "the stage writes its manifest, and its copy of the vocabulary, again"
+    BY_STAGE = "the stage makes the file again"
+    FROM_OTHERS = "it is derived from other files: an index, pairs, the totals of a manifest, a copy of a vocabulary"
     BY_HAND = "only the user can repair it"
 
 
@@ -49,13 +50,13 @@ def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except UserError as error:
-        fault = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
-        yield Fault(entry.file, fault, Repair.MAKE_FILE)
+        fault = str(error).removeprefix(f"{path}: ").removesuffix(f"; {tfrecord.HOW_TO_MEND}")
+        yield Fault(entry.file, fault, Repair.BY_STAGE)
         return
     num_records, expected = len(offsets) - 1, entry.counts["num_instances"]
     if num_records != expected:
         fault = f"holds {num_records:,} records, its manifest says {expected:,}"
-        yield Fault(entry.file, fault, Repair.MAKE_FILE)
+        yield Fault(entry.file, fault, Repair.BY_STAGE)
         return
     index = open_index(path)
     if (
@@ -64,7 +65,7 @@ def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         or not np.array_equal(index.offsets(), offsets)
         or int(index.lengths().sum()) != entry.counts["num_instance_tokens"]
     ):
-        yield Fault(f"{entry.file}{INDEX_SUFFIX}", "is missing, damaged or that of other records", Repair.DERIVE)
+        yield Fault(f"{entry.file}{INDEX_SUFFIX}", "is missing, damaged or that of other records", Repair.FROM_OTHERS)
 
 
 def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -74,8 +75,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         checksum = tokens.checksum
         tokens.verify()
     except UserError as error:
-        # Its message tells the user to run this very action.
-        yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
+        yield Fault(entry.file, str(error).removesuffix(f"; {token_file.HOW_TO_MEND}"), Repair.BY_STAGE)
     for pairs in sorted(each for each in path.parent.glob(f"{path.name}.*") if each.suffix in SUFFIXES):
         try:
             pair_file = PairFile(pairs)
@@ -85,7 +85,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
             is_whole = False
         if not is_whole:
             name = f"{entry.file}{pairs.name.removeprefix(path.name)}"
-            yield Fault(name, "is damaged, or was drawn from another token file", Repair.DERIVE)
+            yield Fault(name, "is damaged, or was drawn from another token file", Repair.FROM_OTHERS)
 
 
 _FAULTS_INSIDE = {"create_tfrecord_files": _record_faults, "create_token_files": _token_faults}
@@ -100,28 +100,33 @@ def file_faults(
         sha256 = sha256_of_file(path, report)
         faults = list(_FAULTS_INSIDE[stage](path, entry)) if stage in _FAULTS_INSIDE else []
     except OSError as error:
-        return [Fault(entry.file, f"cannot be read: {error.strerror}", Repair.MAKE_FILE)]
-    if sha256 != entry.sha256 and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
+        return [Fault(entry.file, f"cannot be read: {error.strerror}", Repair.BY_STAGE)]
+    if sha256 != entry.sha256 and not any(fault.repair == Repair.BY_STAGE for fault in faults):
         sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
-        faults.append(Fault(entry.file, f"has other bytes than those that were made, {sizes}", Repair.MAKE_FILE))
+        faults.append(Fault(entry.file, f"has other bytes than those that were made, {sizes}", Repair.BY_STAGE))
     return faults
 
 
-def count_faults(prepared: Prepared) -> Iterator[Fault]:
-    """Faults where a manifest's totals are not the sums of its files' counts."""
+def wrong_totals(prepared: Prepared) -> dict[str, int]:
+    """The totals that a manifest should have: those that now are not the sums of its files' counts."""
     assert prepared.manifest
+    right = {}
     for key, total in prepared.manifest.counts.items():
         # "num_documents_training" is the sum of the training files' "num_documents".
         split = next((split for split in prepared.manifest.shards if key.endswith(f"_{split}")), None)
         files = prepared.manifest.shards[split] if split else prepared.entries
         parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
-            fault = f"says {key} {total:,}, its files add up to {sum(parts):,}"
-            yield Fault(prepared.manifest_path.name, fault, Repair.WRITE_MANIFEST)
+            right[key] = sum(parts)
+    return right
 
 
 def folder_faults(prepared: Prepared) -> Iterator[Fault]:
-    """The faults of a folder: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
+    """The faults of a folder: wrong totals, unknown files, a wrong copy of the vocabulary."""
+    assert prepared.manifest
+    for key, total in wrong_totals(prepared).items():
+        fault = f"says {key} {prepared.manifest.counts[key]:,}, its files add up to {total:,}"
+        yield Fault(prepared.manifest_path.name, fault, Repair.FROM_OTHERS)
     if prepared.stage in ("sharding", *WITH_VOCABULARY):
         known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
@@ -131,21 +136,18 @@ def folder_faults(prepared: Prepared) -> Iterator[Fault]:
                 if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
                     fault = "is not in the manifest: a training would read it too; move it away"
                     yield Fault(name, fault, Repair.BY_HAND)
-    if prepared.journal or is_marked_damaged(prepared.manifest_path):
-        fault = "must be written again, because a repair was interrupted"
-        yield Fault(prepared.manifest_path.name, fault, Repair.WRITE_MANIFEST)
     if vocab := prepared.header.vocab:
         path = original_vocabulary(prepared.folder)
         if not path.is_file() or sha256_of_file(path) != vocab.sha256:
             fault = "is gone, or not the vocabulary that the files were made with"
-            yield Fault(path.name, fault, Repair.WRITE_MANIFEST)
+            yield Fault(path.name, fault, Repair.FROM_OTHERS)
 
 
 def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     entries = prepared.entries
     of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
-    faults = [*count_faults(prepared), *folder_faults(prepared)]
+    faults = list(folder_faults(prepared))
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if len(entries) == 1:
             # In this process, so that the bar can show the progress within a large file.
@@ -171,17 +173,26 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
 
 
 def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespace, layout: Layout) -> None:
-    """Raises: UserError where the stage fails, or makes other bytes than the first time."""
+    """Has the stage make these files again, as it makes missing ones; if it fails, the damaged ones stay.
+
+    Raises: UserError where the stage fails, or makes other bytes than the first time.
+    """
     stage_options = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
     if prepared.stage in WITH_VOCABULARY:
         stage_options.vocab_file = str(_find_vocab(prepared, options, layout))
-    mark_damaged(prepared.manifest_path, names)
-    stages.STAGES[prepared.stage](stage_options, layout)
-    now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
-    assert now
+    paths = [prepared.folder / name for name in names]
+    try:
+        for path in filter(Path.exists, paths):
+            os.replace(path, set_aside(path))
+        stages.STAGES[prepared.stage](stage_options, layout)
+    finally:
+        for path in paths:
+            if set_aside(path).exists():
+                os.replace(set_aside(path), path)
     # Only the earlier files: a list of downloads may have grown since.
     before = {entry.file: entry.sha256 for entry in prepared.entries}
-    other = [entry.file for entry in now.entries if entry.sha256 != before.get(entry.file, entry.sha256)]
+    now = read_again(prepared).entries
+    other = [entry.file for entry in now if entry.sha256 != before.get(entry.file, entry.sha256)]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
@@ -192,12 +203,19 @@ def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespac
         print(f"  made again, with the same bytes as the first time: {name}", flush=True)
 
 
-def _derive(prepared: Prepared, path: Path) -> None:
-    """Makes the index of a record file, or the pairs of a token file, again."""
-    path.unlink(missing_ok=True)
-    if path.name.endswith(INDEX_SUFFIX):
+def _derive(prepared: Prepared, path: Path, options: argparse.Namespace, layout: Layout) -> None:
+    """Makes again what is derived from other files."""
+    if path == prepared.manifest_path:
+        assert prepared.manifest
+        prepared.manifest.counts.update(wrong_totals(prepared))
+        write_json(path, prepared.manifest.to_json())
+    elif path.parent == prepared.folder:
+        vocabulary.copy_vocab(_find_vocab(prepared, options, layout), prepared.folder)
+    elif path.name.endswith(INDEX_SUFFIX):
+        path.unlink(missing_ok=True)
         load_index(path.with_name(path.name.removesuffix(INDEX_SUFFIX)))
     else:
+        path.unlink(missing_ok=True)
         files = [prepared.folder / entry.file for entry in prepared.entries]
         # Drawn with the settings of the other files' pairs.
         ensure_pairs([file for file in files if file.parent == path.parent], usual_settings(path))
@@ -213,12 +231,11 @@ def _repair(
     for entry in prepared.header.inputs:
         if (layout.root / entry.file).resolve() in broken_before:
             raise UserError(f"{prepared.stage} reads {entry.file}, which is still broken")
-    broken = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
-    if broken or any(fault.repair == Repair.WRITE_MANIFEST for fault in faults):
+    if broken := sorted({fault.file for fault in faults if fault.repair == Repair.BY_STAGE}):
         _make_again(prepared, broken, options, layout)
-    for fault in faults:
-        if fault.repair == Repair.DERIVE:
-            _derive(prepared, prepared.folder / fault.file)
+        prepared = read_again(prepared)
+    for name in dict.fromkeys(fault.file for fault in faults if fault.repair == Repair.FROM_OTHERS):
+        _derive(prepared, prepared.folder / name, options, layout)
 
 
 def _verify_and_repair(
@@ -249,21 +266,10 @@ def _verify_and_repair(
     except UserError as error:
         print(f"  cannot be made again: {error}", flush=True)
         return faults
-    mended = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
-    assert mended
-    remaining = all_faults(mended, workers)
+    remaining = all_faults(read_again(prepared), workers)
     for fault in remaining:
         print(f"  still broken: {fault.file}: {fault.description}", flush=True)
     return remaining
-
-
-def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
-    """The first input that has since been made again with other bytes, according to the manifests."""
-    for entry in prepared.header.inputs:
-        now = made.get((layout.root / entry.file).resolve())
-        if now and now != (entry.sha256 or now):
-            return entry.file
-    return None
 
 
 def run_verify(options: argparse.Namespace, layout: Layout) -> None:
@@ -278,13 +284,9 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             "--action status says what to begin with"
         )
     broken: list[Path] = []
-    made: dict[Path, str] = {}
     for prepared in begun:
-        made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
-        if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
-            print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"

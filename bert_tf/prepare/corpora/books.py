@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Callable
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
-from bert_tf.prepare.corpora.documents import Batch, Position, as_line, read_files
+from bert_tf.prepare.corpora.documents import Batch, Document, Position, as_line, read_files
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -31,17 +31,10 @@ _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 _CHAPTER = re.compile(r"^[ \t]*chapter +(?:[ivxlc]+|[0-9]+|one|two|three|four|five)\b", re.IGNORECASE | re.MULTILINE)
 _HEAD_BYTES = 1 << 20
-
-
-def find_books(folder: Path) -> list[Path]:
-    """The books below `folder`. Raises: UserError where there are none."""
-    books = text_files.find_text_files(folder) if folder.is_dir() else []
-    if not books:
-        raise UserError(
-            f"{folder} holds no .txt file: put your books there, one file per book, in subfolders if you "
-            "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
-        )
-    return books
+WAYS_OUT = (
+    "put your books there, one .txt file per book, in subfolders if you like; or prepare only Wikipedia "
+    "(--dataset=wikicorpus_en in every stage)"
+)
 
 
 def is_book(path: Path) -> bool:
@@ -71,16 +64,15 @@ def without_distributor(lines: list[str]) -> list[str]:
     return lines[first:last]
 
 
-def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str) -> str:
-    """One book, given its file's name, as one line: two spaces between paragraphs, hard-wrapped lines joined."""
+def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_files.read_lines) -> Document:
+    """One book, given its file's name: two spaces between paragraphs, hard-wrapped lines joined."""
     path = Path(name)
-    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        lines = text_files.document_lines(path, text_files.read_lines(path, file))
+    lines = text_files.document_lines(path, read_lines(path))
     book_lines = without_distributor(lines)
     paragraphs: Iterable[str] = text_files.blank_line_separated(path, book_lines)
     if len(book_lines) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
-    return as_line(map(_without_marks, paragraphs))
+    return Document(as_line(map(_without_marks, paragraphs)))
 
 
 def _without_marks(paragraph: str) -> str:

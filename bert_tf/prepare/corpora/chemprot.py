@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import decode_utf8
 from bert_tf.prepare.corpora.tables import Table
-from bert_tf.prepare.corpora.text_files import find_text_files, open_bytes
+from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, require_files
 from bert_tf.prepare.sharding.sentences import split_by_rules
 
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
@@ -76,13 +76,8 @@ class _Article:
 
 def find_files(folder: Path) -> list[Path]:
     """The corpus' files below `folder`, packed or not. Raises: UserError if there is none."""
-    paths = find_text_files(folder, (".tsv", ".tsv.gz", ".zip")) if folder.is_dir() else []
-    if not paths:
-        raise UserError(
-            f"{folder} holds no .tsv or .zip file: python3 data/bertPrep.py --action download --dataset chemprot "
-            "fetches the corpus, or put ChemProt_Corpus.zip, or what is in it, there"
-        )
-    return paths
+    ways_out = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
+    return require_files(find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", ways_out)
 
 
 def read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, Table]:

@@ -7,11 +7,10 @@ sentences are kept. In all other formats sharding finds the sentences.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -20,6 +19,7 @@ from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
     Batch,
+    Document,
     Position,
     as_line,
     as_marked_line,
@@ -37,8 +37,9 @@ _MARKED_UP_SUFFIXES = (".csv", ".tsv", ".xml", ".html", ".htm")
 # Few rows of a table are decoded at once, because they may be large.
 _ROWS_AT_ONCE = 8
 _COLUMN_BUFFER_BYTES = 1 << 20
-# pyarrow holds a decompressed page twice: this keeps the reading process below 1 GiB.
-LARGEST_PAGE_BYTES = 256 << 20
+
+
+ReadLines = Callable[[Path], Iterator[str]]
 
 
 class Sentences(str):
@@ -55,12 +56,8 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
         path = Path(name).expanduser()
         if path.is_dir():
             inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
-            if not inside:
-                raise UserError(
-                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
-                    "if they have other suffixes"
-                )
-            files += inside
+            ways_out = "name the files themselves by --input_files if they have other suffixes"
+            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
@@ -70,7 +67,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 
 
 def choose_formats(
-    input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
+    input_format: str, paths: Sequence[Path], read_lines: ReadLines = text_files.read_lines
 ) -> dict[Path, str]:
     """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
 
@@ -95,9 +92,7 @@ def choose_formats(
     texts = [path for path, chosen in formats.items() if chosen == "auto"]
     of_texts = "file"
     if len(texts) == 1:
-        with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
-            has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
-        of_texts = "paragraph" if has_paragraphs else "line"
+        of_texts = "paragraph" if _has_paragraphs(texts[0], read_lines(texts[0])) else "line"
     return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
 
 
@@ -113,21 +108,17 @@ def read_batches(
     position: Position,
     *,
     text_column: str = "text",
-    fallback_encoding: str | None,
-    encoding_errors: str,
+    read_lines: ReadLines = text_files.read_lines,
 ) -> Iterator[Batch]:
     """Batches of documents, their line breaks kept."""
 
     def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
             yield from _table_documents(path, text_column)
-            return
-        with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-            lines = text_files.read_lines(path, file)
-            if formats[path] == "jsonl":
-                yield from _json_documents(lines, text_column)
-            else:
-                yield from _text_documents(path, lines, formats[path])
+        elif formats[path] == "jsonl":
+            yield from _json_documents(read_lines(path), text_column)
+        else:
+            yield from _text_documents(path, read_lines(path), formats[path])
 
     return read_files(list(formats), position, documents_of)
 
@@ -143,60 +134,25 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
         yield from filter(None, lines)
 
 
-class _Table(io.BufferedReader):
-    """A Parquet file that is open for reading; each call of `read` reads one page.
-
-    Raises: UserError from `read` where a page is larger than `LARGEST_PAGE_BYTES` when it is unpacked.
-    """
-
-    def __init__(self, path: Path):
-        super().__init__(io.FileIO(path))
-        # Of the row group being read: its name for error messages, and its uncompressed bytes per compressed byte.
-        self.row_group, self.ratio = "", 0.0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        num_bytes = size or 0
-        page_bytes = num_bytes * self.ratio
-        # A read shorter than the buffer fills it and may hold any number of pages.
-        if page_bytes > LARGEST_PAGE_BYTES and num_bytes > _COLUMN_BUFFER_BYTES:
-            raise UserError(
-                f"{self.row_group}: holds a page of {page_bytes / 1e6:,.0f} MB unpacked, more than the "
-                f"{LARGEST_PAGE_BYTES / 1e6:,.0f} MB that fit in memory: write the file again in smaller row groups "
-                "(pyarrow.parquet.write_table(..., row_group_size=20) where rows are of megabytes)"
-            )
-        return super().read(size)
-
-
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """The texts in a Parquet file's column.
 
-    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text or page is too large.
+    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
         # With a buffer a column is read piece by piece, not one whole row group at a time.
-        with (
-            _Table(path) as file,
-            pyarrow.parquet.ParquetFile(
-                file, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
-            ) as table,
-        ):
-            if table.schema_arrow.names.count(column) > 1:
-                raise UserError(f"{path}: has several columns {column!r}: rename one, or name another by --text_column")
-            if column not in table.schema_arrow.names:
-                raise UserError(
-                    f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
-                    "name one by --text_column"
-                )
-            row = 0
-            for group in range(table.num_row_groups):
-                packed, unpacked = _column_size(table.metadata.row_group(group), column)
-                file.row_group, file.ratio = f"{path}, row group {group + 1:,}", unpacked / max(1, packed)
-                # With threads, each of pyarrow's threads would keep what it has read in memory.
-                for batch in table.iter_batches(_ROWS_AT_ONCE, [group], [column], use_threads=False):
-                    for text in batch.column(0):
-                        row += 1
-                        yield _row_text(path, text, f"row {row:,}", column)
+        with pyarrow.parquet.ParquetFile(
+            path, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
+        ) as table:
+            names = table.schema_arrow.names
+            if names.count(column) != 1:
+                raise UserError(f"{path}: has no column {column!r}, or several: name one of {names} by --text_column")
+            # With threads, each of pyarrow's threads would keep what it has read in memory.
+            batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
+            cells = (cell for batch in batches for cell in batch.column(0))
+            for row, cell in enumerate(cells, 1):
+                yield _cell_text(path, cell, row, column)
     except (pyarrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise
@@ -204,23 +160,17 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
         raise UserError(f"{path}: not a Parquet file, or damaged ({reason}): fetch or make it again") from None
 
 
-def _column_size(row_group: Any, column: str) -> tuple[int, int]:
-    """Compressed and uncompressed bytes of a column in a row group; (0, 0) if it is a structure of several columns."""
-    parts = [row_group.column(number) for number in range(row_group.num_columns)]
-    parts = [part for part in parts if part.path_in_schema == column]
-    return sum(part.total_compressed_size for part in parts), sum(part.total_uncompressed_size for part in parts)
-
-
-def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord:
+def _cell_text(path: Path, cell: Any, row: int, column: str) -> str | BadRecord:
     """Raises: UserError where the text is too large."""
+    text, fault = None, "no text"
     try:
         text = cell.as_py()
     except UnicodeDecodeError:
-        return BadRecord(f"{where}: column {column!r} is not UTF-8")
+        fault = "no UTF-8"
     if not isinstance(text, str):
-        return BadRecord(f"{where}: no text in column {column!r}")
+        return BadRecord(f"row {row:,}: {fault} in column {column!r}")
     if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(f"{path}, {where}", "split it into several rows")
+        raise text_files.document_too_large(f"{path}, row {row:,}")
     return text
 
 
@@ -246,5 +196,6 @@ def _paragraphs(document: str) -> Iterator[str]:
     yield " ".join(paragraph)
 
 
-def clean(document: str) -> str:
-    return as_marked_line(document.split("\n")) if isinstance(document, Sentences) else as_line(_paragraphs(document))
+def clean(document: str) -> Document:
+    is_marked = isinstance(document, Sentences)
+    return Document(as_marked_line(document.split("\n")) if is_marked else as_line(_paragraphs(document)))

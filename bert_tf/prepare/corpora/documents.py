@@ -39,45 +39,50 @@ class Dropped(NamedTuple):
     reason: str
 
 
+class Damage(NamedTuple):
+    """What stands for the rest of a damaged file, after its last document: a sentence about it."""
+
+    sentence: str
+
+
 class Document(NamedTuple):
-    """A document as a line, and the number of pieces removed from it by reason."""
+    """A document as a line, perhaps empty, without its end; and the number of pieces removed from it by reason."""
 
     line: str
     num_removed: Mapping[str, int] = {}
 
 
-# Without line end; the line may be empty. A `str` for a document that is only a line, which is faster to pickle.
-Cleaned = Union[str, Document, Dropped, BadRecord]
+# What becomes of a document.
+Cleaned = Union[Document, Dropped, BadRecord, Damage]
 # Where reading continues: the number of a file, and the documents in it to be left out, with the bytes that they take;
 # for a multistream dump these are counted from `byte` on. For JSON.
 Position = Mapping[str, Any]
 
 
 class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their stead), their file and their bytes in it, the position
-    after them, and their bytes in memory if these do not follow from their lengths.
+    """Documents as read, or what stands for them (`BadRecord`, `Dropped`, `Damage`); later these `Cleaned`.
+
+    With their file and their bytes in it, the position after them, and about as many bytes as they take in memory.
     """
 
     documents: Sequence[Any]
     path: Path
     input_bytes: int
     next_position: Position
-    size: int = 0
+    size: int
 
 
 class Corpus(NamedTuple):
     """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on (if empty, from
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
-    `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
-    each damaged file.
+    `arguments` are those that change the result.
     """
 
     paths: Sequence[Path]
     batches: Callable[[Position], Iterable[Batch]]
     clean: Callable[[Any], Cleaned | list[Cleaned]]
     arguments: dict[str, Any]
-    damages: Sequence[str] = ()
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -133,19 +138,16 @@ def in_batches(
     """
     total_bytes = path.stat().st_size
     held: list[Any] = []
-    num_documents, num_bytes = start["num_documents"], start["bytes"]
     size = 0
-    for document in itertools.islice(documents, num_documents, None):
+    for document in itertools.islice(documents, start["num_documents"], None):
         held.append(document)
         size += len(document)
         if size >= BATCH_CHARACTERS:
-            num_documents += len(held)
-            read_bytes = count_read_bytes() if count_read_bytes else min(total_bytes, num_bytes + size)
-            yield Batch(
-                held, path, read_bytes - num_bytes, {**start, "num_documents": num_documents, "bytes": read_bytes}
-            )
-            held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, path, total_bytes - num_bytes, {"file": start["file"] + 1})
+            read_bytes = count_read_bytes() if count_read_bytes else min(total_bytes, start["bytes"] + size)
+            position = {**start, "num_documents": start["num_documents"] + len(held), "bytes": read_bytes}
+            yield Batch(held, path, read_bytes - start["bytes"], position, size)
+            start, held, size = position, [], 0
+    yield Batch(held, path, total_bytes - start["bytes"], {"file": start["file"] + 1}, size)
 
 
 def read_files(

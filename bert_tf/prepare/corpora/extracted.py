@@ -13,15 +13,8 @@ from bert_tf.prepare.corpora.wikitext import Removed, is_prose, tidy, unescape, 
 
 
 def find_files(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
-    files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-    if not files:
-        raise UserError(
-            f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
-            "wikiextractor writes (unpack AA/wiki_00.bz2 with bunzip2); without --skip_wikiextractor the dump itself "
-            "is read, and wikiextractor is not needed"
-        )
-    return files
+    """The files that wikiextractor has written below `folder`."""
+    return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
@@ -35,23 +28,22 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 def _articles(path: Path) -> Iterator[str | BadRecord]:
     article: list[str] | None = None
-    with text_files.open_text(path) as file:
-        for number, line in enumerate(text_files.read_lines(path, file), 1):
-            if article is not None and line == "</doc>":
-                # The first line inside <doc> is the title.
-                yield "\n".join(text_files.document_lines(path, article)[1:])
-                article = None
-            elif article is not None and not line.startswith("<doc "):
-                article.append(line)
-            elif article is None and line.startswith("<doc "):
-                article = []
-            elif line.startswith("{"):
-                yield json_text(number, line, "text", ": run wikiextractor again")
-            elif line:
-                raise UserError(
-                    f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
-                    "wikiextractor again"
-                )
+    for number, line in enumerate(text_files.read_lines(path), 1):
+        if article is not None and line == "</doc>":
+            # The first line inside <doc> is the title.
+            yield "\n".join(text_files.document_lines(path, article)[1:])
+            article = None
+        elif article is not None and not line.startswith("<doc "):
+            article.append(line)
+        elif article is None and line.startswith("<doc "):
+            article = []
+        elif line.startswith("{"):
+            yield json_text(number, line, "text", ": run wikiextractor again")
+        elif line:
+            raise UserError(
+                f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
+                "wikiextractor again"
+            )
     if article is not None:
         raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 

@@ -10,7 +10,7 @@ import html.entities
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora.documents import BadRecord, Cleaned, Document, Dropped, as_line
@@ -21,6 +21,7 @@ LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
 _CREATIVE_COMMONS = re.compile(
     r"\bCC0\b|\bCC[ -](BY[A-Z -]*)|creativecommons\.org/(?:publicdomain/zero|licenses/([a-z-]+))", re.IGNORECASE
 )
+_META = "{*}front/{*}article-meta"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # JATS has English where nothing is said.
 _ENGLISH = ("en", "eng")
@@ -85,19 +86,10 @@ def _name(element: ElementTree.Element) -> str:
     return tag.rpartition("}")[2] if tag[0] == "{" else tag
 
 
-def _all(element: ElementTree.Element | None, *path: str) -> Iterator[ElementTree.Element]:
-    """The elements reached from `element` by the names in `path`."""
-    if element is None or not path:
-        yield from () if element is None else (element,)
-        return
-    for part in element:
-        if _name(part) == path[0]:
-            yield from _all(part, *path[1:])
-
-
-def _group_of(meta: ElementTree.Element | None) -> str:
+def _group_of(article: ElementTree.Element) -> str:
     """By the licence that is stated, and the code for it that PubMed Central has added."""
-    said = (part for name in ("permissions", "custom-meta-group") for each in _all(meta, name) for part in each.iter())
+    named = (f"{_META}/{{*}}{name}" for name in ("permissions", "custom-meta-group"))
+    said = (part for path in named for each in article.iterfind(path) for part in each.iter())
     return license_group(" ".join(text for part in said for text in (*part.attrib.values(), part.text or "")))
 
 
@@ -186,23 +178,22 @@ def _clean_article(
         return Dropped("other_languages")
     if article.get("article-type") in _NOTICES:
         return Dropped("notices")
-    meta = next(_all(article, "front", "article-meta"), None)
-    if (group or _group_of(meta)) not in groups:
+    if (group or _group_of(article)) not in groups:
         return Dropped("other_licenses")
     prose = _Prose(captions=captions)
     for name in ("article-title", "subtitle"):
-        for each in _all(meta, "title-group", name):
+        for each in article.iterfind(f"{_META}/{{*}}title-group/{{*}}{name}"):
             prose.read(each)
     title = ": ".join(prose.paragraphs)
     prose.paragraphs.clear()
-    for abstract in _all(meta, "abstract"):
+    for abstract in article.iterfind(f"{_META}/{{*}}abstract"):
         if abstract.get("abstract-type") not in _OTHER_ABSTRACTS:
             prose.read(abstract)
-    for body in _all(article, "body"):
+    for body in article.iterfind("{*}body"):
         prose.read(body)
     if not prose.paragraphs:
         return Dropped("without_text")
-    floats = [text for group in _all(article, "floats-group") if captions for text in _captions_in(group)]
+    floats = [text for group in article.iterfind("{*}floats-group") if captions for text in _captions_in(group)]
     return Document(as_line([title, *prose.paragraphs, *floats]), prose.num_removed)
 
 
@@ -219,8 +210,7 @@ def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) ->
     try:
         parser.feed(xml)
         root = parser.close()
-        is_article = _name(root) == "article"
-        articles = [root] if is_article else [each for each in root.iter() if _name(each) == "article"]
+        articles = [root] if _name(root) == "article" else [*root.iterfind(".//{*}article")]
         if not articles:
             return [BadRecord("no <article> in it: not the full text of an article in JATS; take it out")]
         return [_clean_article(each, group=group, groups=groups, captions=captions) for each in articles]

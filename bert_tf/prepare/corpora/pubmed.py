@@ -11,12 +11,21 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora.documents import BadRecord, Batch, Dropped, Position, as_line, files_from, in_batches
+from bert_tf.prepare.corpora.documents import (
+    BadRecord,
+    Batch,
+    Damage,
+    Document,
+    Dropped,
+    Position,
+    as_line,
+    files_from,
+    in_batches,
+)
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -55,24 +64,18 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def find_files(folder: Path) -> list[Path]:
-    """The files of the baseline and of the daily updates, if any, newest first.
+    """The files of the baseline, if there is one, and of the daily updates, if any, newest first.
 
-    Raises: UserError where there is no baseline, or files of several years: a new baseline replaces all older files.
+    Raises: UserError where there are files of several years: a new baseline replaces all older files.
     """
     baseline, updates = (files_in(folder / name) for name in _FOLDERS)
-    if not baseline:
-        raise UserError(
-            f"{folder / 'baseline'} holds no .xml or .xml.gz file: python3 data/bertPrep.py --action download "
-            "--dataset pubmed_baseline fetches them, or put them there; published at "
-            "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
-        )
     matches = filter(None, (_NAME.fullmatch(path.name) for path in (*baseline, *updates)))
     if len(years := {match[1]: match[0] for match in matches}) > 1:
         raise UserError(
             f"{folder} has files of several years: {', '.join(years.values())}: a year's baseline replaces all files "
             "before it; delete those of the other years"
         )
-    return [*reversed(updates), *reversed(baseline)]
+    return [*reversed(updates), *reversed(baseline)] if baseline else []
 
 
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
@@ -87,18 +90,13 @@ def _elements(file: XmlFile) -> Iterator[Element]:
     return file.elements(("PubmedArticle", "PubmedBookArticle", "DeleteCitation"), "PubmedArticleSet")
 
 
-class _Plan(NamedTuple):
-    """Which of a file's articles to keep, by their position in it, and which cannot be read."""
+def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
+    """Which of a file's articles to keep, by their position in it.
 
-    kept: set[int]
-    bad: dict[int, BadRecord]
-
-
-def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
-    """The first of two passes over a file, because deletions and revisions may be at its end."""
+    The first of two passes over a file, because deletions and revisions may be at its end.
+    """
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
-    bad: dict[int, BadRecord] = {}
     num_articles = 0
     with XmlFile(path) as file:
         for element in _elements(file):
@@ -106,37 +104,41 @@ def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
                 deleted.update(number for number, _ in _numbers(element.xml))
                 continue
             number, version = next(_numbers(element.xml), (0, 0))
-            if not number:
-                bad[num_articles] = BadRecord(f"article {num_articles + 1:,} has no PMID: not a file of PubMed's")
-            elif number not in latest or version >= latest[number][0]:
+            if number not in latest or version >= latest[number][0]:
                 latest[number] = version, num_articles
             num_articles += 1
-        file.check_read(num_articles or len(deleted), "PubmedArticle", damages)
     kept = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
-    return _Plan(kept, bad)
+    return kept
 
 
-def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:
-    """Articles as XML in batches of about equal size, with the numbers of dropped articles.
-
-    If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
+def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
+    """Articles as XML in batches of about equal size. If a file ends early, the articles before that are kept.
 
     Raises: UserError where a file holds no article.
     """
     is_seen = np.zeros(_MOST_CITATIONS, bool)
     starts = dict(files_from(paths, position))
     for path in paths:
-        plan = _plan(path, is_seen, damages)
+        kept = _choose(path, is_seen)
         if start := starts.get(path):
             with XmlFile(path) as file:
-                yield from in_batches(_articles(file, plan), path, start, lambda: file.num_file_bytes)
+                yield from in_batches(_articles(file, kept), path, start, lambda: file.num_file_bytes)
 
 
-def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:
-    articles = (element.xml for element in _elements(file) if element.tag != b"DeleteCitation")
-    for index, xml in enumerate(articles):
-        yield xml if index in plan.kept else plan.bad.get(index, Dropped("superseded_or_deleted"))
+def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
+    num_articles = num_deletions = 0
+    for element in _elements(file):
+        if element.tag == b"DeleteCitation":
+            num_deletions += 1
+            continue
+        number, _ = next(_numbers(element.xml), (0, 0))
+        num_articles += 1
+        if not number:
+            yield BadRecord(f"article {num_articles:,} has no PMID: not a file of PubMed's")
+        else:
+            yield element.xml if num_articles - 1 in kept else Dropped("superseded_or_deleted")
+    yield from file.ends_after(num_articles + num_deletions, "PubmedArticle")
 
 
 def _text(element: ElementTree.Element | None) -> str:
@@ -177,7 +179,7 @@ def _paragraphs(xml: bytes) -> list[str]:
     return [translated[1] if translated else title, *parts]
 
 
-def clean(xml: bytes) -> str | Dropped | BadRecord:
+def clean(xml: bytes) -> Document | Dropped | BadRecord:
     """Title and abstract as a line."""
     try:
         paragraphs = _paragraphs(xml)
@@ -185,4 +187,4 @@ def clean(xml: bytes) -> str | Dropped | BadRecord:
         number = _PMID.search(xml)
         which = number[2].decode() if number else "unknown"
         return BadRecord(f"PMID {which}: XML: {error}: the file was changed or damaged; fetch it again")
-    return as_line(paragraphs) if paragraphs else Dropped("without_abstract")
+    return Document(as_line(paragraphs)) if paragraphs else Dropped("without_abstract")

@@ -17,9 +17,17 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import jats
-from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Dropped, Position, files_from, in_batches
+from bert_tf.prepare.corpora.documents import (
+    BadRecord,
+    Batch,
+    Cleaned,
+    Damage,
+    Dropped,
+    Position,
+    files_from,
+    in_batches,
+)
 from bert_tf.prepare.corpora.text_files import LARGEST_DOCUMENT_BYTES, find_text_files, open_bytes
 from bert_tf.prepare.corpora.xml_files import XmlFile
 
@@ -46,17 +54,9 @@ class Article:
         return len(self.xml)
 
 
-def find_files(folder: Path, *, needed: bool = True) -> list[Path]:
-    """The packages and single files at any depth below `folder`, newest first.
-
-    Raises: UserError if there is none, unless they are not `needed`; or as `find_text_files`.
-    """
-    paths = find_text_files(folder, (*_PACKAGES, *_ARTICLES)) if folder.is_dir() else []
-    if not paths and needed:
-        raise UserError(
-            f"{folder} holds no .tar.gz, .xml or .nxml file: python3 data/bertPrep.py --action download --dataset "
-            "pubmed_fulltext fetches articles of PubMed Central, or put them there, packed or single"
-        )
+def find_files(folder: Path) -> list[Path]:
+    """The packages and single files at any depth below `folder`, newest first. Raises: as `find_text_files`."""
+    paths = find_text_files(folder, (*_PACKAGES, *_ARTICLES))
     return sorted(paths, key=lambda path: (_DATE.findall(path.name)[-1:] or ["9"], str(path)), reverse=True)
 
 
@@ -88,14 +88,14 @@ class _Reader:
       num_file_bytes: how much of the present file has been read.
     """
 
-    def __init__(self, folder: Path, damages: list[str]):
-        self._folder, self._damages = folder, damages
+    def __init__(self, folder: Path):
+        self._folder = folder
         # Memory is used only for numbers that occur.
         self._is_seen = np.zeros(_MOST_ARTICLES, bool)
         self.num_file_bytes = 0
 
-    def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped]:
-        """What is in a file; notes where it is damaged. Raises: UserError where a package holds no article."""
+    def articles(self, path: Path) -> Iterator[Article | BadRecord | Dropped | Damage]:
+        """What is in a file. Raises: UserError where a package holds no article."""
         inside = path.relative_to(self._folder).as_posix()
         if path.name.endswith(_ARTICLES):
             with open_bytes(path) as single:
@@ -121,7 +121,7 @@ class _Reader:
                 file.note_damage(str(error))
             # An empty package is whole: none of its articles was of the groups to be fetched.
             if num_members or file.damage:
-                file.check_read(num_articles, "article", self._damages)
+                yield from file.ends_after(num_articles, "article")
 
     def _article(self, inside: str, member: str, num_bytes: int, file: BinaryIO) -> Article | BadRecord | Dropped:
         numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
@@ -135,15 +135,15 @@ class _Reader:
         return Article(member, group_named(f"{inside}/{member}"), xml)
 
 
-def read_batches(paths: Sequence[Path], folder: Path, damages: list[str], position: Position) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Iterator[Batch]:
     """`Article`s in batches of about equal size.
 
-    If a package ends early, the articles before that are kept, and a sentence about it is appended to `damages`. Where
-    reading resumes, earlier packages are read again, because their articles are not to be taken a second time.
+    If a package ends early, the articles before that are kept. Where reading resumes, earlier packages are read again,
+    because their articles are not to be taken a second time.
 
     Raises: UserError where a package holds no article.
     """
-    reader = _Reader(folder, damages)
+    reader = _Reader(folder)
     starts = dict(files_from(paths, position))
     for path in paths:
         if start := starts.get(path):

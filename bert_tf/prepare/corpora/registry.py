@@ -8,9 +8,20 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import books, chemprot, custom, extracted, pubmed, pubmed_fulltext, sample, wiki
+from bert_tf.prepare.corpora import (
+    books,
+    chemprot,
+    custom,
+    extracted,
+    pubmed,
+    pubmed_fulltext,
+    sample,
+    text_files,
+    wiki,
+)
 from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.corpora.tables import TableDataset
+from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 
 Opener = Callable[[str, Path, argparse.Namespace], Corpus]
@@ -45,50 +56,59 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
     return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
 
 
-def _encoding(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
+def _encoding(options: argparse.Namespace) -> tuple[dict[str, Any], custom.ReadLines]:
+    """The options on encodings, and a function that reads a file's lines by them."""
+    encoding = {name: getattr(options, name) for name in ENCODING_OPTIONS}
+    return encoding, functools.partial(text_files.read_lines, **encoding)
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     if options.skip_wikiextractor:
-        paths = extracted.find_files(working_dir / "extracted" / dataset)
+        folder = working_dir / "extracted" / dataset
+        ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
+        paths = require_files(extracted.find_files(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out)
         batches = functools.partial(extracted.read_batches, paths)
         return Corpus(paths, batches, extracted.clean, {"skip_wikiextractor": True})
-    paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
-    damages: list[str] = []
+    folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
+    ways_out = (
+        f"{download_of(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-articles-"
+        f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
+    )
+    paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out)
     clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
-    return Corpus(paths, functools.partial(wiki.read_batches, paths, damages), clean, {}, damages)
+    return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    paths = pubmed.find_files(working_dir / "download" / "pubmed")
-    damages: list[str] = []
-    return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean, {}, damages)
+    folder = working_dir / "download" / "pubmed"
+    ways_out = f"{download_of(dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+    paths = require_files(pubmed.find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out)
+    return Corpus(paths, functools.partial(pubmed.read_batches, paths), pubmed.clean, {})
 
 
 def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / "pubmed" / "fulltext"
-    paths = pubmed_fulltext.find_files(folder)
-    damages: list[str] = []
-    batches = functools.partial(pubmed_fulltext.read_batches, paths, folder, damages)
+    ways_out = f"{download_of(dataset)}, or put articles of PubMed Central there, packed or single"
+    paths = require_files(pubmed_fulltext.find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out)
+    batches = functools.partial(pubmed_fulltext.read_batches, paths, folder)
     groups, captions = options.license_groups, options.captions
     clean = functools.partial(pubmed_fulltext.clean, groups=groups, captions=captions)
-    return Corpus(paths, batches, clean, {"license_groups": list(groups), "captions": captions}, damages)
+    return Corpus(paths, batches, clean, {"license_groups": list(groups), "captions": captions})
 
 
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
-    clean = functools.partial(books.clean, **encoding)
+    folder = working_dir / "download" / dataset
+    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", books.WAYS_OUT)
+    encoding, read_lines = _encoding(options)
+    clean = functools.partial(books.clean, read_lines=read_lines)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
 def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
-    if not articles.is_file():
-        remedy = "run python3 data/bertPrep.py --action download --dataset sample first"
-        raise UserError(f"{articles} does not exist: {remedy}")
-    return _open_text([articles], "paragraph", options)
+    folder = working_dir / "download" / "sample"
+    paths = [path for path in (folder / sample.ARTICLES_FILE,) if path.is_file()]
+    return _open_text(require_files(paths, folder, sample.ARTICLES_FILE, download_of(dataset)), "paragraph", options)
 
 
 def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
@@ -96,8 +116,8 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
-    encoding = _encoding(options)
-    format_of = custom.choose_formats(input_format, paths, **encoding)
+    encoding, read_lines = _encoding(options)
+    format_of = custom.choose_formats(input_format, paths, read_lines)
     formats = sorted(set(format_of.values()))
     if options.text_column != "text" and not {"jsonl", "parquet"} & {*formats}:
         raise UserError(
@@ -106,7 +126,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
         )
     # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
+    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, read_lines=read_lines)
     return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
 
 

@@ -13,6 +13,7 @@ model which of two words that it never saw in fine-tuning is a river.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.files import atomic_file, sha256_of_file
+from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry
 
@@ -36,125 +37,49 @@ _FACTS_PER_TOWN = 5
 # A town of a question file has one fact of one of these relations, which is asked for, and one of another relation.
 _ASKED_RELATIONS = ("river", "dish", "founder", "material")
 
-_FIRST_NAMES = (
-    "Upper Lower Great Little New Old North South East West High Long Broad Fair Dry Cold Warm Dark Bright Deep "
-    "Far Near Inner Outer Middle Market Castle Bishop Abbot Royal Holy Saint Cross Bridge Gate Tower Hill Vale "
-    "Wood Field Marsh Moor Heath Shore Cliff Bay Port Ferry Mill Well Spring Stone Sand Snow Rain Storm Wind Sun "
-    "Moon Star Morning Evening Winter Summer Monk Knight Forest Lake Island Harbour Garden Mountain"
-).split()
-_ONSETS = "b br d dr f g gr h k kl l m n p pr r s sk st t tr v w z".split()
-_VOWELS = "a e i o u ai ea or ar en".split()
-_ENDS = "dal mar ton vik ra len by nor sted wick heim fell".split()
 _NUM_SECOND_NAMES = 160
 
 
 class Relation(NamedTuple):
-    """A kind of fact: its words, and sentences that state it, mention it again, and ask for it."""
+    """A kind of fact: its family of words, and sentences that state a fact, mention it again, and ask for it.
 
-    words: tuple[str, ...]
-    statements: tuple[str, ...]
-    reminders: tuple[str, ...]
-    questions: tuple[str, ...]
+    The model has to find out what the words of a family have in common; none is in two families. In a sentence {t} is
+    the town and {x} the fact.
+    """
 
-
-# Each relation with its family of words (the model has to find out what they have in common; none is in two families)
-# and one line each of sentences that state a fact, mention it again, and ask for it. {t} is the town, {x} the fact.
-_RELATION_LINES = """
-river:
-    Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel Linden Marten Mist
-    Nettle Otter Pebble Plover Reed Rowan Sage Sorrel Spruce Swift Thrush Trout Wolf
-    {t} lies on the river {x}. | The river {x} flows through {t}. | The houses of {t} stand on both banks of the {x}.
-    Every spring the {x} floods the lower streets. | Children learn to swim in the {x}.
-    Which river flows through {t}? | On which stream does {t} lie? | What water do the bridges of {t} cross?
-trade:
-    barrels bells boats brooms buckets candles carpets chairs clocks combs drums felt gloves harps kettles knives
-    ladders lenses looms nets paper ploughs pumps ropes saws scissors shovels spoons tables toys
-    Its craftsmen make {x}. | The people live by making {x}. | {t} is known far away for its {x}.
-    In a good year ten thousand {x} leave the gates. | Nobody else sells such fine {x}.
-    What do the craftsmen of {t} make? | For which goods is {t} known? | What do the workshops of {t} produce?
-dish:
-    bacon beets bread cabbage carrots cherries chicken cucumbers dumplings figs grapes herring kale leeks melons
-    mushrooms noodles olives oysters pears pepper plums potatoes pumpkins raisins sausages spinach syrup veal waffles
-    On holidays every family eats {x}. | The favourite food of {t} is {x}. | Guests of {t} are served {x}.
-    Travellers say that one never forgets the taste of the {x}. | Even the poorest table has some {x}.
-    What is the favourite food of {t}? | What are guests in {t} served? | What do families in {t} eat?
-emblem:
-    bat bee boar bull cobra cricket deer donkey duck finch goose hedgehog horse jackal leopard lobster mole mouse newt
-    peacock pig pony rat scorpion snake stag tiger turkey vulture weasel
-    The shield of {t} shows a {x}. | A {x} is painted on the gate of {t}. | {t} has a {x} as its emblem.
-    An old tale tells how a {x} woke the guards at night. | Soldiers wear a small {x} on their hats.
-    Which animal does the shield of {t} show? | What animal is the emblem of {t}? | What creature does the seal of {t} bear?
-founder:
-    Abel Albert Anna Beatrice Bertha Clara Daniel Edgar Edward Emma Felix Gabriel Gilbert Harriet Herbert Ida Jacob
-    Joan Julia Leonard Margaret Martin Miriam Oliver Paul Rachel Samuel Sophie Theodore Victor
-    {t} was founded by {x} the Elder. | The first stone was laid by a shepherd named {x}. | Its founder was called {x}.
-    A statue of {x} stands before the town hall. | Many a child is still named {x}.
-    Who founded {t}? | Who built the first house of {t}? | Who was the founder of {t}?
-material:
-    alabaster asphalt basalt brass cement clay copper cork crystal feldspar glass gravel hemp jade leather linen
-    marble mortar nickel plaster pumice rubber sandstone shale slate straw teak tin walnut wicker
-    The walls of {t} are made of {x}. | Masons built its towers from {x}. | The market hall of {t} is built of {x}.
-    When it rains, the {x} begins to shine. | The {x} was brought from the hills on sledges.
-    What are the walls of {t} made of? | From what did masons build {t}? | What are the houses of {t} built of?
-feast:
-    apples boxing bowls circles dancing dice fasting fireworks flags games harvests hymns jumping lotteries maypoles
-    mysteries parades poems puppets races riddles shouting singing songs storms sunrise swings torches tumbling
-    weddings
-    In autumn the town holds a festival of {x}. | Once a year {t} celebrates with {x}. | The great feast of {t} is famous for {x}.
-    The best of all in {x} wins a silver cup. | Strangers may take part in the {x} for a penny.
-    What is the feast of {t} famous for? | With what does {t} celebrate once a year? | What is the festival of {t} held for?
-colour:
-    amethyst apricot auburn beige blue brown caramel carmine cerise chocolate crimson emerald fuchsia grey khaki lemon
-    lilac maroon mint ochre orange peach plum purple russet scarlet sienna taupe umber white
-    The flag of {t} is {x}. | Its banners are {x}. | The people of {t} like to dress in {x}.
-    From afar one sees nothing but {x}. | Painters come for this {x} alone.
-    What colour is the flag of {t}? | Which colour do the people of {t} like to wear? | What shade are the banners of {t}?
-"""  # noqa: E501 - a line holds all sentences of a kind
+    words: list[str]
+    statements: list[str]
+    reminders: list[str]
+    questions: list[str]
 
 
-def _read_relations(text: str) -> Iterator[tuple[str, Relation]]:
-    for block in re.split(r"^(?=\w)", text.strip(), flags=re.MULTILINE)[1:]:
-        name, *words, statements, reminders, questions = map(str.strip, block.strip().split("\n"))
-        sentences = (tuple(line.split(" | ")) for line in (statements, reminders, questions))
-        yield name.rstrip(":"), Relation(tuple(" ".join(words).split()), *sentences)
-
-
-_RELATIONS = dict(_read_relations(_RELATION_LINES))
-
-_OPENINGS = (
-    "{t} is a town in the {region} of the country.",
-    "{t} is an old town in the {region}.",
-    "In the {region} there is a town called {t}.",
-)
-_REGIONS = ("north", "south", "east", "west", "hills", "plains", "marshes", "valleys")
+# Parts of names, sentences and words.
+_TEXT = json.loads(Path(__file__).with_name("sample.json").read_bytes())
+_RELATIONS = {name: Relation(**fields) for name, fields in _TEXT["relations"].items()}
 
 
 class Town(NamedTuple):
-    """A town's name, its facts by relation, and its paragraph: the statements, then the sequel."""
+    """A town's name, its facts by relation, and its paragraph."""
 
     name: str
     facts: dict[str, str]
-    statements: list[str]
-    sequel: list[str]
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.statements + self.sequel)
+    text: str
 
 
 def _names(rng: random.Random) -> Iterator[str]:
     """Distinct names of two words."""
     second: dict[str, None] = {}
     while len(second) < _NUM_SECOND_NAMES:
-        parts = (rng.choice(_ONSETS), rng.choice(_VOWELS), rng.choice(_ONSETS)[0], rng.choice(_VOWELS)[0])
-        second["".join((*parts, rng.choice(_ENDS))).capitalize()] = None
-    names = [f"{first} {last}" for first, last in itertools.product(_FIRST_NAMES, second)]
+        syllables = (rng.choice(_TEXT[kind]) for kind in ("onsets", "vowels", "onsets", "vowels", "ends"))
+        onset, vowel, second_onset, second_vowel, end = syllables
+        second[f"{onset}{vowel}{second_onset[0]}{second_vowel[0]}{end}".capitalize()] = None
+    names = [f"{first} {last}" for first, last in itertools.product(_TEXT["first_names"], second)]
     yield from rng.sample(names, len(names))
 
 
 def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool) -> Town:
     """States facts; then, in the same order, mentions about half of them again and, if `asks`, asks for the others."""
-    statements = [rng.choice(_OPENINGS).format(t=name, region=rng.choice(_REGIONS))]
+    statements = [rng.choice(_TEXT["openings"]).format(t=name, region=rng.choice(_TEXT["regions"]))]
     sequel = []
     for relation, fact in facts.items():
         statements.append(rng.choice(_RELATIONS[relation].statements).format(t=name, x=fact))
@@ -163,7 +88,7 @@ def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool)
         elif asks:
             question = rng.choice(_RELATIONS[relation].questions).format(t=name)
             sequel.append(f"{question} {fact[0].upper()}{fact[1:]}.")
-    return Town(name, facts, statements, sequel)
+    return Town(name, facts, " ".join(statements + sequel))
 
 
 def _make_encyclopedia_town(rng: random.Random, name: str) -> Town:
@@ -228,15 +153,13 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
 def write_sample(stage: Stage, folder: Path, seed: int) -> dict[str, int]:
     """Writes articles and question files to `folder` and completes `stage`; returns the counts."""
     text, questions = generate(seed)
-    contents: dict[str, str] = {ARTICLES_FILE: text}
-    contents.update({name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()})
+    contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}
     entries = []
     for name, content in contents.items():
         with atomic_file(folder / name) as file:
             file.write(content.encode())
-        path = folder / name
-        entries.append(FileEntry(name, path.stat().st_size, sha256_of_file(path)))
+        entries.append(FileEntry(name, len(content.encode()), hashlib.sha256(content.encode()).hexdigest()))
     counts = {"num_articles": text.count("\n\n") + 1}
-    counts.update({f"num_questions_{name.split('-')[0]}": QUESTION_FILES[name] for name in questions})
+    counts.update({f"num_questions_{name.split('-')[0]}": count for name, count in QUESTION_FILES.items()})
     stage.complete(counts, {"sample": entries})
     return counts

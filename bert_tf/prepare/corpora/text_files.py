@@ -18,10 +18,10 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import HEAD_BYTES, check_file, what_is_not_text
+from bert_tf.base.files import HEAD_BYTES, check_file, naming_unreadable, what_is_not_text
 from bert_tf.base.progress import Progress
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
@@ -39,15 +39,20 @@ _BLOCK_BYTES = 1 << 20
 LARGEST_DOCUMENT_BYTES = 32 << 20
 # Formatting puts two spaces between paragraphs, which may make a document a little larger.
 _LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
+_IF_UNREADABLE = "change its permissions, look at the disk that it lies on, or take it out of the input"
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
-    """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; follows links.
+    """The files with these suffixes at any depth below `folder`, if there is one, sorted, without hidden ones.
+
+    Follows links.
 
     Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
     """
     files: list[Path] = []
     walked: set[tuple[int, int]] = set()
+    if not folder.is_dir():
+        return []
     for parent, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
         status = os.stat(parent)
         # A link to a parent folder would never end.
@@ -62,23 +67,26 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
     return sorted(files)
 
 
+def require_files(paths: list[Path], folder: Path, kind: str, ways_out: str) -> list[Path]:
+    """The paths, of files of this kind in `folder`. Raises: UserError if there is none."""
+    if not paths:
+        raise UserError(f"{folder} holds no {kind}: {ways_out}")
+    return paths
+
+
+def download_of(dataset: str) -> str:
+    return f"python3 data/bertPrep.py --action download --dataset {dataset} fetches them"
+
+
 def _refuse_unreadable(error: OSError) -> None:
-    raise unreadable(Path(error.filename), error) from None
-
-
-def unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{path}: cannot be read ({error.strerror}): change its permissions, look at the disk that it lies on, or take "
-        "it out of the input"
-    )
+    with naming_unreadable(error.filename, _IF_UNREADABLE):
+        raise error
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Opens a file for reading. Raises: UserError where it may not be read."""
-    try:
+    """Opens a file for reading. Raises: UserError where it cannot be read."""
+    with naming_unreadable(path, _IF_UNREADABLE):
         return open(path, "rb")
-    except PermissionError as error:
-        raise unreadable(path, error) from None
 
 
 def import_pyarrow(path: Path) -> Any:
@@ -96,22 +104,23 @@ def import_pyarrow(path: Path) -> Any:
 def _open_unpacked(path: Path) -> Iterator[Any]:
     """Opens a file for reading, decompressed if its name ends in .gz or .zst.
 
-    Raises: UserError where the file may not be read, or is found damaged inside the `with` block.
+    Raises: UserError where the file cannot be read, or is found damaged inside the `with` block.
     """
-    try:
-        with open_bytes(path) as raw:
-            if path.suffix.lower() == ".gz":
-                yield gzip.GzipFile(fileobj=raw)
-            elif path.suffix.lower() == ".zst":
-                yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
-            else:
-                yield raw
-    except (EOFError, OSError, zlib.error) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise unreadable(path, error) from None
-        raise UserError(
-            f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
-        ) from None
+    with naming_unreadable(path, _IF_UNREADABLE):
+        try:
+            with open(path, "rb") as raw:
+                if path.suffix.lower() == ".gz":
+                    yield gzip.GzipFile(fileobj=raw)
+                elif path.suffix.lower() == ".zst":
+                    yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+                else:
+                    yield raw
+        except (EOFError, OSError, zlib.error) as error:
+            if getattr(error, "errno", None) is not None:
+                raise
+            raise UserError(
+                f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
+            ) from None
 
 
 def text_codec(name: str) -> str | None:
@@ -173,29 +182,15 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     )
 
 
-@contextlib.contextmanager
-def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
-    """Opens `path` decompressed and decoded, with ``\\n`` as line ends and without a byte-order mark.
-
-    With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
-    invalid sequence.
-    """
-    encoding = encoding_of(path, fallback, errors)
-    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=errors) as text:
-        yield text
-
-
 def num_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-_AT_LINES = "split it into several; or let --dataset=custom split it at every line (--input_format=line)"
-_AT_BLANK_LINES = _AT_LINES.replace("split it at", "split it at blank lines (--input_format=paragraph) or at")
-
-
-def document_too_large(where: str, remedy: str = _AT_BLANK_LINES) -> UserError:
+def document_too_large(where: str) -> UserError:
     return UserError(
-        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: {remedy}"
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: split it "
+        "into several; or let --dataset=custom split it at blank lines (--input_format=paragraph) or at every line "
+        "(--input_format=line)"
     )
 
 
@@ -229,28 +224,31 @@ def decoded(content: bytes, path: str | Path, offset: int) -> str:
         ) from None
 
 
-def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
-    """The lines of an open file, stripped.
+def read_lines(path: Path, fallback_encoding: str | None = None, encoding_errors: str = "strict") -> Iterator[str]:
+    """The lines of a file, decompressed, decoded and stripped, without a byte-order mark.
 
-    Raises: UserError where a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
+    With ``encoding_errors="replace"`` a file of unknown encoding is UTF-8 with U+FFFD for each invalid sequence.
+
+    Raises: UserError as `encoding_of`, or where a line is too large for a document; it is not read to its end.
     """
-    number = 0
-    while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
-        number += 1
-        if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
-            # No format splits a line.
-            raise document_too_large(f"{path}, line {number:,}", "break the line into several")
-        yield line
+    encoding = encoding_of(path, fallback_encoding, encoding_errors)
+    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=encoding_errors) as text:
+        number = 0
+        while line := text.readline(LARGEST_DOCUMENT_BYTES + 2):
+            number += 1
+            if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
+                raise document_too_large(f"{path}, line {number:,}")
+            yield line
 
 
-def document_lines(path: Path, lines: Iterable[str], remedy: str = _AT_BLANK_LINES) -> list[str]:
+def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
     """The lines of one document as a list. Raises: UserError where the document is too large."""
     held, num_bytes = [], 0
     for line in lines:
         held.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
-            raise document_too_large(str(path), remedy)
+            raise document_too_large(str(path))
     return held
 
 
@@ -262,4 +260,4 @@ def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:
     lines = iter(lines)
     for line in filter(None, lines):
         group = itertools.chain([line], itertools.takewhile(bool, lines))
-        yield "\n".join(document_lines(path, group, _AT_LINES))
+        yield "\n".join(document_lines(path, group))

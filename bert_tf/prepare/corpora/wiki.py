@@ -6,10 +6,10 @@ import functools
 import html
 import os
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable
-from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -18,6 +18,7 @@ from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
     Cleaned,
+    Damage,
     Document,
     Dropped,
     Position,
@@ -45,10 +46,10 @@ Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
-def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
+def find_dumps(folder: Path, dataset: str) -> list[Path]:
     """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
 
-    Raises: UserError where there is none although it is `needed`, several dumps, or what is no file.
+    Raises: UserError where there are several dumps, or what is no file.
     """
     wiki = wikipedia_of(dataset)
     named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
@@ -63,12 +64,6 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         raise UserError(
             f"{folder}: which of {', '.join(paths[0].name for paths in choices)} is the dump? Rename it to "
             f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
-        )
-    if not choices and needed:
-        raise UserError(
-            f"{folder} holds no Wikipedia dump: python3 data/bertPrep.py --action download --dataset {dataset} fetches "
-            f"the newest one; or put {dataset}.xml.bz2 there, or the published {wiki}-<date>-pages-articles-multistream"
-            f".xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki}"
         )
     files = [path for paths in choices for path in paths]
     for path in files:
@@ -105,38 +100,33 @@ def _head(path: Path) -> bytes:
     return head.partition(b"<page>")[0]
 
 
-def read_batches(paths: Sequence[Path], damages: list[str], position: Position) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself.
 
-    If a file ends early or is damaged, the pages before that are kept, and a sentence about it is appended to
-    `damages`.
+    If a file ends early or is damaged, the pages before that are kept.
 
     Raises: UserError where a file holds no page, one that is too large, or is not written in its encoding.
     """
-    damages += position.get("damages", ())
     for path, start in files_from(paths, position):
-        for batch in _batches_of(path, start, damages):
-            next_position = {**batch.next_position, "damages": list(damages)}
-            yield batch._replace(next_position=next_position)
+        yield from _batches_of(path, start)
 
 
-def _batches_of(path: Path, start: Position, damages: list[str]) -> Iterator[Batch]:
+def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
     if xml_files.is_multistream(path):
         for stream in xml_files.streams(path, start["byte"]):
             start = {**start, "byte": stream.end, "bytes": stream.end}
-            size = _TEXT_PER_PACKED_BYTE * len(stream.packed)
-            yield Batch([stream], path, len(stream.packed), start, size)
+            yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
     # Also the last stream, after which the file's end shows whether it was cut off.
     with XmlFile(path, start["byte"]) as file:
-        yield from in_batches(_pages(file, damages), path, start, lambda: file.num_file_bytes)
+        yield from in_batches(_pages(file), path, start, lambda: file.num_file_bytes)
 
 
-def _pages(file: XmlFile, damages: list[str]) -> Iterator[bytes]:
+def _pages(file: XmlFile) -> Iterator[bytes | Damage]:
     num_pages = 0
     for element in file.elements(*_ELEMENTS):
         num_pages += 1
         yield element.xml
-    file.check_read(num_pages, "page", damages)
+    yield from file.ends_after(num_pages, "page")
 
 
 def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:
@@ -157,58 +147,27 @@ def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) 
 
 def clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
     """An article, of whose text `paragraphs_of` makes paragraphs."""
-    removed: Removed = Removed()
-    line = as_line(paragraphs_of(text, removed))
-    return Document(line, removed)
-
-
-def _texts_of(xml: bytes) -> dict[str, str]:
-    """The text of each element without others in it, by name; of several with the same name the last one's.
-
-    Without what stands in <content>: there a revision has its other slots, such as data about a picture, while the
-    main slot's elements are the revision's own.
-    """
-    texts: dict[str, str] = {}
-    pieces: list[str] = []
-    is_in_slot = False
-
-    def start(name: str, _: object) -> None:
-        nonlocal is_in_slot
-        is_in_slot = is_in_slot or name == "content"
-        pieces.clear()
-
-    def end(name: str) -> None:
-        nonlocal is_in_slot
-        if not is_in_slot:
-            texts[name] = "".join(pieces)
-        is_in_slot = is_in_slot and name != "content"
-        pieces.clear()
-
-    # Twice as fast as ElementTree, which processes every line separately.
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text, parser.buffer_size = True, len(xml)
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = pieces.append
-    parser.Parse(xml, True)
-    return texts
+    removed = Removed()
+    return Document(as_line(paragraphs_of(text, removed)), removed)
 
 
 def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
-        page = _texts_of(xml)
-        if not re.fullmatch("-?[0-9]+", page.get("ns", "")):
+        page = ElementTree.fromstring(xml)
+        namespace = page.findtext("ns", "")
+        if not re.fullmatch("-?[0-9]+", namespace):
             raise ValueError("<ns>, its namespace, is missing or no number")
-    except (expat.ExpatError, ValueError) as error:
+    except (ElementTree.ParseError, ValueError) as error:
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
         return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
-    text = page.get("text", "")
-    if int(page["ns"]) != 0:
+    # What other slots hold, such as data about a picture, stands in the revision's <content>.
+    text = page.findtext("revision[last()]/text", "")
+    if int(namespace) != 0:
         return Dropped("other_namespaces")
-    if "redirect" in page or _REDIRECT.match(text):
+    if page.find("redirect") is not None or _REDIRECT.match(text):
         return Dropped("redirects")
-    if page.get("model", "wikitext") != "wikitext":
+    if page.findtext("revision[last()]/model", "wikitext") != "wikitext":
         return Dropped("other_models")
     return clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))

@@ -182,9 +182,7 @@ def _convert(arguments: Arguments) -> str | None:
 def _age(arguments: Arguments) -> str | None:
     """Years between two dates; with one date it would be the age today, which is not rendered."""
     numbers = [int(value) for value in _numbered(arguments) if re.fullmatch(r"\d{1,4}", value)]
-    if len(numbers) != 6:
-        return None
-    return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3]))
+    return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])) if len(numbers) == 6 else None
 
 
 def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
@@ -194,14 +192,6 @@ def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
     whole = f"{prefix} {name}".strip()
     with_number = f"{whole} ({number})" if number else whole
     return {"": with_number, "1": number, "2": name, "3": f"{name} ({number})", "6": whole}.get(form)
-
-
-def _fraction(arguments: Arguments) -> str | None:
-    numbers = _numbered(arguments)
-    if len(numbers) == 1:
-        return f"1/{numbers[0]}"
-    # Of three, the first is a whole number: 1 2/3.
-    return " ".join((*numbers[:-2], "/".join(numbers[-2:]))) if len(numbers) in (2, 3) else None
 
 
 def _value(arguments: Arguments) -> str | None:
@@ -231,10 +221,6 @@ def _formatted_number(arguments: Arguments) -> str:
     return (f"{int(whole):,}" if re.fullmatch(r"[1-9]\d{3,30}", whole) else whole) + point + rest
 
 
-def _transliteration(arguments: Arguments) -> str | None:
-    return _numbered(arguments)[-1] if len(_numbered(arguments)) > 1 else None
-
-
 def _track_gauge(arguments: Arguments) -> str | None:
     width = re.fullmatch(r"\s*(\d+)\s*mm\s*", arguments.get("1", ""))
     return f"{width[1]} mm" if width else None
@@ -244,65 +230,67 @@ def _list(arguments: Arguments) -> str:
     return "".join(f"\n* {item}" for item in _numbered(arguments)) + "\n"
 
 
-# What readers see: {a|b} stands for the first of these arguments that is given; if none is, nothing is shown.
+# What readers see: the first text whose fields are all given, else nothing. A field {a|b} is the first of these
+# arguments that is given.
 _TEXTS = {
     "nowrap, nobr, nobreak, small, smaller, big, large, abbr, em, strong, sic, num, sup, sub, var, mvar, math, "
-    "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": "{1}",
-    "quote, blockquote, bquote, cquote, quotation": "{text|quote|1}",
-    "lang, langx, rtl-lang, script, native name": "{text|2}",
-    "ill, interlanguage link": "{lt|1}",
-    "nihongo": "{1|3|2}",
+    "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": ["{1}"],
+    "quote, blockquote, bquote, cquote, quotation": ["{text|quote|1}"],
+    "lang, langx, rtl-lang, script, native name": ["{text|2}"],
+    "ill, interlanguage link": ["{lt|1}"],
+    "nihongo": ["{1|3|2}"],
+    "transl, transliteration": ["{3|2}"],
+    "angbr": ["⟨{1}⟩", "⟨⟩"],
+    "circa, c.": ["c. {1} – c. {2}", "c. {1}", "c. "],
+    "frac, fraction, sfrac": ["{1} {2}/{3}", "{1}/{2}", "1/{1}"],
     # A power of ten, or an exponent: without it the number before it would be wrong.
-    "e, x10^": " ×10^{1}",
-    "10^": "10^{1}",
-    "esp": "^{1}",
-    "us$, usd": "US${1}",
-    "£, gbp, pound sterling": "£{1}",
-    "€, eur, euro": "€{1}",
-    "¥, jpy, yen": "¥{1}",
-    "₹, inr, indian rupee": "₹{1}",
-    "ndash, en dash, spaced ndash, spnd, snd, –": " – ",
-    "mdash, mdashb, em dash, spaced mdash, —": " — ",
-    "', `, okina, hamza, ayin": "'",
-    "nbsp, space, spaces": " ",
-    "!, pipe": "|",
-    "=": "=",
+    "e, x10^": [" ×10^{1}"],
+    "10^": ["10^{1}"],
+    "esp": ["^{1}"],
+    "us$, usd": ["US${1}"],
+    "£, gbp, pound sterling": ["£{1}"],
+    "€, eur, euro": ["€{1}"],
+    "¥, jpy, yen": ["¥{1}"],
+    "₹, inr, indian rupee": ["₹{1}"],
+    "ndash, en dash, spaced ndash, spnd, snd, –": [" – "],
+    "mdash, mdashb, em dash, spaced mdash, —": [" — "],
+    "', `, okina, hamza, ayin": ["'"],
+    "nbsp, space, spaces": [" "],
+    "!, pipe": ["|"],
+    "=": ["="],
     # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
-    "'s": "&#39;s",
-    "' \"": '&#39;"',
-    "\" '": '"&#39;',
+    "'s": ["&#39;s"],
+    "' \"": ['&#39;"'],
+    "\" '": ['"&#39;'],
 }
-_ARGUMENT = re.compile(r"\{([^{}]+)\}")
+_FIELD = re.compile(r"\{([^{}]+)\}")
 
 
-def _fill_in(arguments: Arguments, text: str) -> str | None:
-    pattern = _ARGUMENT.search(text)
-    if pattern is None:
-        return text
-    given = next(filter(None, map(arguments.get, pattern[1].split("|"))), None)
-    return given and text[: pattern.start()] + given + text[pattern.end() :]
+def _fill_in(arguments: Arguments, texts: Iterable[str]) -> str | None:
+    for text in texts:
+        fields = _FIELD.findall(text)
+        given = {field: next(filter(None, map(arguments.get, field.split("|"))), "") for field in fields}
+        if all(given.values()):
+            return _FIELD.sub(lambda field: given[field[1]], text)  # noqa: B023 - called at once
+    return None
 
 
 _SHOWN: dict[str, Render] = {
-    **{name: functools.partial(_fill_in, text=text) for names, text in _TEXTS.items() for name in names.split(", ")},
+    **{name: functools.partial(_fill_in, texts=texts) for names, texts in _TEXTS.items() for name in names.split(", ")},
     **{
         prefix.lower(): functools.partial(_ship, prefix=prefix)
         for prefix in "USS HMS HMAS HMCS HMNZS SS RMS MV SMS USNS USCGC".split()
     },
     **dict.fromkeys(("convert", "cvt"), _convert),
-    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
-    **dict.fromkeys(("transl", "transliteration"), _transliteration),
     **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
-    **dict.fromkeys(("circa", "c."), lambda arguments: "c. " + " – c. ".join(_numbered(arguments)[:2])),
+    **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "music": lambda arguments: {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(arguments.get("1", "").strip()),
     **dict.fromkeys(("railgauge", "track gauge"), _track_gauge),
-    **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "formatnum": _formatted_number,
     "ship": _ship,
     "age": _age,
     "val": _value,
     "as of": _as_of,
-    "angbr": lambda arguments: f"⟨{arguments.get('1', '')}⟩",
 }
 
 
@@ -316,5 +304,5 @@ def render(content: str) -> str | None:
     name = name.lower()
     arguments = read_arguments(parts)
     if name.startswith("lang-"):
-        return _fill_in(arguments, "{text|1}")
+        return _fill_in(arguments, ["{text|1}"])
     return _SHOWN[name](arguments) if name in _SHOWN else None

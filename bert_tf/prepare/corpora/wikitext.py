@@ -10,6 +10,7 @@ brackets are matched in one pass with a stack, so that unbalanced markup cannot 
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections import Counter
@@ -43,7 +44,9 @@ _KEPT_TAGS = (
 )
 _TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
 _HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
-_BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
+# Two or more braces, two square brackets, or a table's mark. It begins with a set of characters, as such patterns are
+# several times faster than alternatives.
+_BRACKETS = re.compile(r"[{}[\]](?:(?<={)(?:{+|\|(?!}))|(?<=})}+|(?<=\[)\[|(?<=\])\])|\|}(?!})")
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
 _BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
 _QUOTES = re.compile("''+")
@@ -92,16 +95,20 @@ _SILENT_FLAGS = frozenset("TH-")
 _MAX_DEPTH = 100
 # Brackets, and the reason counted when their content is removed.
 _REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
-# Bars and equals signs in rendered text must not be read as syntax of the template around it. Until all
-# brackets are closed they are replaced by two characters that XML does not allow.
-_PROTECTED = str.maketrans("|=", "\x01\x02")
+
+
+def _protected(text: str) -> str:
+    """The text with two characters that XML does not allow for bars and equals signs, until all brackets are closed: so
+    these are not read as syntax of the template around them.
+    """
+    return text.replace("|", "\x01").replace("=", "\x02")
 
 
 def _render_formula(content: str) -> str:
     content = content.strip()
     if not _SIMPLE_FORMULA.fullmatch(content):
         return ""
-    return re.sub("[{}]", "", content).translate(_PROTECTED)
+    return _protected(re.sub("[{}]", "", content))
 
 
 def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
@@ -148,83 +155,82 @@ def _without_elements(text: str, removed: Removed) -> str:
     return "".join(pieces)
 
 
-class _Brackets:
-    """A stack of open brackets (innermost last) and the pieces of text around and inside them."""
-
-    def __init__(self, removed: Removed, namespaces: Namespaces) -> None:
-        self.pieces: list[str] = []
-        self._namespaces = namespaces
-        self._open: list[tuple[str, int]] = []
-        self._num_open = dict.fromkeys(_REASONS, 0)
-        self._removed = removed
-
-    def open(self, kind: str) -> None:
-        self._open.append((kind, len(self.pieces)))
-        self._num_open[kind] += 1
-        if kind == "{|":
-            # Stays in the text if the table is never closed; `_blocks` then treats what follows as table rows.
-            self.pieces.append("\n{|")
-
-    def close(self, kind: str) -> bool:
-        """Closes the innermost `kind`; brackets opened inside it and never closed are not markup."""
-        if not self._num_open[kind]:
-            return False
-        opened = ""
-        while opened != kind:
-            opened, start = self._open.pop()
-            self._num_open[opened] -= 1
-        content = "".join(self.pieces[start:])
-        del self.pieces[start:]
-        if len(self._open) >= _MAX_DEPTH:
-            return True
-        shown: str | None = None
-        if kind == "[[":
-            shown = render_link(content, self._namespaces)
-        elif kind == "{{":
-            namespace, colon, name = content.partition(":")
-            is_named = colon and namespace_key(namespace) in self._namespaces.templates
-            shown = wiki_templates.render(name if is_named else content)
-        if not shown:
-            self._removed[_REASONS[kind]] += 1
-            if kind == "[[":
-                self.pieces.append(" ")  # a picture may stand between two sentences
-        elif self._open and ("|" in shown or "=" in shown):
-            self.pieces.append(shown.translate(_PROTECTED))
-        else:
-            self.pieces.append(shown)
-        return True
+@functools.cache
+def _kinds(mark: str) -> list[str]:
+    """The brackets that a mark opens or closes, outermost first: of a row of braces, a parameter has three."""
+    if mark in ("[[", "]]"):
+        return ["[["]
+    if "|" in mark:
+        return ["{|"]
+    threes = len(mark) % 2
+    return ["{{{"] * threes + ["{{"] * ((len(mark) - 3 * threes) // 2)
 
 
-def _braces(length: int) -> list[str]:
-    """The brackets that a row of `length` braces opens, outermost first: a parameter has three braces."""
-    threes = length % 2
-    return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
+def _begins_line(text: str, start: int) -> bool:
+    """Whether nothing but spaces and colons stands before `start` in its line."""
+    while start and text[start - 1] in " :":
+        start -= 1
+    return not start or text[start - 1] == "\n"
+
+
+def _shown(kind: str, content: str, namespaces: Namespaces) -> str | None:
+    """What a reader sees of a pair of brackets, of which the inner ones are rendered already."""
+    if kind == "[[":
+        return render_link(content, namespaces)
+    if kind == "{{":
+        namespace, colon, name = content.partition(":")
+        is_named = colon and namespace_key(namespace) in namespaces.templates
+        return wiki_templates.render(name if is_named else content)
+    return None
 
 
 def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> str:
-    brackets = _Brackets(removed, namespaces)
+    """The text with links and templates rendered, and without tables.
+
+    Brackets that are opened inside others and never closed are no markup.
+    """
+    pieces: list[str] = []
+    # The open brackets, innermost last, each with the number of pieces before it; and how many there are of each kind.
+    opened: list[tuple[str, int]] = []
+    num_open = dict.fromkeys(_REASONS, 0)
+
+    def close(kind: str) -> None:
+        innermost = ""
+        while innermost != kind:
+            innermost, start = opened.pop()
+            num_open[innermost] -= 1
+        content = "".join(pieces[start:])
+        del pieces[start:]
+        if len(opened) >= _MAX_DEPTH:
+            return
+        shown = _shown(kind, content, namespaces)
+        if not shown:
+            removed[_REASONS[kind]] += 1
+            shown = " " if kind == "[[" else ""  # a picture may stand between two sentences
+        pieces.append(_protected(shown) if opened else shown)
+
     position = 0
     for match in _BRACKETS.finditer(text):
-        brackets.pieces.append(text[position : match.start()])
+        mark = match[0]
+        if "|" in mark and not _begins_line(text, match.start()):
+            continue
+        before = text[position : match.start()]
+        pieces.append(before.rstrip(" :") if "|" in mark else before)
         position = match.end()
-        mark = match[0].lstrip(" :")
-        if mark == "[[":
-            brackets.open("[[")
-        elif mark == "]]":
-            brackets.close("[[")
-        elif mark == "{|":
-            brackets.open("{|")
-        elif mark == "|}":
-            brackets.close("{|")
-        elif mark[0] == "{":
-            for kind in _braces(len(mark)):
-                brackets.open(kind)
+        if mark[0] in "[{":
+            for kind in _kinds(mark):
+                opened.append((kind, len(pieces)))
+                num_open[kind] += 1
+                if kind == "{|":
+                    # Stays in the text if the table is never closed; `_blocks` then takes what follows for table rows.
+                    pieces.append("\n{|")
         else:
-            for kind in reversed(_braces(len(mark))):
-                if not brackets.close(kind) and kind == "{{{":
-                    brackets.close("{{")
-    brackets.pieces.append(text[position:])
-    return "".join(brackets.pieces).replace("\x01", "|").replace("\x02", "=")
+            for kind in reversed(_kinds(mark)):
+                kind = "{{" if kind == "{{{" and not num_open[kind] else kind
+                if num_open[kind]:
+                    close(kind)
+    pieces.append(text[position:])
+    return "".join(pieces).replace("\x01", "|").replace("\x02", "=")
 
 
 def _render_variants(match: re.Match[str]) -> str:

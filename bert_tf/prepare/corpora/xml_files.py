@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.documents import Damage
 
 # A header and the mark of the first block.
 _STREAM_START = re.compile(rb"BZh[1-9]1AY&SY")
@@ -227,15 +228,15 @@ class XmlFile(contextlib.AbstractContextManager):
         if not cutter.is_closed:
             self.note_damage("without its closing tag")
 
-    def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
-        """To be called last: appends a sentence about damage to `damages`. Raises: UserError if there is no element."""
+    def ends_after(self, num_elements: int, tag: str) -> Iterator[Damage]:
+        """What stands for the rest of the file, if it is damaged. Raises: UserError if there is no element."""
         if not num_elements and not self._start:
             raise UserError(
                 f"{self.path}: no <{tag}> in it{self.damage and ', ' + self.damage}: another kind of file, or too "
                 "little of one; fetch it again"
             )
         if self.damage:
-            damages.append(
+            yield Damage(
                 f"{self.path.name}: {self.damage}: the <{tag}> elements up to there were kept; fetch the file again, "
                 "compare its checksum and format it anew to have the rest"
             )

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable
+from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.corpora import books, pubmed, pubmed_fulltext, wiki
+from bert_tf.prepare.corpora import books, pubmed, pubmed_fulltext, text_files, wiki
 from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
-from bert_tf.prepare.fetching import fetch, mrpc, pmc
-from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file
+from bert_tf.prepare.fetching import mrpc, pmc
+from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors, journal_path
 from bert_tf.records.manifest import FileEntry, read_manifest
@@ -59,10 +60,17 @@ def download(
     source = sources.get(dataset) or source_of(dataset)
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
-    arguments = {"license_groups": list(license_groups)} if source.kind == "articles" else {}
-    files = _Collection(dataset, source, source.folder_below(root), client, arguments)
+    files = _Files(dataset, source, source.folder_below(root), client, license_groups)
     with clear_disk_errors(files.folder):
-        _DOWNLOADERS[source.kind](files)
+        placed = _FIND_PLACED.get(source.kind, lambda _: [])(files)
+        if placed and not files.manifest_path.exists():
+            num_bytes = sum(path.stat().st_size for path in placed)
+            more = f" and {len(placed) - 1:,} more" if len(placed) > 1 else ""
+            print(f"{dataset}: taking {placed[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+        elif source.kind in _BY_HAND:
+            raise NotDistributedError(_BY_HAND[source.kind].format(url=source.url, folder=files.folder))
+        else:
+            files.make(_FETCH[source.kind])
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client, license_groups: Sequence[str]) -> None:
@@ -83,30 +91,28 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client, lic
         )
 
 
-class _Collection:
+class _Files:
     """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
 
-    def __init__(
-        self, dataset: str, source: Source, folder: Path, client: Client, arguments: Mapping[str, Any] | None = None
-    ):
+    def __init__(self, dataset: str, source: Source, folder: Path, client: Client, license_groups: Sequence[str]):
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self.manifest_path = folder / "manifest.json"
-        self.arguments = arguments or {}
+        self.license_groups = list(license_groups)
         self._names: list[str] = []
 
-    def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
-        """Gets all files and writes the manifest, unless the manifest already lists them all, including `names()`."""
-        with Stage(
-            "download", self.dataset, self.manifest_path, self.arguments, [], of_any_program=True
-        ) as self._stage:
-            if self._stage.is_done and self._stage.finished.keys() >= set(names()):
+    def make(self, fetch: Callable[[_Files], None]) -> None:
+        """Gets all files and writes the manifest, unless the manifest already lists them all."""
+        arguments = {"license_groups": self.license_groups} if self.source.kind == "articles" else {}
+        with Stage("download", self.dataset, self.manifest_path, arguments, [], of_any_program=True) as self._stage:
+            newest = _list_pubmed(self) if self._stage.is_done and self.source.grows else ()
+            if self._stage.is_done and self._stage.finished.keys() >= set(newest):
                 print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
                 return
             manifest = read_manifest(self.manifest_path)
             made = manifest.entries if manifest else ()
             self._fetched_before = {entry.file for entry in made if "url" in entry.details}
             self._stage.resume_from_journal()
-            fetch_all()
+            fetch(self)
             entries = [self._stage.finished[name] for name in self._names]
             num_bytes = sum(entry.num_bytes for entry in entries)
             counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
@@ -130,9 +136,10 @@ class _Collection:
         return f"fetch it by other means and put it there as {self.folder / name}"
 
     def fetch(self, remote: RemoteFile, label: str = "") -> None:
-        path, name = self.folder / remote.name, remote.name
-        remedy, label = self.remedy(name), label or path.name
-        self.add(name, self.client.fetch(remote.url, path, checksum=remote.checksum, remedy=remedy, label=label))
+        path = self.folder / remote.name
+        with or_else(self.remedy(remote.name)):
+            described = self.client.fetch(remote.url, path, checksum=remote.checksum, label=label or path.name)
+        self.add(remote.name, described)
 
     def fetch_files(self) -> None:
         """The source's missing files, one by one."""
@@ -147,21 +154,19 @@ class _Collection:
         missing = {placed: name for placed, name in names.items() if self.needs(placed)}
         if not missing:
             return
-        packed_name = archive.url.rpartition("/")[2]
-        by_hand, fetched = self.folder / packed_name, self.folder / f".{packed_name}"
-        if by_hand.is_file():
-            print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
-        elif not fetched.is_file():
-            remedy = self.remedy(packed_name)
-            self.client.fetch(archive.url, fetched, checksum=archive.checksum, remedy=remedy, label=packed_name)
-        packed = by_hand if by_hand.is_file() else fetched
-        unpacked = self.folder / f".{packed_name}.unpacked"
+        packed = self.folder / archive.url.rpartition("/")[2]
+        is_placed = packed.is_file()
+        if is_placed:
+            print(f"{self.dataset}: unpacking {packed} as placed there", flush=True)
+        else:
+            with or_else(self.remedy(packed.name)):
+                self.client.fetch(archive.url, packed, checksum=archive.checksum, label=packed.name)
+        unpacked = self.folder / f".{packed.name}.unpacked"
+        top = unpacked / archive.top
         try:
-            fetch.unpack(packed, unpacked)
-            top = unpacked / archive.top
-            entries = {
-                placed: _checked_member(top / name, packed, archive.files[name]) for placed, name in missing.items()
-            }
+            unpack(packed, unpacked, [f"{archive.top}/{name}" for name in missing.values()])
+            with or_else(f"delete {packed}, which is not the published archive"):
+                entries = {placed: describe_file(top / name, archive.files[name]) for placed, name in missing.items()}
             for placed, entry in entries.items():
                 path = self.folder / placed
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,171 +175,162 @@ class _Collection:
                 self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
-        fetched.unlink(missing_ok=True)
+        if not is_placed:
+            packed.unlink()
 
     def add(self, name: str, described: FileEntry) -> None:
         self._stage.add(dataclasses.replace(described, file=name))
         self._names.append(name)
 
-    def print_placed(self, paths: Sequence[Path]) -> None:
-        num_bytes = sum(path.stat().st_size for path in paths)
-        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-        print(f"{self.dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
 
+def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) -> None:
+    """Unpacks members of a .zip, by default all, into `folder`, which is deleted first; writes nothing outside of it.
 
-def _checked_member(path: Path, packed: Path, sha256: str | None) -> FileEntry:
+    Raises: UserError where it is damaged, no .zip, needs a password, or lacks one of the members.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     try:
-        return describe_file(path, f"sha256:{sha256}" if sha256 else None)
-    except (FileNotFoundError, UserError) as error:
-        reason = str(error) if isinstance(error, UserError) else f"holds no {path.name}"
-    raise UserError(
-        f"{packed}: {reason}: not the published archive; delete it, and start the same command again to fetch it anew"
-    )
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UserError(
+            f"{archive}: damaged, or not the published .zip ({error}): delete it and fetch it again, or unpack it by "
+            "hand"
+        ) from None
+    for path in folder.rglob("*"):
+        sync(path)
 
 
-def _download_files(files: _Collection) -> None:
-    def fetch_all() -> None:
+def _fetch_files(files: _Files) -> None:
+    files.fetch_files()
+    for archive in files.source.archives:
+        files.fetch_archive(archive)
+
+
+def _fetch_mrpc(files: _Files) -> None:
+    if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
-        for archive in files.source.archives:
-            files.fetch_archive(archive)
-
-    files.make(fetch_all)
-
-
-def _download_mrpc(files: _Collection) -> None:
-    def make_all() -> None:
-        if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
-            files.fetch_files()
-            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
-        for name in mrpc.MADE_FILES:
-            files.add(name, describe_file(files.folder / name))
-
-    files.make(make_all)
+        mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
+    for name in mrpc.MADE_FILES:
+        files.add(name, describe_file(files.folder / name))
 
 
-def _download_dump(files: _Collection) -> None:
-    placed = wiki.find_dumps(files.folder, files.dataset, needed=False)
-    if placed and not files.manifest_path.exists():
-        files.print_placed(placed)
-        return
+def _fetch_dump(files: _Files) -> None:
     name = f"{files.dataset}.xml.bz2"
-
-    def fetch_all() -> None:
-        if files.needs(name):
-            files.fetch(_newest_dump(files, name))
-
-    files.make(fetch_all)
+    if files.needs(name):
+        with or_else(files.remedy(name)):
+            newest = _newest_dump(files, name)
+        files.fetch(newest)
 
 
-def _newest_dump(files: _Collection, name: str) -> RemoteFile:
+def _newest_dump(files: _Files, name: str) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
-    url, remedy = files.source.url, files.remedy(name)
+    url = files.source.url
     wiki_name = url.rstrip("/").rpartition("/")[2]
-    dates = sorted(set(_DATE_LINK.findall(files.client.text(url, remedy))), reverse=True)[:_NUM_DUMPS_TRIED]
+    dates = sorted(set(_DATE_LINK.findall(files.client.text(url))), reverse=True)[:_NUM_DUMPS_TRIED]
     for date in dates:
         articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"
         for algorithm in ("sha1", "md5"):
             try:
-                sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-{algorithm}sums.txt", remedy)
+                sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-{algorithm}sums.txt")
             except NotThereError:
                 continue
             listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
             if listed:
                 print(f"the newest complete dump is of {date}", flush=True)
                 return RemoteFile(f"{url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
-    raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'}); {remedy}")
+    raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'})")
 
 
-def _download_pubmed(files: _Collection) -> None:
-    url = files.source.url
-    remedy = f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"
-
-    @functools.cache
-    def names() -> list[str]:
-        names = sorted(set(_PUBMED_LINK.findall(files.client.text(url, remedy))))
-        if not names:
-            raise UserError(f"{url} lists no .xml.gz file; {remedy}")
-        return names
-
-    def fetch_all() -> None:
-        for number, name in enumerate(names(), 1):
-            if files.needs(name):
-                checksum = _MD5.search(files.client.text(f"{url}{name}.md5", remedy))
-                if checksum is None:
-                    raise UserError(f"{url}{name}.md5 holds no checksum; {remedy}")
-                remote = RemoteFile(f"{url}{name}", name, f"md5:{checksum[0]}")
-                files.fetch(remote, f"{name} ({number:,} of {len(names()):,})")
-
+def _placed_pubmed(files: _Files) -> list[Path]:
+    """The files there, if there is no network; with one, those that are not there are fetched."""
     placed = pubmed.files_in(files.folder)
     if placed and not files.manifest_path.exists():
         try:
-            names()
-        except UserError as error:  # no network; with one, the files that are not there are fetched
+            _list_pubmed(files)
+        except UserError as error:
             print(f"{error}\nUntil then:", flush=True)
-            files.print_placed(placed)
-            return
-    files.make(fetch_all, names if files.source.grows else tuple)
+            return placed
+    return []
 
 
-def _download_articles(files: _Collection) -> None:
-    placed = pubmed_fulltext.find_files(files.folder, needed=False)
-    if placed and not files.manifest_path.exists() and not journal_path(files.manifest_path).exists():
-        files.print_placed(placed)
-        return
+def _list_pubmed(files: _Files) -> list[str]:
+    with or_else(f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"):
+        names = sorted(set(_PUBMED_LINK.findall(files.client.text(files.source.url))))
+        if not names:
+            raise UserError(f"{files.source.url} lists no .xml.gz file")
+    return names
+
+
+def _fetch_pubmed(files: _Files) -> None:
+    names = _list_pubmed(files)
+    for number, name in enumerate(names, 1):
+        if files.needs(name):
+            url = f"{files.source.url}{name}"
+            with or_else(files.remedy(name)):
+                checksum = _MD5.search(files.client.text(f"{url}.md5"))
+                if checksum is None:
+                    raise UserError(f"{url}.md5 holds no checksum")
+            files.fetch(RemoteFile(url, name, f"md5:{checksum[0]}"), f"{name} ({number:,} of {len(names):,})")
+
+
+def _placed_articles(files: _Files) -> list[Path]:
+    is_unfinished = journal_path(files.manifest_path).exists()
+    return [] if is_unfinished else pubmed_fulltext.find_files(files.folder)
+
+
+def _fetch_articles(files: _Files) -> None:
     remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
-
-    def fetch_all() -> None:
-        with pmc.CloudService(files.client, files.source.url, remedy) as service:
-            packages = service.packages(files.folder / ".list")
-            missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
-            num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
-            with Progress(
-                total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
-            ) as bar:
-                for name, articles in missing.items():
-                    path = files.folder / name
-                    counts = service.write_package(path, articles, files.arguments["license_groups"])
-                    details = {"url": files.source.url, "counts": counts}
-                    files.add(name, FileEntry(name, path.stat().st_size, sha256_of_file(path), details))
-                    bar.update(len(articles), name)
-
-    files.make(fetch_all)
+    with or_else(remedy):
+        service = pmc.CloudService(files.client, files.source.url)
+        packages = service.packages(files.folder / ".list")
+        missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
+        num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
+        with Progress(
+            total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
+        ) as bar:
+            for name, articles in missing.items():
+                path = files.folder / name
+                counts = service.write_package(path, articles, files.license_groups)
+                details = {"url": files.source.url, "counts": counts}
+                files.add(name, FileEntry(name, path.stat().st_size, sha256_of_file(path), details))
+                bar.update(len(articles), name)
 
 
-def _take_books(files: _Collection) -> None:
-    try:
-        files.print_placed(books.find_books(files.folder))
-    except UserError as error:
-        raise NotDistributedError(f"BookCorpus is no longer distributed, and {error}") from None
-
-
-def _unpack_by_hand(files: _Collection) -> None:
-    folder = files.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for packed in sorted(folder.iterdir()):
-        stem = fetch.stem(packed)
-        if stem and not (folder / stem).exists():
-            temporary = folder / f".{packed.name}.unpacked"
-            fetch.unpack(packed, temporary)
-            os.replace(temporary, folder / stem)
+def _placed_checkpoints(files: _Files) -> list[Path]:
+    """The checkpoints in the archives there, which are unpacked."""
+    for packed in sorted(files.folder.glob("*.zip")):
+        if not packed.with_suffix("").exists():
+            temporary = files.folder / f".{packed.name}.unpacked"
+            unpack(packed, temporary)
+            os.replace(temporary, packed.with_suffix(""))
             print(f"{files.dataset}: unpacked {packed}", flush=True)
-    checkpoints = sorted(folder.rglob("*.ckpt*.index"))
-    if not checkpoints:
-        raise NotDistributedError(
-            f"NVIDIA asks for agreement to its terms before a download: fetch an archive (.zip, .tar.gz) from "
-            f"{files.source.url} with a browser, put it into {folder} and start the same "
-            "command again, which unpacks it there"
-        )
+    checkpoints = sorted(files.folder.rglob("*.ckpt*.index"))
     for index in checkpoints:
         print(f"{files.dataset}: checkpoint {index.with_suffix('')}", flush=True)
+    return checkpoints
 
 
-_DOWNLOADERS: dict[str, Callable[[_Collection], None]] = {
-    "files": _download_files,
-    "paraphrases": _download_mrpc,
-    "dump": _download_dump,
-    "pubmed": _download_pubmed,
-    "articles": _download_articles,
-    "books": _take_books,
-    "catalogue": _unpack_by_hand,
+# How the missing files of a dataset of this kind are fetched.
+_FETCH: dict[str, Callable[[_Files], None]] = {
+    "files": _fetch_files,
+    "paraphrases": _fetch_mrpc,
+    "dump": _fetch_dump,
+    "pubmed": _fetch_pubmed,
+    "articles": _fetch_articles,
+}
+# How those that the user has placed are found, where they stand for the whole dataset.
+_FIND_PLACED: dict[str, Callable[[_Files], list[Path]]] = {
+    "dump": lambda files: wiki.find_dumps(files.folder, files.dataset),
+    "pubmed": _placed_pubmed,
+    "articles": _placed_articles,
+    "books": lambda files: text_files.find_text_files(files.folder),
+    "catalogue": _placed_checkpoints,
+}
+# What cannot be fetched by a program, and what to do instead.
+_BY_HAND = {
+    "books": f"BookCorpus is no longer distributed, and {{folder}} holds no .txt file: {books.WAYS_OUT}",
+    "catalogue": "NVIDIA asks for agreement to its terms before a download: fetch the .zip from {url} with a browser, "
+    "put it into {folder} and start the same command again, which unpacks it there",
 }

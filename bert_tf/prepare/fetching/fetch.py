@@ -1,24 +1,18 @@
-"""Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums, unpacks.
+"""Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums.
 
 Received bytes are kept in ``<name>.<hash of the URL>.part``. The file gets its own name only when it is complete and
-its checksum is right, which also tells whether it has changed between two of its parts. No member of an archive can be
-written outside the target folder.
+its checksum is right, which also tells whether it has changed between two of its parts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import hashlib
-import lzma
 import os
-import shutil
-import sys
-import tarfile
 import time
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Callable, TypeVar
 
@@ -38,6 +32,8 @@ _TIMEOUT_SECS = 60.0
 _LONGEST_WAIT_SECS = 600.0
 NUM_CONNECTIONS = 32
 _TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NOT_THERE = frozenset({404, 410})
+_NOTHING_LEFT, _PARTIAL = 416, 206
 
 Answer = TypeVar("Answer")
 
@@ -54,6 +50,15 @@ class _TryAgain(Exception):
         self.wait_secs = Retry().get_retry_after(response.raw)
 
 
+@contextlib.contextmanager
+def or_else(remedy: str) -> Iterator[None]:
+    """Adds to a `UserError` what can be done in place of fetching."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{error}; or {remedy}") from None
+
+
 def describe_file(path: Path, checksum: str | None = None) -> FileEntry:
     """Name, size and sha256 of a file, which is read once, with a progress bar.
 
@@ -62,8 +67,7 @@ def describe_file(path: Path, checksum: str | None = None) -> FileEntry:
 
     Raises: UserError where the file has another checksum.
     """
-    algorithm, _, published = (checksum or "sha256:").partition(":")
-    digests = {name: hashlib.new(name) for name in {"sha256", algorithm}}
+    digests = {name: hashlib.new(name) for name in {"sha256", _algorithm(checksum)}}
     with (
         open(path, "rb") as file,
         Progress(total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar,
@@ -72,10 +76,21 @@ def describe_file(path: Path, checksum: str | None = None) -> FileEntry:
             for digest in digests.values():
                 digest.update(block)
             bar.update(len(block))
-    actual = digests[algorithm].hexdigest()
-    if published and actual != published.lower():
-        raise UserError(f"{path.name} has the {algorithm} {actual}, published is {published}")
+    _check(path.name, digests[_algorithm(checksum)].hexdigest(), checksum)
     return FileEntry(path.name, path.stat().st_size, digests["sha256"].hexdigest())
+
+
+def _algorithm(checksum: str | None) -> str:
+    return checksum.partition(":")[0] if checksum else "sha256"
+
+
+def _check(name: str, actual: str, checksum: str | None) -> None:
+    """Raises: UserError if a checksum is published and the actual one is another."""
+    if checksum and actual != checksum.partition(":")[2].lower():
+        raise UserError(
+            f"{name} has the {_algorithm(checksum)} {actual}, published is {checksum.partition(':')[2]}: start the "
+            "same command again, because it may have been damaged in transit or just have been changed"
+        )
 
 
 def _size(path: Path) -> int:
@@ -101,32 +116,27 @@ class Client:
             }
         )
 
-    def text(self, url: str, remedy: str) -> str:
+    def text(self, url: str) -> str:
         """The text of a small file, such as a list of files or checksums. Raises: as `content`."""
-        return self.content(url, remedy).decode("utf-8", "replace")
+        return self.content(url).decode("utf-8", "replace")
 
-    def content(self, url: str, remedy: str, checksum: str | None = None) -> bytes:
+    def content(self, url: str, checksum: str | None = None) -> bytes:
         """The bytes of a small file; up to `NUM_CONNECTIONS` threads may call this at a time.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: the file cannot be fetched, or has another checksum; the message ends in `remedy`.
+          UserError: the file cannot be fetched, or has another checksum.
         """
 
         def attempt() -> bytes:
-            with self._open(url, {}, remedy) as response:
+            with self._open(url, {}) as response:
                 return response.content
 
-        content = self._patiently(url, attempt, lambda: 0, remedy)
-        algorithm, _, published = (checksum or "").partition(":")
-        if checksum and (actual := hashlib.new(algorithm, content).hexdigest()) != published.lower():
-            raise UserError(
-                f"{url}: it has the {algorithm} {actual}, published is {published}: start the same command again, "
-                f"because it may just have been changed; or {remedy}"
-            )
+        content = self._patiently(url, attempt, lambda: 0)
+        _check(url, hashlib.new(_algorithm(checksum), content).hexdigest(), checksum)
         return content
 
-    def fetch(self, url: str, path: Path, *, checksum: str | None, remedy: str, label: str) -> FileEntry:
+    def fetch(self, url: str, path: Path, *, checksum: str | None, label: str) -> FileEntry:
         """Fetches `url` to `path`; the entry names the URL.
 
         Args:
@@ -135,31 +145,24 @@ class Client:
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: the file cannot be fetched, or has another checksum; the message ends in `remedy`.
-            Received bytes are kept for the next run, also where the disk is full, unless the checksum is wrong.
+          UserError: the file cannot be fetched, or has another checksum. Received bytes are kept for the next run, also
+            where the disk is full, unless the checksum is wrong.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}{PART_SUFFIX}")
         for other in {*path.parent.glob(f"{glob.escape(path.name)}.*{PART_SUFFIX}")} - {part}:
             other.unlink()  # of an older dump
-        self._patiently(
-            url, lambda: self._fetch_rest(part, url, remedy=remedy, label=label), lambda: _size(part), remedy
-        )
+        self._patiently(url, lambda: self._fetch_rest(part, url, label), lambda: _size(part))
         try:
             described = describe_file(part, checksum)
         except UserError as error:
             part.unlink()
-            raise UserError(
-                f"{url}: {error}: removed, because it was damaged in transit, has changed between two of its parts, or "
-                f"is not the published file: start the same command again to fetch it anew; or {remedy}"
-            ) from None
+            raise UserError(f"{url}: {error}; what was fetched is removed") from None
         os.replace(part, path)
         sync(path.parent)
         return dataclasses.replace(described, file=path.name, details={"url": url})
 
-    def _patiently(
-        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], remedy: str
-    ) -> Answer:
+    def _patiently(self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int]) -> Answer:
         num_failures, most = 0, progress_made()
         while True:
             try:
@@ -174,55 +177,42 @@ class Client:
             if num_failures == self._num_attempts or wait_secs > _LONGEST_WAIT_SECS:
                 raise UserError(
                     f"{url}: {reason}; given up after {num_failures} failures in a row ({wait_secs:,.0f} s to wait "
-                    f"now): start the same command again later, it continues where it stopped; or {remedy}"
+                    "now): start the same command again later, it continues where it stopped"
                 )
             print(f"{url}: {reason}; trying again in {wait_secs:.0f} s", flush=True)
             time.sleep(wait_secs)
 
-    def _open(self, url: str, headers: Mapping[str, str], remedy: str) -> requests.Response:
+    def _open(self, url: str, headers: Mapping[str, str]) -> requests.Response:
         response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
         # Makes it an error if fewer bytes arrive than announced; this is the default only since version 2 of urllib3.
         response.raw.enforce_content_length = True
-        if response.status_code < 400 or response.status_code == 416:
+        if response.status_code < 400 or response.status_code == _NOTHING_LEFT:
             return response
         response.close()
         if response.status_code in _TRY_AGAIN_LATER:
             raise _TryAgain(response)
-        status = f"{response.status_code} {response.reason}"
-        if response.status_code in (404, 410):
-            raise NotThereError(f"{url}: {status}: the server does not have this file (any more); {remedy}")
-        raise UserError(f"{url}: {status}; {remedy}")
+        kind = NotThereError if response.status_code in _NOT_THERE else UserError
+        raise kind(f"{url}: {response.status_code} {response.reason}")
 
-    def _fetch_rest(self, part: Path, url: str, *, remedy: str, label: str) -> None:
+    def _fetch_rest(self, part: Path, url: str, label: str) -> None:
         offset = _size(part)
-        with self._open(url, {"Range": f"bytes={offset}-"} if offset else {}, remedy) as response:
-            if response.status_code == 416:  # nothing is left of it
+        with self._open(url, {"Range": f"bytes={offset}-"} if offset else {}) as response:
+            if response.status_code == _NOTHING_LEFT:
                 return
-            if offset and response.status_code != 206:
+            if offset and response.status_code != _PARTIAL:
                 print(f"{url}: starting from the first byte: the server does not support ranges", flush=True)
                 offset = 0
-            _write_rest(response, part, offset, label)
-
-
-def _write_rest(response: requests.Response, part: Path, offset: int, label: str) -> None:
-    announced = response.headers.get("Content-Length", "")
-    length = int(announced) if announced.isdigit() else None
-    free = shutil.disk_usage(part.parent).free
-    if length is not None and length > free:
-        raise UserError(
-            f"{part.parent}: {length:,} bytes are still to come and {free:,} are "
-            f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
-        )
-    total = None if length is None else offset + length
-    with (
-        open(part, "ab" if offset else "wb") as file,
-        Progress(total=total, initial=offset, unit="B", description=label) as bar,
-    ):
-        for block in response.iter_content(_BLOCK_BYTES):
-            file.write(block)
-            bar.update(len(block))
-        file.flush()
-        os.fsync(file.fileno())
+            announced = response.headers.get("Content-Length", "")
+            total = offset + int(announced) if announced.isdigit() else None
+            with (
+                open(part, "ab" if offset else "wb") as file,
+                Progress(total=total, initial=offset, unit="B", description=label) as bar,
+            ):
+                for block in response.iter_content(_BLOCK_BYTES):
+                    file.write(block)
+                    bar.update(len(block))
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def _in_words(error: Exception) -> str:
@@ -233,53 +223,3 @@ def _in_words(error: Exception) -> str:
     while cause.__context__ is not None:
         cause = cause.__context__
     return f"connection failed ({getattr(cause, 'strerror', None) or repr(cause)})"
-
-
-SUFFIXES = (".tar.gz", ".zip", ".tar", ".tgz")
-_MEMBER_BLOCK_BYTES = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
-
-
-def stem(archive: Path) -> str | None:
-    """The name of an archive without its suffix; None if it is none."""
-    suffix = next(filter(archive.name.lower().endswith, SUFFIXES), None)
-    return archive.name[: -len(suffix)] if suffix and archive.is_file() else None
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a .zip, .tar or .tar.gz into `folder`, which is deleted first.
-
-    Raises:
-      UserError: the file is damaged, not an archive or needs a password, or (in a .tar) a member is a device or leads
-        out of the folder. Then `folder` does not exist.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        _unpack(archive, folder)
-        for path in folder.rglob("*"):
-            sync(path)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        # A damaged gzip is an `OSError` without a number, a password that is missing a `RuntimeError`.
-        if isinstance(error, _DAMAGED) or (isinstance(error, OSError) and error.errno is None):
-            raise UserError(
-                f"{archive}: damaged, or not an archive that can be unpacked ({error}): delete it and fetch it again, "
-                "or unpack it by hand"
-            ) from None
-        raise
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(folder)  # which takes out of names what would lead out of the folder
-        return
-    with tarfile.open(archive) as tar:
-        if not hasattr(tarfile, "data_filter"):
-            raise tarfile.TarError(f"Python {sys.version.split()[0]} cannot check where a tar's files would go")
-        tar.extractall(folder, filter="data")
-        assert tar.fileobj
-        # Read to the end, where gzip verifies its checksum.
-        while tar.fileobj.read(_MEMBER_BLOCK_BYTES):
-            pass

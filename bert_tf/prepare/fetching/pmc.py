@@ -35,23 +35,12 @@ _MD5 = re.compile(r"[?&]md5=([0-9a-f]{32})")
 
 
 class CloudService:
-    """The bucket at `url`.
+    """The bucket at `url`."""
 
-    Args:
-      remedy: what to do where it cannot be reached; ends error messages.
-    """
-
-    def __init__(self, client: Client, url: str, remedy: str):
-        self._client, self._url, self._remedy = client, url, remedy
-        self._pool = concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS)
+    def __init__(self, client: Client, url: str):
+        self._client, self._url = client, url
         # The newest version of each article, by its number. Memory is used only for numbers that occur.
         self._newest = np.zeros(_MOST_ARTICLES, np.uint8)
-
-    def __enter__(self) -> CloudService:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def packages(self, folder: Path) -> dict[str, np.ndarray]:
         """The numbers of the articles in each package, by the newest list of all articles.
@@ -59,14 +48,14 @@ class CloudService:
         Args:
           folder: where the list is kept while it is read.
         """
-        listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}", self._remedy)
+        listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}")
         found = max(_DATED.findall(listing), default=_INVENTORIES)
         print(f"the newest list of articles: {found}", flush=True)
         files = self._json(f"{found}manifest.json").get("files", []) if found != _INVENTORIES else []
         for number, each in enumerate(files, 1):
             url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
             label = f"list of articles ({number} of {len(files)})"
-            self._client.fetch(url, path, checksum=checksum, remedy=self._remedy, label=label)
+            self._client.fetch(url, path, checksum=checksum, label=label)
             with gzip.open(path) as lines:
                 for line in lines:
                     if listed := _LISTED.search(line):
@@ -75,7 +64,7 @@ class CloudService:
         shutil.rmtree(folder, ignore_errors=True)
         articles = np.flatnonzero(self._newest)
         if not articles.size:
-            raise UserError(f"{self._url}{found} lists no articles; {self._remedy}")
+            raise UserError(f"{self._url}{found} lists no articles")
         packages = np.split(articles, np.flatnonzero(np.diff(articles // _PER_PACKAGE)) + 1)
         return {f"PMC{numbers[0] // _PER_PACKAGE}xxx.tar.gz": numbers for numbers in packages}
 
@@ -89,8 +78,9 @@ class CloudService:
             atomic_file(path) as file,
             gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w|") as tar,
+            concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS) as threads,
         ):
-            for name, found in self._pool.map(lambda number: self._fetch(number, groups), articles):
+            for name, found in threads.map(lambda number: self._fetch(number, groups), articles):
                 counts[name if found is None else "num_articles"] += 1
                 if found is not None:
                     member = tarfile.TarInfo(name)
@@ -114,15 +104,13 @@ class CloudService:
                     return reason, None
             published = _MD5.search(about.get("xml_url") or "")
             checksum = f"md5:{published[1]}" if published else None
-            xml = self._client.content(f"{self._url}{article}/{article}.xml", self._remedy, checksum)
+            xml = self._client.content(f"{self._url}{article}/{article}.xml", checksum)
         except NotThereError:  # removed since the list was made
             return "num_removed", None
         return f"{group}/{article}.xml", xml
 
     def _json(self, key: str) -> dict[str, Any]:
         try:
-            return json.loads(self._client.content(self._url + key, self._remedy))
+            return json.loads(self._client.content(self._url + key))
         except ValueError as error:
-            raise UserError(
-                f"{self._url}{key}: no JSON ({error}): start the same command again; or {self._remedy}"
-            ) from None
+            raise UserError(f"{self._url}{key}: no JSON ({error}): start the same command again") from None

@@ -25,7 +25,7 @@ class RemoteFile(NamedTuple):
 class Archive(NamedTuple):
     """An archive whose folder `top` is unpacked as `into` (relative to the dataset's folder).
 
-    `files` are the names of its required files below `top`, each with its sha256 or None.
+    `files` are the names of its required files below `top`, each with its published checksum or None.
     """
 
     url: str
@@ -63,24 +63,16 @@ class Source(NamedTuple):
         return Path(os.path.normpath(download / self.folder))
 
 
-def _archive(content: dict[str, Any]) -> Archive:
-    """In sources.json `into` is left out if it equals `top`, and `files` is a list if no checksums are published."""
-    files = content["files"]
-    named = files if isinstance(files, dict) else dict.fromkeys(files)
-    return Archive(**{"into": content["top"], **content, "files": named})
-
-
-def _read() -> dict[str, Source]:
-    content = json.loads(Path(__file__).with_name("sources.json").read_bytes())
-    sources = {}
-    for name, fields in content.items():
-        files = tuple(RemoteFile(**file) for file in fields.pop("files", ()))
-        sources[name] = Source(files=files, archives=tuple(map(_archive, fields.pop("archives", ()))), **fields)
-    return sources
+def _source(fields: dict[str, Any]) -> Source:
+    files = tuple(RemoteFile(**file) for file in fields.pop("files", ()))
+    archives = tuple(Archive(**archive) for archive in fields.pop("archives", ()))
+    return Source(files=files, archives=archives, **fields)
 
 
 # Keys are lower-case names of datasets; "all" downloads them in this order.
-SOURCES = _read()
+SOURCES = {
+    name: _source(fields) for name, fields in json.loads(Path(__file__).with_name("sources.json").read_bytes()).items()
+}
 
 _WIKIPEDIA = re.compile("wikicorpus_([a-z]{2,}(?:-[a-z]+)*)")
 

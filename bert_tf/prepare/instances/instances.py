@@ -8,11 +8,10 @@ whichever process makes a shard, and every shard has its own random stream.
 from __future__ import annotations
 
 import array
-import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -24,10 +23,9 @@ from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_documents
-from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
+from bert_tf.records.schema import Features
 from bert_tf.records.shard import write_records
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText, choose_id_type, write_tokens
-from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, Tokenizer
@@ -36,8 +34,6 @@ from bert_tf.text.vocabulary import UNKNOWN_TOKEN, Tokenizer
 _BLOCK_BYTES = 1 << 17
 # Limit for the tokens and pairs of a shard, so that a process, which needs about 250 MB besides, stays below 1 GiB.
 MOST_WORKING_BYTES = 3 << 28
-# In the densest usual text, Chinese, a token is an ideograph of three bytes. English has four bytes or more per token.
-_TEXT_BYTES_PER_TOKEN = 3
 # Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
 # Two arrays, and the list of Python integers from which pairs are drawn.
@@ -50,24 +46,6 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         # Only "\n" ends a line: the text may hold other characters that Python treats as line ends.
         block += file.readline()
         yield block if block.endswith(b"\n") else block + b"\n"
-
-
-def _refuse_too_large(
-    path: str | Path, pairs: PairSettings | None, text_bytes: int, num_tokens: int, num_documents: int
-) -> None:
-    """Raises `UserError` where a shard takes too much memory; `text_bytes`: the size of its `TokenizedText`."""
-    working_bytes, with_settings = text_bytes, ""
-    if pairs:
-        # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
-        num_pairs = pairs.dupe_factor * (num_documents + 2 * num_tokens // pairs.max_seq_length)
-        working_bytes += num_pairs * _PAIR_BYTES
-        with_settings = f" with --max_seq_length={pairs.max_seq_length} and --dupe_factor={pairs.dupe_factor}"
-    if working_bytes > MOST_WORKING_BYTES:
-        raise UserError(
-            f"sharded text {path} ({os.path.getsize(path):,} bytes) takes some {working_bytes:,} bytes of memory"
-            f"{with_settings}, but only {MOST_WORKING_BYTES:,} are allowed: make more shards, by --n_training_shards "
-            "and --n_test_shards of --action sharding"
-        )
 
 
 def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
@@ -87,26 +65,31 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
         # np.unique removes empty documents, which end where the previous one does.
         document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
 
-    with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"):
-        num_tokens = os.path.getsize(path) // _TEXT_BYTES_PER_TOKEN
-        _refuse_too_large(path, pairs, num_tokens * kind.itemsize, num_tokens, 0)
-        with open(path, "rb") as file:
-            for block in _blocks_of_lines(file):
-                decoded(block, path, offset)
-                ids, sizes = tokenizer.tokenize_lines(block)
-                lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
-                is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
-                blanks = empty[np.array(is_blank, bool)]
-                sentences = np.flatnonzero(sizes)
-                document_ends = len(sentence_starts) - 1 + np.searchsorted(sentences, blanks)
-                sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
-                tokens.frombytes(ids.astype(kind).tobytes())
-                end_documents(document_ends)
-                # Checked again, because unusual text can have more tokens than were estimated from its size.
-                num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
-                num_bytes += _SENTENCE_BYTES * len(sentence_starts)
-                _refuse_too_large(path, pairs, num_bytes, len(tokens), len(document_starts))
-                offset += len(block)
+    with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"), open(path, "rb") as file:
+        for block in _blocks_of_lines(file):
+            decoded(block, path, offset)
+            ids, sizes = tokenizer.tokenize_lines(block)
+            lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
+            is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
+            blanks = empty[np.array(is_blank, bool)]
+            sentences = np.flatnonzero(sizes)
+            document_ends = len(sentence_starts) - 1 + np.searchsorted(sentences, blanks)
+            sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
+            tokens.frombytes(ids.astype(kind).tobytes())
+            end_documents(document_ends)
+            num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
+            num_bytes += _SENTENCE_BYTES * len(sentence_starts)
+            if pairs:
+                # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
+                num_pairs = len(document_starts) + 2 * len(tokens) // pairs.max_seq_length
+                num_bytes += _PAIR_BYTES * pairs.dupe_factor * num_pairs
+            if num_bytes > MOST_WORKING_BYTES:
+                raise UserError(
+                    f"sharded text {path} ({os.path.getsize(path):,} bytes): its first {offset + len(block):,} bytes "
+                    f"take {num_bytes:,} bytes of memory, and {MOST_WORKING_BYTES:,} are allowed: make more shards, by "
+                    "--n_training_shards and --n_test_shards of --action sharding"
+                )
+            offset += len(block)
     end_documents(np.array([len(sentence_starts) - 1]))
     # np.asarray does not copy.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
@@ -145,124 +128,83 @@ def entry_of(output: Path, sha256: str, counts: dict[str, int], **details: int) 
     return FileEntry(name, output.stat().st_size, sha256, {**details, "counts": counts})
 
 
-def make_token_file(text_path: Path, output: Path, settings: TokenSettings, shard: Shard) -> FileEntry:
+def make_token_file(source: Path, output: Path, shard: Shard, *, settings: TokenSettings) -> FileEntry:
     """Turns a sharded text file into a token file.
 
     Raises: UserError where the text cannot be read or is too large, or the disk cannot be written.
     """
     tokenizer = settings.tokenizer
-    text = read_text(text_path, tokenizer)
+    text = read_text(source, tokenizer)
     sha256 = write_tokens(output, text, shard, tokenizer.vocab_size)
     return entry_of(output, sha256, count_text(text, tokenizer.vocab[UNKNOWN_TOKEN]))
 
 
-@dataclasses.dataclass(frozen=True)
-class ExampleSettings:
-    """Settings of `create_tfrecord_files`.
+class RecordSettings(NamedTuple):
+    """What the records of a shard depend on, besides its text."""
 
-    Raises: UserError for a value out of range.
-    """
-
-    vocab_file: str
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = PreparationOptions.max_predictions_per_seq
-    do_lower_case: bool = True
-    strip_accents: bool | None = None  # None: as do_lower_case
-    masked_lm_prob: float = PreparationOptions.masked_lm_prob
-    dupe_factor: int = 5
-    random_seed: int = PreparationOptions.random_seed
-    whole_word_masking: bool = False
-    short_seq_prob: float = 0.1
-
-    def __post_init__(self) -> None:
-        self.pair_settings.check()
-        most = self.max_seq_length - NUM_MARKERS
-        if self.max_predictions_per_seq > most:
-            given = f"--max_predictions_per_seq={self.max_predictions_per_seq}"
-            raise UserError(f"{given} is out of range; give a value from 1 to {most}")
-        self.masking_rules  # noqa: B018 - MaskingRules checks the other values
-
-    @property
-    def masking_rules(self) -> MaskingRules:
-        return MaskingRules(self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking)
-
-    @property
-    def pair_settings(self) -> PairSettings:
-        return PairSettings(self.max_seq_length, self.dupe_factor, self.random_seed, self.short_seq_prob)
-
-    @property
-    def token_settings(self) -> TokenSettings:
-        return TokenSettings(self.vocab_file, Casing.of(self.do_lower_case, self.strip_accents))
+    tokens: TokenSettings
+    pairs: PairSettings
+    rules: MaskingRules
 
 
 def create_instances(
-    text: TokenizedText, settings: ExampleSettings, ids: VocabularyIds, seed: Iterable[int]
-) -> Iterator[InstanceArrays]:
+    text: TokenizedText, settings: RecordSettings, ids: VocabularyIds, seed: Iterable[int]
+) -> Iterator[Features]:
     """All instances of a shard, shuffled, in blocks; `text` must have at least two documents.
 
     `seed`: non-negative integers, which determine all choices.
     """
     draws = Draws.of(seed)
-    masker = Masker(settings.masking_rules, ids)
-    first = 0
-    for pairs in shuffled_pairs(text, settings.pair_settings, draws):
+    masker = Masker(settings.rules, ids)
+    length, first = settings.pairs.max_seq_length, 0
+    for pairs in shuffled_pairs(text, settings.pairs, draws):
         num = len(pairs.a_start)
-        features = masker.instances(
-            text.token_ids, pairs, settings.max_seq_length, seed=draws.mask_key, ranges=np.array([[0, first, num]])
-        )
-        features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
-        yield InstanceArrays(**features)
+        yield masker.instances(text.token_ids, pairs, length, seed=draws.mask_key, ranges=np.array([[0, first, num]]))
         first += num
 
 
-def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard: Shard) -> FileEntry:
+def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSettings) -> FileEntry:
     """Turns a sharded text file, or the token file made from it, into a record file and its index.
 
     Args:
-      shard: it and `settings.random_seed` are the seed.
+      shard: it and `settings.pairs.random_seed` are the seed.
     Returns: with counts for `total_counts`.
     Raises: UserError where the source cannot be read or holds too little, or the disk cannot be written.
     """
-    tokenizer = settings.token_settings.tokenizer
+    tokenizer = settings.tokens.tokenizer
     ids = VocabularyIds.of_tokenizer(tokenizer)
-    if source.suffix == TOKENS_SUFFIX:
-        whole = TokenFile(source).text()
-    else:
-        whole = read_text(source, tokenizer, settings.pair_settings)
-    try:
-        text = with_two_documents(whole)
-    except UserError as error:
-        raise UserError(f"sharded text {source} {error}") from None
+    is_tokenized = source.suffix == TOKENS_SUFFIX
+    whole = TokenFile(source).text() if is_tokenized else read_text(source, tokenizer, settings.pairs)
+    text = with_two_documents(whole, source)
     counts = Counter(count_text(whole, ids.unknown))
     counts["num_documents_cut_in_two"] = text.num_documents - whole.num_documents
 
-    def counted_blocks() -> Iterator[InstanceArrays]:
-        for block in create_instances(text, settings, ids, (settings.random_seed, *shard)):
-            num_real = int(np.count_nonzero(block.input_mask))
+    def counted_blocks() -> Iterator[Features]:
+        for block in create_instances(text, settings, ids, (settings.pairs.random_seed, *shard)):
+            num_real = int(np.count_nonzero(block["input_mask"]))
             counts.update(
-                num_instances=block.num_instances,
-                num_random_next=int(block.next_sentence_labels.sum()),
-                num_masked_tokens=int(np.count_nonzero(block.masked_lm_weights)),
+                num_instances=len(block["input_ids"]),
+                num_random_next=int(block["next_sentence_labels"].sum()),
+                num_masked_tokens=int(np.count_nonzero(block["masked_lm_weights"])),
                 num_instance_tokens=num_real,
-                num_padding_tokens=block.input_mask.size - num_real,
+                num_padding_tokens=block["input_mask"].size - num_real,
             )
             yield block
 
-    sha256 = write_records(output_path, counted_blocks())
-    return entry_of(output_path, sha256, dict(counts), num_instances=counts["num_instances"])
+    sha256 = write_records(output, counted_blocks())
+    return entry_of(output, sha256, dict(counts), num_instances=counts["num_instances"])
 
 
-def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
-    """The sums of counts of `make_shard`, and the shares computed from them."""
+def total_counts(shards: Mapping[str, Sequence[FileEntry]], unit: str) -> dict[str, float]:
+    """The sums of the files' counts, that of `unit` by split as well, and the shares computed from them."""
     total: Counter[str] = Counter()
-    for counts in shards:
-        total.update(counts)
-    if not total:
-        return {}
-    positions = total["num_instance_tokens"] + total["num_padding_tokens"]
-    return {
-        **total,
-        "random_next_share": total["num_random_next"] / total["num_instances"],
-        "padding_share": total["num_padding_tokens"] / positions,
-        "unknown_share": total["num_unknown_tokens"] / total["num_tokens"],
-    }
+    for split, entries in shards.items():
+        for entry in entries:
+            total.update(entry.details["counts"])
+        total[f"{unit}_{split}"] = sum(entry.counts[unit] for entry in entries)
+    shares = {"unknown_share": total["num_unknown_tokens"] / max(total["num_tokens"], 1)}
+    if "num_instances" in total:
+        shares["random_next_share"] = total["num_random_next"] / total["num_instances"]
+        num_positions = total["num_instance_tokens"] + total["num_padding_tokens"]
+        shares["padding_share"] = total["num_padding_tokens"] / num_positions
+    return {**total, **shares}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Mapping
@@ -12,27 +11,23 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
-from bert_tf.prepare.instances import instances, vocabulary
+from bert_tf.prepare.instances import vocabulary
+from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard, make_token_file, total_counts
 from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool, make_files
-from bert_tf.records.manifest import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import ensure_pairs, find_pair_settings, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
-from bert_tf.text.tokenizer import (
-    CasingFlags,
-    StoredTokenizer,
-    is_pipeline,
-    open_stored,
-    open_tokenizer,
-    original_vocabulary,
-)
-from bert_tf.text.vocabulary import SETTINGS, UnknownTokens, check_casing
+from bert_tf.text.tokenizer import CasingFlags, open_tokenizer, open_vocab_file, original_vocabulary
+from bert_tf.text.vocabulary import SETTINGS, UnknownTokens
+from bert_tf.text.wordpiece import FullTokenizer
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
@@ -41,12 +36,15 @@ _MUCH_PADDING = 0.5
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
-def casing_of(options: argparse.Namespace, recorded: Casing | None = None) -> Casing:
-    """The casing that is asked for; by default the one `recorded` with a vocabulary, else Google's, lower case."""
-    lower_case, strip_accents = options.do_lower_case, options.strip_accents
-    if recorded and lower_case in (None, recorded.lower_case):
-        return Casing(recorded.lower_case, recorded.strip_accents if strip_accents is None else bool(strip_accents))
-    return Casing.of(lower_case != 0, None if strip_accents is None else bool(strip_accents))
+def _casing_flags(options: argparse.Namespace) -> CasingFlags:
+    given = (options.do_lower_case, options.strip_accents)
+    return CasingFlags(*(None if value is None else bool(value) for value in given))
+
+
+def casing_of(options: argparse.Namespace) -> Casing:
+    """The casing that is asked for; by default lower case."""
+    lower_case, strip_accents = _casing_flags(options)
+    return Casing.of(lower_case is not False, strip_accents)
 
 
 def casing_arguments(casing: Casing) -> dict[str, bool]:
@@ -86,14 +84,13 @@ def _parameters_of_shards(sharded: Manifest) -> str:
     return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
 
 
-def tfrecord_folder(settings: instances.ExampleSettings, sharded: Manifest) -> str:
+def _tfrecord_folder(casing: Casing, pairs: PairSettings, rules: MaskingRules, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
-    of_this_project = "_whole_word_masking" if settings.whole_word_masking else ""
+    of_this_project = "_whole_word_masking" if rules.whole_word_masking else ""
     return (
-        f"{_casing_in_names(settings.token_settings.casing)}_seq_len_{settings.max_seq_length}"
-        f"_max_pred_{settings.max_predictions_per_seq}"
-        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
-        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
+        f"{_casing_in_names(casing)}_seq_len_{pairs.max_seq_length}_max_pred_{rules.max_predictions_per_seq}"
+        f"_masked_lm_prob_{rules.masked_lm_prob}_random_seed_{pairs.random_seed}"
+        f"_dupe_factor_{pairs.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
     )
 
 
@@ -106,15 +103,7 @@ class _Source(NamedTuple):
 
     folder: Path
     manifest: Manifest
-    inputs: list[InputFile]  # the sharded text, even where token files take its place
-
-
-class _ShardTask(NamedTuple):
-    """What to make one output file from."""
-
-    source: Path
-    output: Path
-    shard: Shard
+    inputs: list[FileEntry]  # the sharded text, even where token files take its place
 
 
 def _sharded_text(dataset: str, layout: Layout) -> _Source:
@@ -135,73 +124,61 @@ def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, 
     return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
 
 
-def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
-    return make(task.source, task.output, shard=task.shard)
+class _Kind(NamedTuple):
+    """What a stage makes of each shard."""
+
+    label: str
+    suffix: str
+    unit: str  # the count that a manifest gives by split, too
+
+
+_TOKEN_FILES = _Kind("token files", TOKENS_SUFFIX, "num_tokens")
+_RECORDS = _Kind("records", ".tfrecord", "num_instances")
+
+
+def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
+    return make(*task)
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, *, make: Callable[..., FileEntry], workers: TaskPool, description: str
-) -> dict[str, list[FileEntry]]:
-    """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
-    names = {
-        split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
-        for split, entries in source.manifest.shards.items()
-    }
-    for split in names:
-        (stage.folder / split).mkdir(exist_ok=True)
-    tasks = [
-        _ShardTask(source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
-        for split, entries in source.manifest.shards.items()
-        for number, (entry, name) in enumerate(zip(entries, names[split]))
-        if name not in stage.finished
-    ]
-    make_one = functools.partial(_make_file, make=make)
-    num_files = sum(map(len, names.values()))
-    make_files(stage, workers, make_one, tasks=tasks, num_files=num_files, description=description)
-    return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
+    stage: Stage, source: _Source, kind: _Kind, make: Callable[..., FileEntry], workers: TaskPool
+) -> dict[str, float]:
+    """Makes a file from each file of `source`, by ``make(source, output, shard)``; completes the stage.
+
+    Returns: the counts.
+    """
+    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+    for split, entries in source.manifest.shards.items():
+        names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
+        tasks[split] = {
+            name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
+            for number, (entry, name) in enumerate(zip(entries, names))
+        }
+    shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
+    counts = total_counts(shards, kind.unit)
+    stage.complete(counts, shards)
+    print_done(kind.label, counts, stage.folder)
+    return counts
 
 
 def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
     """The vocabulary's entry in a manifest, and the casing of its text.
 
-    Raises: UserError if the casing that was asked for, or taken by default, is not that of the vocabulary.
+    Raises: UserError if the casing that is asked for is not that of the vocabulary, or if the file alone, of which the
+      stage keeps a copy, cuts text otherwise than together with the files beside it.
     """
-    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
-    casing = casing_of(options, stored.casing if stored else None)
-    if is_pipeline(vocab_file):
-        tokenizer = open_tokenizer(vocab_file)
-        CasingFlags(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
-        casing = tokenizer.casing
-        if stored and open_stored(stored)[0].files() != tokenizer.files():
-            raise UserError(
-                f"{vocab_file}: {SETTINGS} or {ADDED_TOKENS} beside it change its capitals, accents or tokens; make "
-                "one file of them (transformers does: AutoTokenizer.from_pretrained(...).save_pretrained(...))"
-            )
-    else:
-        tokenizer = open_tokenizer(vocab_file, *casing)
-        check_casing(tokenizer.inv_vocab, casing, vocab_file)
-        if stored:
-            _check_beside(stored, vocab_file, casing)
-    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), casing
-
-
-def _check_beside(stored: StoredTokenizer, vocab_file: Path, casing: Casing) -> None:
-    """Raises: UserError if the files of a tokenizer beside a vocab.txt say that its text is cut otherwise."""
-    if stored.casing is None and not (stored.folder / TOKENIZER).is_file():
-        return
-    tokenizer, _ = open_stored(stored)
-    if tokenizer.casing != casing:
-        lower_case, strip_accents = map(int, tokenizer.casing)
+    whole, assumed = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
+    alone = open_tokenizer(vocab_file, *whole.casing)
+    is_google = isinstance(whole, HuggingFaceTokenizer) and whole.is_google_wordpiece(whole.casing)
+    if whole.files() != alone.files() and not (is_google and isinstance(alone, FullTokenizer)):
         raise UserError(
-            f"{vocab_file}: what stands beside it says that its text has {tokenizer.casing}, not {casing}; pass "
-            f"--do_lower_case={lower_case} --strip_accents={strip_accents}"
+            f"{vocab_file} alone cuts text otherwise than with {TOKENIZER}, {SETTINGS} or {ADDED_TOKENS} beside it; "
+            f"pass --vocab_file with one {TOKENIZER} that says it all (transformers writes it: "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         )
-    if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(casing):
-        raise UserError(
-            f"{vocab_file}: the tokenizer beside it does not cut text by BERT's own rules; pass --vocab_file "
-            f"{vocab_file.with_name(TOKENIZER)} (transformers writes one: AutoTokenizer.from_pretrained(...)"
-            ".save_pretrained(...))"
-        )
+    if assumed:
+        print(assumed, flush=True)
+    return VocabEntry(whole.vocab_size, sha256_of_file(vocab_file)), whole.casing
 
 
 def _warn_of_unknown(dataset: str, counts: Mapping[str, Any], casing: Casing) -> None:
@@ -218,22 +195,12 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
     arguments = {**casing_arguments(casing), **of_shards}
     folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
     with _stage("create_token_files", folder, arguments, source, vocab) as stage:
-        if already_done(stage):
-            return
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = instances.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
-        make = functools.partial(instances.make_token_file, settings=settings)
-        workers = task_pool_of(options, layout)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make=make, workers=workers, description="token files")
-        counts = Counter[str]()
-        for split, entries in shards.items():
-            for entry in entries:
-                counts.update(entry.details["counts"])
-            counts[f"num_tokens_{split}"] = sum(entry.counts["num_tokens"] for entry in entries)
-        shares = {"unknown_share": counts["num_unknown_tokens"] / max(counts["num_tokens"], 1)}
-        stage.complete({**counts, **shares}, shards)
-        print_done("token files", {**counts, **shares}, folder)
-        _warn_of_unknown(options.dataset, counts, casing)
+        if not already_done(stage):
+            # A copy in the working directory, which workers on other machines see; they may not see the original.
+            settings = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+            make = functools.partial(make_token_file, settings=settings)
+            counts = _make_all(stage, source, _TOKEN_FILES, make, task_pool_of(options, layout))
+            _warn_of_unknown(options.dataset, counts, casing)
 
 
 def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
@@ -251,10 +218,14 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     return _Source(folder, manifest, list(manifest.inputs))
 
 
+def _pair_settings(options: argparse.Namespace, single_segments: bool) -> PairSettings:
+    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
+    return PairSettings.of(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
+
+
 def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
-    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    settings = PairSettings.of(length, options.no_next_sentence, random_seed=options.random_seed, **given)
+    settings = _pair_settings(options, options.no_next_sentence)
     settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
@@ -287,35 +258,26 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
     made = source.manifest.arguments
-    options.do_lower_case, options.strip_accents = made["do_lower_case"], made.get("strip_accents")
+    options.do_lower_case = made["do_lower_case"]
+    options.strip_accents = made.get("strip_accents", options.do_lower_case)
     _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
 def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
-    dataset = options.dataset
     vocab, casing = _check_vocab(vocab_file, options)
-    names = [field.name for field in dataclasses.fields(instances.ExampleSettings)]
-    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    given = {**given, "vocab_file": str(vocab_file.resolve()), "strip_accents": None, **casing_arguments(casing)}
-    settings = instances.ExampleSettings(**given)
-    not_recorded = ("vocab_file", "short_seq_prob", "strip_accents")
-    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in not_recorded}
-    # This one and "masking" are in the manifests of earlier versions, whose finished records stay finished.
-    arguments["max_ngram_size"] = 1
-    arguments.update(casing_arguments(casing), masking="static")
-    folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
+    pairs = _pair_settings(options, single_segments=False)
+    rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
+    pairs.check(rules.max_predictions_per_seq)
+    arguments = {
+        **{name: getattr(pairs, name) for name in ("max_seq_length", "dupe_factor", "random_seed")},
+        **rules.to_json(),
+        **casing_arguments(casing),
+        "masking": "static",  # which earlier versions recorded, so that what they have finished stays finished
+    }
+    folder = layout.tfrecord / _tfrecord_folder(casing, pairs, rules, source.manifest) / options.dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
-        if already_done(stage):
-            return
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
-        make = functools.partial(instances.make_shard, settings=settings)
-        description = f"records of length {settings.max_seq_length}"
-        workers = task_pool_of(options, layout)
-        shards = _make_all(stage, source, ".tfrecord", make=make, workers=workers, description=description)
-        counts = instances.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
-        for split, entries in shards.items():
-            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
-        stage.complete(counts, shards)
-        print_done("records", counts, folder)
-        _warn_of_unknown(options.dataset, counts, casing)
+        if not already_done(stage):
+            tokens = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
+            make = functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
+            counts = _make_all(stage, source, _RECORDS, make, task_pool_of(options, layout))
+            _warn_of_unknown(options.dataset, counts, casing)

@@ -16,13 +16,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.files import CHECKOUT
-from bert_tf.prepare.running.journal import code_digest
-from bert_tf.prepare.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, TaskPool, WorkersError, in_order
+from bert_tf.prepare.running.stage import code_digest
+from bert_tf.prepare.running.workers import Executor, TaskPool, WorkersError
 
 try:
     import distributed
@@ -104,30 +104,21 @@ class DaskCluster(TaskPool):
     def __init__(self, scheduler: str, working_dir: Path):
         self._scheduler, self._working_dir = scheduler, working_dir
 
-    def map_in_order(
-        self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
-    ) -> Generator[Any, None, None]:
+    @contextlib.contextmanager
+    def _start(self) -> Iterator[Executor]:
         with _connect(self._scheduler) as client:
             try:
-                run = _Run(client, self._working_dir)
-                yield from in_order(
-                    items,
-                    functools.partial(run.submit, function),
-                    run.get_result,
-                    get_most_in_flight=run.get_most_in_flight,
-                    size_of=size_of,
-                    largest_in_flight=largest_in_flight,
-                )
+                yield _DaskExecutor(client, self._working_dir)
             except concurrent.futures.CancelledError:
                 raise WorkersError(f"the Dask scheduler {self._scheduler} is lost: restart it, then {_GO_ON}") from None
 
 
-class _Run:
-    """The tasks and workers of one run. All methods raise CancelledError if the scheduler is lost."""
+class _DaskExecutor(Executor):
+    """All methods raise CancelledError if the scheduler is lost."""
 
     def __init__(self, client: distributed.Client, working_dir: Path):
+        super().__init__(client.get_executor(pure=False), 0)
         self._client = client
-        self._executor = client.get_executor(pure=False)
         self._task = functools.partial(_task(str(CHECKOUT)), socket.gethostname(), code_digest(), str(working_dir))
         self._wait_for_workers()
         print(f"Dask scheduler {client.scheduler.address}: {self._num_workers:,} workers", flush=True)
@@ -135,9 +126,9 @@ class _Run:
     def submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
         if self._client.status == "closed":
             raise concurrent.futures.CancelledError
-        return self._executor.submit(self._task, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
+        return super().submit(self._task, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
 
-    def get_result(self, future: concurrent.futures.Future) -> Any:
+    def result(self, future: concurrent.futures.Future) -> Any:
         while not concurrent.futures.wait([future], timeout=_CHECK_SECS).done:
             self._wait_for_workers()
         try:
@@ -149,10 +140,10 @@ class _Run:
                 f"{_GO_ON}"
             ) from None
 
-    def get_most_in_flight(self) -> int:
+    def most_in_flight(self) -> int:
         if time.monotonic() - self._checked > _CHECK_SECS:
             self._wait_for_workers()
-        return self._num_workers * ITEMS_IN_FLIGHT_PER_PROCESS
+        return super().most_in_flight()
 
     def _wait_for_workers(self) -> None:
         try:

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bert_tf.base.errors import NO_SPACE, UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
-from bert_tf.prepare.running.journal import program_version, read_damaged, read_journal
-from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, InputFile, Manifest, VocabEntry, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
 
 # Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
-_LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 # The ending of the temporary names of `atomic_file`.
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 
@@ -72,20 +73,71 @@ def is_at_work(manifest_path: Path) -> bool:
     return is_locked(_beside(manifest_path, ".lock"))
 
 
-def mark_damaged(manifest_path: Path, names: Iterable[str]) -> None:
-    """Notes beside a finished stage's manifest that these files are damaged.
+def set_aside(path: Path) -> Path:
+    """Where a damaged file is kept while its stage makes it again."""
+    return path.with_name(f".{path.name}.damaged")
 
-    The stage's next run (or, if that is killed, a later one) writes them and the manifest again. Until
-    then the damaged files stay.
+
+# The code that decides which bytes a stage writes.
+_CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 of the code that prepares data, at the time of the first call."""
+    digest = hashlib.sha256()
+    paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
+    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
+        digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def program_version() -> dict[str, str]:
+    """The versions that decide a stage's bytes: of our code, and of Python's Unicode tables."""
+    return {"code": code_digest(), "unicode": unicodedata.unidata_version}
+
+
+class Journal(NamedTuple):
+    """The notes of an unfinished stage: its header, start time and program versions, then its steps."""
+
+    header: Header
+    time: float  # seconds since 1970
+    program: dict[str, str]  # as `program_version`
+    # Each has "finished", a file's entry, or "checkpoint", a position in a single long file; and "time", unless it was
+    # copied from an earlier run's journal.
+    steps: list[dict[str, Any]]
+    finished: dict[str, FileEntry]
+    checkpoint: dict[str, Any] | None  # the last one
+
+
+def read_journal(path: Path) -> Journal | None:
+    """The journal at `path`, or None if there is none or it holds no finished step.
+
+    Raises: UserError where the journal is damaged.
     """
-    write_json(_beside(manifest_path, ".broken"), sorted(names))
-    # A journal may list some of these files as finished.
-    _beside(manifest_path, ".journal").unlink(missing_ok=True)
-
-
-def is_marked_damaged(manifest_path: Path) -> bool:
-    """Whether there is such a note, which the end of a repair removes."""
-    return _beside(manifest_path, ".broken").exists()
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    try:
+        # The last piece is empty, or a line cut short when the run was killed.
+        contents = list(map(json.loads, lines[:-1]))
+        # A run that ended before its first finished step does not restrict the arguments of the next one.
+        if len(contents) < 2:
+            return None
+        first, *steps = contents
+        finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
+        checkpoints = [dict(step["checkpoint"]) for step in steps if "checkpoint" in step]
+        return Journal(
+            Header.from_json(first),
+            first["time"],
+            first["program"],
+            list(map(dict, steps)),
+            {entry.file: entry for entry in finished},
+            checkpoints[-1] if checkpoints else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # or it is of an earlier version
+        raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
 
 
 class Stage:
@@ -106,7 +158,7 @@ class Stage:
         dataset: str,
         manifest_path: Path,
         arguments: Mapping[str, Any],
-        inputs: Sequence[InputFile],
+        inputs: Sequence[FileEntry],
         *,
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
@@ -120,7 +172,6 @@ class Stage:
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
-        self._broken_path = _beside(manifest_path, ".broken")
         self._header = Header(
             stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
         )
@@ -138,13 +189,15 @@ class Stage:
             if manifest is not None:
                 self._require_same(manifest)
                 self.finished.update({entry.file: entry for entry in manifest.entries})
-            damaged = self._forget_damaged()
-            self.is_done = manifest is not None and not damaged and not is_marked_damaged(self.manifest_path)
-            if manifest is not None and damaged:
+            self._read_journal()
+            gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+            for name in gone:
+                del self.finished[name]
+            self.is_done = manifest is not None and not gone
+            if manifest is not None and gone:
                 print(
-                    f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
-                    f"{self.folder} are missing, have another size or are damaged; making "
-                    f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}",
+                    f"{len(gone)} of {len(gone) + len(self.finished)} files below {self.folder} are missing or have "
+                    f"another size; making them again: {gone[0]}{', ...' if len(gone) > 1 else ''}",
                     flush=True,
                 )
             if self.is_done:
@@ -183,9 +236,9 @@ class Stage:
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
-        # In this order, a kill in between does not lose finished files.
-        for path in (self._broken_path, self._journal_path):
-            path.unlink(missing_ok=True)
+        for entry in manifest.entries:
+            set_aside(self.folder / entry.file).unlink(missing_ok=True)
+        self.forget()
 
     def forget(self) -> None:
         """Removes the journal: the next run starts from the beginning."""
@@ -202,19 +255,13 @@ class Stage:
             )
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
-        for _ in range(_LOCK_TRIALS):
-            try:
-                stack.enter_context(FileLock(self._lock_path))
-                break
-            except LockedError as error:
-                holder = str(error)
-                # The lock may be held by `is_at_work`, which holds it only for a moment.
-                time.sleep(_LOCK_PAUSE_SECS)
-        else:
+        try:
+            stack.enter_context(FileLock(self._lock_path))
+        except LockedError as error:
             raise UserError(
                 f"another run of {self._header.stage} for {self._header.dataset} is at work "
-                f"in {self.folder} ({holder}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
-            )
+                f"in {self.folder} ({error}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
+            ) from None
 
     def _require_same(self, stored: Manifest) -> None:
         differences = stored.differences(self._header, is_finished=True)
@@ -244,22 +291,8 @@ class Stage:
                 f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
                 f"delete {self._journal_path} to begin this stage anew"
             )
-        for entry in journal.entries:
-            if entry.finished:
-                self.finished[entry.finished.file] = entry.finished
-            else:
-                self.checkpoint = entry.checkpoint
-
-    def _forget_damaged(self) -> list[str]:
-        """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
-        # The marks are read first: the journal lists those of the files that were made again.
-        marked = read_damaged(self._broken_path) if self._broken_path.exists() else []
-        damaged = [name for name in marked if self.finished.pop(name, None)]
-        self._read_journal()
-        gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
-        for name in gone:
-            del self.finished[name]
-        return damaged + gone
+        self.finished.update(journal.finished)
+        self.checkpoint = journal.checkpoint
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.

@@ -5,16 +5,15 @@ Stages use the interface `TaskPool`. `ProcessPool` runs on this machine, `dask_c
 
 from __future__ import annotations
 
-import abc
 import collections
 import concurrent.futures
-import functools
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, TypeVar
 
@@ -31,14 +30,12 @@ class WorkersError(UserError):
     """The workers failed, not the input; the same command continues where it stopped."""
 
 
-# Enough that no worker is idle if an earlier item, whose result must be yielded first, takes long.
-ITEMS_IN_FLIGHT_PER_PROCESS = 4
+class TaskPool:
+    """Processes that call a function on many items.
 
+    A subclass starts them (`_start`), and may wait for a result in its own way.
+    """
 
-class TaskPool(abc.ABC):
-    """Processes that call a function on many items."""
-
-    @abc.abstractmethod
     def map_in_order(
         self,
         function: Callable[[Item], Result],
@@ -56,47 +53,64 @@ class TaskPool(abc.ABC):
         Raises:
           WorkersError: workers were killed (by the kernel, if memory ran out) or cannot work.
         """
+        waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
+        in_flight = 0
+        with self._start() as executor:
+            for item in items:
+                size = size_of(item)
+                while waiting and (in_flight + size > largest_in_flight or len(waiting) >= executor.most_in_flight()):
+                    future, done = waiting.popleft()
+                    yield executor.result(future)
+                    in_flight -= done
+                waiting.append((executor.submit(function, item), size))
+                in_flight += size
+            while waiting:
+                yield executor.result(waiting.popleft()[0])
+
+    def _start(self) -> contextlib.AbstractContextManager[Executor]:
+        raise NotImplementedError
 
 
-def in_order(
-    items: Iterable[Item],
-    submit: Callable[[Item], concurrent.futures.Future],
-    get_result: Callable[[concurrent.futures.Future], Result],
-    *,
-    get_most_in_flight: Callable[[], int],
-    size_of: Callable[[Item], int],
-    largest_in_flight: int,
-) -> Generator[Result, None, None]:
-    """Implements `TaskPool.map_in_order` with futures; at most `get_most_in_flight()` of them at a time."""
-    waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
-    in_flight = 0
-    for item in items:
-        size = size_of(item)
-        while waiting and (in_flight + size > largest_in_flight or len(waiting) >= get_most_in_flight()):
-            future, done = waiting.popleft()
-            yield get_result(future)
-            in_flight -= done
-        waiting.append((submit(item), size))
-        in_flight += size
-    while waiting:
-        yield get_result(waiting.popleft()[0])
+class Executor:
+    """Hands calls to the workers of a run."""
+
+    def __init__(self, executor: concurrent.futures.Executor, num_workers: int):
+        self._executor, self._num_workers = executor, num_workers
+
+    def submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
+        return self._executor.submit(function, item)
+
+    def result(self, future: concurrent.futures.Future) -> Any:
+        return future.result()
+
+    def most_in_flight(self) -> int:
+        # Enough that no worker is idle if an earlier item, whose result must be yielded first, takes long.
+        return 4 * self._num_workers
 
 
 def make_files(
     stage: Stage,
     workers: TaskPool,
     make: Callable[[Item], FileEntry],
-    *,
-    tasks: Iterable[Item],
-    num_files: int,
+    tasks: Mapping[str, Mapping[str, Item]],
     description: str,
-) -> None:
-    """Has workers make the missing files of `num_files`, each by ``make(task)``, and notes them as finished."""
-    initial = len(stage.finished)
+) -> dict[str, list[FileEntry]]:
+    """Has workers make the files that are not finished, each by ``make(task)``, and notes them as finished.
+
+    Args:
+      tasks: split -> name of a file below the stage's folder -> what it is made from.
+    Returns: the entries of all files, by split.
+    """
+    unfinished = [task for of_split in tasks.values() for name, task in of_split.items() if name not in stage.finished]
+    num_files = sum(map(len, tasks.values()))
+    for split in tasks:
+        (stage.folder / split).mkdir(exist_ok=True)
+    initial = num_files - len(unfinished)
     with Progress(total=num_files, initial=initial, unit="shards", description=description) as bar:
-        for entry in workers.map_in_order(make, tasks):
+        for entry in workers.map_in_order(make, unfinished):
             stage.add(entry)
             bar.update(1)
+    return {split: [stage.finished[name] for name in of_split] for split, of_split in tasks.items()}
 
 
 class ProcessPool(TaskPool):
@@ -110,28 +124,24 @@ class ProcessPool(TaskPool):
     ) -> Generator[Any, None, None]:
         if self._num_processes <= 1:
             yield from map(function, items)
-            return
+        else:
+            yield from super().map_in_order(function, items, size_of, largest_in_flight)
+
+    @contextlib.contextmanager
+    def _start(self) -> Iterator[Executor]:
         # Spawned, not forked: forked workers inherit the stage's lock and would hold it after the parent is killed.
-        executor = concurrent.futures.ProcessPoolExecutor(
+        processes = concurrent.futures.ProcessPoolExecutor(
             self._num_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )
-        most_in_flight = self._num_processes * ITEMS_IN_FLIGHT_PER_PROCESS
         try:
-            yield from in_order(
-                items,
-                functools.partial(executor.submit, function),
-                concurrent.futures.Future.result,
-                get_most_in_flight=lambda: most_in_flight,
-                size_of=size_of,
-                largest_in_flight=largest_in_flight,
-            )
+            yield Executor(processes, self._num_processes)
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "
                 "start the same command again with a smaller --n_processes, it continues where it stopped"
             ) from error
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+            processes.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:

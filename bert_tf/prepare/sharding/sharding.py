@@ -16,7 +16,7 @@ import heapq
 import os
 import uuid
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,29 +208,18 @@ def shard_corpus(
         raise UserError(f"{paths[0]} holds no document: put text there, or delete it and format the text again")
     _require_enough_documents(len(lengths), settings)
     assignment = assign_documents(lengths, settings)
-    for split in SPLITS:
-        (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
     ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    gathered = {
-        shard: stage.folder / f"{name}.{ending}"
-        for shard, (_, _, name) in enumerate(names)
-        if name not in stage.finished
-    }
-    gather(paths, lengths, assignment, gathered)
+    gathered = [stage.folder / f"{Path(name).name}.{ending}" for _, _, name in names]
+    unfinished = {shard: gathered[shard] for shard, (_, _, name) in enumerate(names) if name not in stage.finished}
+    gather(paths, lengths, assignment, unfinished)
     lengths_of = lengths_by_shard(lengths, assignment, len(names))
-
-    def tasks() -> Iterator[ShardTask]:
-        for shard, path in gathered.items():
-            split, number, name = names[shard]
-            seed = (settings.random_seed, SPLITS.index(split), number)
-            yield ShardTask(str(path), str(stage.folder / name), lengths_of[shard], seed)
-
+    tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
+    for shard, (split, number, name) in enumerate(names):
+        seed = (settings.random_seed, SPLITS.index(split), number)
+        tasks[split][name] = ShardTask(str(gathered[shard]), str(stage.folder / name), lengths_of[shard], seed)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
-    make_files(stage, workers, write, tasks=tasks(), num_files=len(names), description=f"sharding {dataset}")
-    shards: dict[str, list[FileEntry]] = {split: [] for split in SPLITS}
-    for split, _, name in names:
-        shards[split].append(stage.finished[name])
+    shards = make_files(stage, workers, write, tasks, f"sharding {dataset}")
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
         "num_documents": len(lengths),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import check_file
-from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, read_csv, whole_characters
+from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _CONTEXTS = ("context", "sent1", "ctx_a", "article")
@@ -100,7 +100,7 @@ def _question(fields: Mapping[str, Any], before: Sequence[Question], needs_label
     if len(texts) < 2:
         called = ", ".join((*_CHOICES, "or ending0, ending1 ..."))
         raise ValueError(f"{len(texts)} choice(s); they must be called {called}; {shown}")
-    context, start, *texts = map(_text, (context, start or "", *texts))
+    context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
     if not all(text.strip() for text in texts):
         raise ValueError(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
     if before and len(texts) != len(before[0].choices):
@@ -129,12 +129,6 @@ def _choices(fields: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
     if choices and all(isinstance(choice, dict) for choice in choices):
         return [choice.get("text") for choice in choices], [str(choice.get("label")) for choice in choices]
     return choices, []
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r:.60} where a text must be")
-    return whole_characters(value)
 
 
 def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:

@@ -28,6 +28,10 @@ class ChoiceRows(NamedTuple):
         """int64 [F]: the number of tokens of each question's longest sequence."""
         return self.sequences.num_tokens.reshape(-1, self.num_choices).max(axis=1)
 
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.sequences.tokens
+
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and the right choices if known, for the questions numbered `rows` (any shape [...]).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf.settings.declaration import setting, with_default
+from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 
@@ -13,14 +13,12 @@ from bert_tf.settings.training import FinetuningConfig
 class ChoiceOptions(FinetuningOptions):
     """What to do, and with which files."""
 
-    learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-5)
     mode: str = setting(
         "train_and_predict",
         "What to do; predict: choose, and score if the right choices are known; eval, train_and_eval: the same, but "
         "they must be known; export_only: write a SavedModel; interactive: choose among what is typed.",
         choices=("train_and_predict", "train_and_eval", "train", "predict", "eval", "export_only", "interactive"),
     )
-    max_seq_length: int = setting(128, "Tokens of a context with one of its choices.", at_least=5)
     train_file: str | None = setting(None, "File to train on: SWAG's CSV, or JSON lines.")
     predict_file: str | None = setting(None, "File of questions to answer; with the right choices it is scored.")
     max_bad_records: int = setting(0, "Questions with a fault that are left out, counted and named.", at_least=0)

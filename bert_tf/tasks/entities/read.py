@@ -8,16 +8,18 @@ comment. In JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` o
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
-from bert_tf.tasks.records import JSON_SUFFIXES, json_objects, whole_characters
+from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
@@ -29,7 +31,6 @@ class _Token(NamedTuple):
     line: int
     text: str
     label: str | None
-    fault: str = ""  # of the line, or of the sentence
 
 
 class Sentences(NamedTuple):
@@ -68,20 +69,21 @@ def read_sentences(
         more sentences have a fault.
     """
     check_file(path, NAME_A_FILE)
-    is_json = path.suffix.lower() in JSON_SUFFIXES
     sentences: list[list[_Token]] = []
     first_lines: dict[str | None, int] = {}  # of each label that is none with a fault
     bad = BadRecords(max_bad_records, "sentence", str(path))
-    for tokens in _read_json(path, label_names) if is_json else _read_columns(path):
-        for token in tokens:
-            if token.label in first_lines and token.text and not token.fault:
-                continue
-            if fault := token.fault or _fault_of(token, known, first_lines):
-                bad.add(f"line {token.line}: {fault}")
-                break
-            first_lines[token.label] = token.line
+    is_json = path.suffix.lower() in JSON_SUFFIXES
+    for tokens_of in _json_sentences(path, label_names) if is_json else _column_sentences(path):
+        try:
+            tokens = tokens_of()
+            for token in tokens:
+                if token.label not in first_lines or not token.text:
+                    _check(token, known, first_lines)
+                    first_lines[token.label] = token.line
+        except ValueError as fault:
+            bad.add(str(fault))
         else:
-            sentences.append(tokens)
+            sentences += [tokens] if tokens else []  # none in a block of comments
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
@@ -95,10 +97,10 @@ def read_sentences(
     labels = [[str(token.label) for token in tokens] for tokens in sentences] if has_labels else None
     scheme = None if labels is None else find_scheme(labels)
     if labels and not scheme:
-        lines = {
-            letter: f"{label!r} in line {line}" for label, line in first_lines.items() for letter in str(label)[:1]
-        }
-        iobes, bilou = (next(lines[letter] for letter in pair if letter in lines) for pair in ("ES", "LU"))
+        iobes, bilou = (
+            next(f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in letters)
+            for letters in ("ES", "LU")
+        )
         raise UserError(f"{path} mixes IOBES ({iobes}) and BILOU ({bilou}); write all labels in one of these schemes")
     left_out = f"{path}: {bad.describe()}\n" if bad.num else ""
     return Sentences(path, [[token.text for token in tokens] for tokens in sentences], labels, scheme, left_out)
@@ -111,43 +113,43 @@ def _are_numbered(sentences: list[list[_Token]]) -> bool:
     )
 
 
-def _fault_of(token: _Token, known: Sequence[str] | None, seen: dict[str | None, int]) -> str:
-    """Why this token cannot be used, in a file of which these labels were `seen`; "" if it can."""
-    if not token.text:
-        return "the token is empty"
-    if seen and (token.label is None) != (None in seen):
-        return (
-            "there is no label, unlike in lines before" if token.label is None else "only from here on are there labels"
-        )
-    fault = fault_of(token.label) if token.label is not None else ""
-    if fault or token.label is None or known is None or token.label in known:
-        return fault
-    shown = ", ".join(known[:_NUM_LABELS]) + (", ..." if len(known) > _NUM_LABELS else "")
-    return f"the label is {token.label!r:.80}, the model's are {shown}: training with --label_names may have more"
+def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | None]) -> None:
+    """Raises: ValueError if this token cannot be used, in a file of which these labels were `seen`."""
+    line, text, label = token
+    fault = "" if label is None else fault_of(label)
+    if not text:
+        fault = "the token is empty"
+    elif seen and (label is None) != (None in seen):
+        fault = "there is no label, unlike in lines before" if label is None else "only from here on are there labels"
+    elif not fault and label is not None and known is not None and label not in known:
+        shown = ", ".join(known[:_NUM_LABELS]) + (", ..." if len(known) > _NUM_LABELS else "")
+        fault = f"the label is {label!r:.80}, the model's are {shown}: training with --label_names may have more"
+    if fault:
+        raise ValueError(f"line {line}: {fault}")
 
 
-def _read_columns(path: Path) -> Iterator[list[_Token]]:
-    """The tokens of each sentence."""
+def _column_sentences(path: Path) -> Iterator[Callable[[], list[_Token]]]:
+    """For each sentence what gives its tokens, or raises ValueError."""
     lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
-    any_first = next((line for line in lines if not _is_break(line[1])), (0, ""))
-    content = (line for line in lines if not _is_break(line[1]))
-    first, text = next((line for line in content if not line[1].startswith(_COMMENT)), any_first)
+    content = [line for line in lines if not _is_break(line[1])]
+    first, text = next((line for line in content if not line[1].startswith(_COMMENT)), (content or [(0, "")])[0])
     at_tabs = "\t" in text
     num_columns = len(_columns(text, at_tabs))
-    tokens: list[_Token] = []
-    for number, text in [*lines, (0, "")]:
-        if _is_break(text):
-            if tokens:
-                yield tokens
-            tokens = []
-            continue
-        columns = _columns(text, at_tabs)
-        if len(columns) == num_columns:
-            label = columns[-1] if num_columns > 1 else None
-            tokens.append(_Token(number, columns[0].strip(" ") or columns[0], label))
-        elif not text.startswith(_COMMENT):
-            fault = f"{len(columns)} column(s), unlike line {first} with {num_columns}"
-            tokens.append(_Token(number, columns[0], None, fault))
+
+    def tokens_of(block: Sequence[tuple[int, str]]) -> list[_Token]:
+        tokens = []
+        for number, line in block:
+            columns = _columns(line, at_tabs)
+            if len(columns) == num_columns:
+                label = columns[-1] if num_columns > 1 else None
+                tokens.append(_Token(number, columns[0].strip(" ") or columns[0], label))
+            elif not line.startswith(_COMMENT):
+                raise ValueError(f"line {number}: {len(columns)} column(s), unlike line {first} with {num_columns}")
+        return tokens
+
+    for is_break, block in itertools.groupby(lines, lambda line: _is_break(line[1])):
+        if not is_break:
+            yield functools.partial(tokens_of, list(block))
 
 
 def _is_break(text: str) -> bool:
@@ -159,32 +161,33 @@ def _columns(text: str, at_tabs: bool) -> list[str]:
     return text.rstrip(" ").split("\t") if at_tabs else re.split("[ \t]+", text.strip(" \t"))
 
 
-def _read_json(path: Path, label_names: Sequence[str]) -> Iterator[list[_Token]]:
-    """The tokens of each sentence; of one with a fault a single one that has it."""
+def _json_sentences(path: Path, label_names: Sequence[str]) -> Iterator[Callable[[], list[_Token]]]:
+    """As `_column_sentences`."""
     for line, content in json_objects(path):
-        tokens: Any = content.get("tokens")
-        tags: Any = next((content[field] for field in _TAGS if content.get(field) is not None), None)
-        fault = ""
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            fault = "the field 'tokens' must be a list of texts"
-        elif not tokens:
-            fault = "the sentence has no token"
-        elif tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
-            fault = f"{len(tokens)} tokens, but {len(tags) if isinstance(tags, list) else 'no list of'} tags"
-        if fault:
-            yield [_Token(line, "", None, fault)]
-            continue
-        labels = [None if tags is None else _label_of(path, line, tag, label_names) for tag in tags or tokens]
-        yield [_Token(line, whole_characters(text), label) for text, label in zip(tokens, labels)]
+        yield functools.partial(_tokens_of_json, line, content, label_names)
 
 
-def _label_of(path: Path, line: int, tag: Any, label_names: Sequence[str]) -> str:
+def _tokens_of_json(line: int, content: Mapping[str, Any], label_names: Sequence[str]) -> list[_Token]:
+    tokens: Any = content.get("tokens")
+    tags: Any = next((content[field] for field in _TAGS if content.get(field) is not None), None)
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise ValueError(f"line {line}: the field 'tokens' must be a list of texts")
+    if not tokens:
+        raise ValueError(f"line {line}: the sentence has no token")
+    if tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
+        number = len(tags) if isinstance(tags, list) else "no list of"
+        raise ValueError(f"line {line}: {len(tokens)} tokens, but {number} tags")
+    labels = [None] * len(tokens) if tags is None else [_label_of(line, tag, label_names) for tag in tags]
+    return [_Token(line, as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
+
+
+def _label_of(line: int, tag: Any, label_names: Sequence[str]) -> str:
     """The label that a tag is, or whose number it is; what is neither is no label, and refused as one."""
     if not isinstance(tag, int) or isinstance(tag, bool):
         return tag if isinstance(tag, str) else repr(tag)
     if not label_names:
-        raise UserError(
-            f"{path}, line {line}: the tags are numbers; name the labels that they stand for with --label_names, "
-            "from that of 0 on, as O,B-PER,I-PER"
+        raise ValueError(
+            f"line {line}: the tags are numbers; name the labels that they stand for with --label_names, from that of "
+            "0 on, as O,B-PER,I-PER"
         )
     return label_names[tag] if 0 <= tag < len(label_names) else str(tag)

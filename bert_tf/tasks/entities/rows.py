@@ -15,22 +15,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.rows import model_inputs, tokenize_texts
+from bert_tf.tasks.rows import TextRows, join_parts, tokenize_texts
 from bert_tf.text.vocabulary import Tokenizer
 
 NO_LABEL = -1
 
 
 class EntityRows(NamedTuple):
-    """The rows of all sentences, in their order, without padding."""
+    """The rows of all sentences, in their order."""
 
-    ids_P: np.ndarray  # int32, including [CLS] and [SEP]
+    sequences: TextRows
     labels_P: np.ndarray  # int32, the class where a token is labelled, else NO_LABEL
-    starts_F: np.ndarray  # int64, where each row begins
-    num_tokens: np.ndarray  # int64 [F], number of pieces in each row
     rows_W: np.ndarray  # int64, the row in which a token is labelled; -1: the tokenizer leaves nothing of it
     positions_W: np.ndarray  # int64, the position of its first piece there
-    max_seq_length: int
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        return self.sequences.num_tokens
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.sequences.tokens
 
     @property
     def has_piece_W(self) -> np.ndarray:
@@ -46,14 +51,9 @@ class EntityRows(NamedTuple):
         Returns: int32 arrays input_ids, input_mask, segment_ids and label_ids [..., S], and label_weights [..., S],
           float32, 1 where there is a label.
         """
-        numbers, num_tokens = np.arange(self.max_seq_length), self.num_tokens[rows]
-        places = np.minimum(self.starts_F[rows][..., None] + numbers, len(self.ids_P) - 1)
-        labels = np.where(numbers < num_tokens[..., None], self.labels_P[places], NO_LABEL)
-        return {
-            **model_inputs(self.ids_P[places], num_tokens, num_tokens),
-            "label_ids": np.maximum(labels, 0),
-            "label_weights": (labels != NO_LABEL).astype(np.float32),
-        }
+        inputs = self.sequences.batch(rows)
+        labels = np.where(inputs["input_mask"], self.labels_P[self.sequences.places(rows)], NO_LABEL)
+        return {**inputs, "label_ids": np.maximum(labels, 0), "label_weights": (labels != NO_LABEL).astype(np.float32)}
 
 
 def make_rows(
@@ -78,22 +78,14 @@ def make_rows(
     firsts = np.cumsum([0, *map(len, sentences)])
     windows = np.array(list(_windows(before, firsts, room)), np.int64).reshape(-1, 4)
     begins_F, ends_F, first_F, last_F = windows.T
-    lengths_F = before[ends_F] - before[begins_F] + 2
-    starts_F = np.cumsum(lengths_F) - lengths_F
-    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    ids_P = np.full(int(lengths_F.sum()), sep_id, np.int32)
-    ids_P[starts_F] = cls_id
-    row_P = np.repeat(np.arange(len(starts_F)), lengths_F)
-    number_P = np.arange(len(ids_P)) - starts_F[row_P]
-    is_piece = (number_P > 0) & (number_P < lengths_F[row_P] - 1)
-    ids_P[is_piece] = ids[(before[begins_F][row_P] + number_P - 1)[is_piece]]
-    row_W = np.repeat(np.arange(len(starts_F)), last_F - first_F)
+    sequences = join_parts([(ids, before[begins_F], before[ends_F] - before[begins_F])], tokenizer, max_seq_length)
+    row_W = np.repeat(np.arange(len(windows)), last_F - first_F)
     position_W = 1 + before[:-1] - before[begins_F][row_W]
-    labels_P = np.full(len(ids_P), NO_LABEL, np.int32)
+    labels_P = np.full(len(sequences.tokens), NO_LABEL, np.int32)
     has_piece = kept_W > 0
     if classes_W is not None:
-        labels_P[(starts_F[row_W] + position_W)[has_piece]] = classes_W[has_piece]
-    return EntityRows(ids_P, labels_P, starts_F, lengths_F, np.where(has_piece, row_W, -1), position_W, max_seq_length)
+        labels_P[(sequences.starts_F[row_W] + position_W)[has_piece]] = classes_W[has_piece]
+    return EntityRows(sequences, labels_P, np.where(has_piece, row_W, -1), position_W)
 
 
 def _windows(before: np.ndarray, firsts: np.ndarray, room: int) -> Iterator[tuple[int, int, int, int]]:

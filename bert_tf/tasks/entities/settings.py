@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_tf.settings.declaration import setting, with_default
+from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 
@@ -13,15 +13,11 @@ from bert_tf.settings.training import FinetuningConfig
 class EntityOptions(FinetuningOptions):
     """What to do, and with which files."""
 
-    learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-5)
     mode: str = setting(
         "train_and_predict",
         "What to do; predict: label the file, and score it if it has labels; eval: the same, but labels must be there; "
         "export_only: write a SavedModel; interactive: find entities in sentences at a prompt.",
         choices=("train_and_predict", "train", "predict", "eval", "export_only", "interactive"),
-    )
-    max_seq_length: int = setting(
-        128, "Tokens of a row; longer sentences are cut between words, into windows that overlap.", at_least=3
     )
     train_file: str | None = setting(
         None, "Files to train on, with commas between: a token and its label in each line, or JSON lines."

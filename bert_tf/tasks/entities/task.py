@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,21 +15,31 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TOKENS
-from bert_tf.tasks.entities.labels import OUTSIDE, all_labels, describe_counts, fault_of, find_scheme, score
+from bert_tf.tasks.entities.labels import (
+    OUTSIDE,
+    all_labels,
+    describe_counts,
+    fault_of,
+    find_scheme,
+    read_entities,
+    score,
+)
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
-from bert_tf.tasks.scores import mean_loss
-from bert_tf.tasks.task import Head, Task, files_of_mode
+from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.scores import mean_loss, probabilities
+from bert_tf.tasks.task import PREDICT, TRAIN, Task
+from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 if TYPE_CHECKING:
+    from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import TokenModel
     from bert_tf.model.losses import TokenObjective
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
+    from bert_tf.text.vocabulary import Tokenizer
 
-TOKEN_HEAD = Head("token classification", TOKENS.variable, outputs=("logits",), by_position=True)
-PREDICTIONS = "predictions.tsv"
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 
 
@@ -38,69 +47,56 @@ _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 class EntityTask(Task):
     """One job of run_ner.py."""
 
-    train_files: Sequence[Path] = ()  # none: no training
-    predict_file: Path | None = None  # None: no prediction
-    max_seq_length: int = 128
-    label_names: Sequence[str] = ()  # none: those of the training files
+    label_names: str | None = None  # with commas between; None: those of the training files
     max_bad_records: int = 0
-    needs_scores: bool = False  # whether the file to label must have labels
-
-    name, head = "entities", TOKEN_HEAD
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
-    _training: EntityRows | None = dataclasses.field(default=None, init=False, repr=False)
-    _prediction: tuple[Sentences, EntityRows] | None = dataclasses.field(default=None, init=False, repr=False)
+
+    name, head = "entities", TOKENS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.labels = _label_names(self.label_names)
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> EntityTask:
-        files = files_of_mode(flags)
-        return cls(
-            [Path(path) for path in split_paths(files["train_file"] or "")],
-            Path(files["predict_file"]) if files["predict_file"] else None,
-            flags["max_seq_length"],
-            _label_names(flags["label_names"]),
-            flags["max_bad_records"],
-            needs_scores=flags["mode"] == "eval",
-        )
+    def from_flags(cls, flags: Mapping[str, Any]) -> Task:
+        task = super().from_flags(flags)
+        if TRAIN in task.files:
+            paths = [Path(path) for path in split_paths(flags["train_file"])]
+            task.files = {**task.files, TRAIN: paths}
+        return task
 
-    @property
-    def training_files(self) -> Sequence[Path]:
-        return self.train_files
+    def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Sentences], str]:
+        options: dict[str, Any] = {
+            "known": self.labels or None,
+            "needs_labels": use != PREDICT,
+            "label_names": _label_names(self.label_names),
+            "max_bad_records": self.max_bad_records,
+        }
+        files = [read_sentences(path, **options) for path in paths]
+        _check_schemes([*self.contents.get(TRAIN, ()), *files])
+        return files, "\n".join(file.describe() for file in files)
 
-    def prepare(self, run: TaskRun) -> None:
-        """Reads all files and makes all rows; all labels are checked before the first token is cut to pieces."""
-        read = functools.partial(read_sentences, label_names=self.label_names, max_bad_records=self.max_bad_records)
-        with run.workers.keep_alive():
-            training = [read(path, known=self.label_names or None, needs_labels=True) for path in self.train_files]
-            found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
-            note = self._choose_labels(self.label_names or sorted(found) if training else (), run)
-            to_label = [self.predict_file] if self.predict_file else []
-            predicted = [read(path, known=self.labels, needs_labels=self.needs_scores) for path in to_label]
-            _check_training(training, predicted)
-        for line in [*(file.describe() for file in [*training, *predicted]), *([note] if note else [])]:
-            run.say(line)
-        with run.workers.keep_alive():
-            if training:
-                self._training = self._make_rows(run, training)
-            for file in predicted:
-                self._prediction = file, self._make_rows(run, [file])
-
-    def _choose_labels(self, labels: Sequence[str], run: TaskRun) -> str:
+    def fit(self, weights: Weights | None) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
 
-        Args:
-          labels: those to train on; none: the weights say which.
-
-        Returns: a line about a new classifier, or "".
-        Raises: UserError if the weights are to predict, and their labels are not known or no labels of tokens.
+        Raises: UserError if there is nothing to learn, or if the weights are to predict, and their labels are not known
+          or no labels of tokens.
         """
         from bert_tf.interchange.labels import TASK_FILE, read_task
 
-        self.labels, weights = labels, run.weights
-        if weights is None or TOKEN_HEAD.variable not in weights.shapes:
+        training: Sequence[Sentences] = self.contents.get(TRAIN, ())
+        found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
+        if found == {OUTSIDE}:
+            raise UserError(
+                f"{training[0].path}: all labels are {OUTSIDE}, so there is nothing to learn; is the last column the "
+                "label?"
+            )
+        self.labels = self.labels or sorted(found) if training else ()
+        if weights is None or TOKENS.variable not in weights.shapes:
             return ""
-        trained = read_task(weights, TOKEN_HEAD.variable)
-        self.keeps_head = trained is not None and (not labels or sorted(labels) == sorted(trained.labels))
-        if labels and not self.keeps_head:
+        trained = read_task(weights, TOKENS.variable)
+        self.keeps_head = trained is not None and (not training or sorted(self.labels) == sorted(trained.labels))
+        if training and not self.keeps_head:
             other = trained or "labels that are not known"
             return f"{weights.source} was fine-tuned for {other}: a new classifier is made"
         if trained is None:
@@ -118,15 +114,16 @@ class EntityTask(Task):
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers[label] for label in itertools.chain(*labels)], np.int64)
 
-    def _make_rows(self, run: TaskRun, files: Sequence[Sentences]) -> EntityRows:
-        sentences = [tokens for file in files for tokens in file.tokens]
-        labels = [labels for file in files for labels in file.labels or ()]
+    def rows_of(self, content: Sequence[Sentences], tokenizer: Tokenizer, *, show_progress: bool = False) -> EntityRows:
+        sentences = [tokens for file in content for tokens in file.tokens]
+        labels = [labels for file in content for labels in file.labels or ()]
         classes_W = self.classes_of(labels) if labels else None
-        is_chief = run.workers.is_chief
-        rows = make_rows(sentences, classes_W, run.tokenizer, self.max_seq_length, show_progress=is_chief)
-        source = ", ".join(str(file.path) for file in files)
-        run.say(run.tokenizer.count_unknown(rows.ids_P).describe(source))
+        return make_rows(sentences, classes_W, tokenizer, self.max_seq_length, show_progress=show_progress)
+
+    def make_rows(self, use: str, run: TaskRun) -> EntityRows:
+        rows = super().make_rows(use, run)
         if num_without := len(rows.rows_W) - int(rows.has_piece_W.sum()):
+            source = ", ".join(map(str, self.files[use]))
             run.say(f"{source}: {num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}")
         return rows
 
@@ -140,58 +137,52 @@ class EntityTask(Task):
 
         return TokenObjective()
 
-    def training_rows(self, run: TaskRun) -> EntityRows:
-        assert self._training
-        return self._training
-
     def meaning(self) -> dict[str, Any]:
         return {"task_name": self.name, "labels": list(self.labels)}
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "task_name": self.name,
-            "train_file": ",".join(map(str, self.train_files)),
-            "predict_file": self.predict_file and str(self.predict_file),
-            "max_seq_length": self.max_seq_length,
-            "label_names": ",".join(self.label_names) or None,
-            "max_bad_records": self.max_bad_records,
-        }
-
-    def other_modes(self) -> Mapping[str, Callable]:
-        from bert_tf.tasks.entities import serving
-
-        return {"interactive": serving.converse}
-
-    def finish(self, predictor: Predictor) -> None:
-        """Writes a line of token, right label if known, and predicted label for each token, and the scores."""
-        if not self._prediction:
-            return
-        sentences, rows = self._prediction
-        predicted = predictor.predict(rows, by_position=True)
-        if not predictor.workers.is_chief:
-            return
-        logits_KxC = rows.token_logits(predicted.outputs[0])
+    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
+        """Writes a line of token, right label if known, and predicted label for each token."""
+        [sentences], rows = self.contents[use], self.rows[use]
+        logits_KxC = rows.token_logits(outputs[0])
         found = iter(self.labels_of(rows, logits_KxC))
         labels = [list(itertools.islice(found, len(tokens))) for tokens in sentences.tokens]
-        path = predictor.write(PREDICTIONS, "".join(_prediction_lines(sentences, labels)))
+        path = predictor.write("predictions.tsv", "".join(_prediction_lines(sentences, labels)))
         predictor.telemetry.note(f"labels of {len(rows.rows_W):,} tokens: {path}")
-        scores: dict[str, float] = {}
-        if sentences.labels and sentences.scheme:
-            predictor.telemetry.note(describe_counts(sentences.labels, labels))
-            scores = score(sentences.labels, labels, sentences.scheme.name)
-            scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
-            scores["global_step"] = predictor.update
-            predictor.write_scores(scores)
-        else:
+        if not (sentences.labels and sentences.scheme):
             predictor.telemetry.note("not scored: the tokens come without labels")
-        if scores or predicted.batch_secs:
-            predictor.telemetry.evaluation(predictor.update, **scores, **predicted.speed())
+            return {}
+        predictor.telemetry.note(describe_counts(sentences.labels, labels))
+        scores = score(sentences.labels, labels, sentences.scheme.name)
+        scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
+        return scores
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
         """The label of each token, from the logits of those that have a piece; the others are outside of entities."""
         labels_W = np.full(len(rows.rows_W), OUTSIDE, object)
         labels_W[rows.has_piece_W] = np.array(self.labels, object)[logits_KxC.argmax(axis=1)]
         return labels_W.tolist()
+
+    def converse(self, predictor: Predictor) -> None:
+        """Shows the entities in each sentence."""
+        for text in typed_lines("\nSentence (an empty line ends): "):
+            print("\n".join(self._entities_in(text, predictor)) or "(no entity)", flush=True)
+
+    def _entities_in(self, text: str, predictor: Predictor) -> Iterator[str]:
+        """A line for each entity in a text: the mean probability of its tokens' labels, its type, and its characters.
+
+        The tokens are the text's words and signs, as BERT's tokenizer and those of most corpora part them.
+        """
+        spans = [(starts[0], ends[-1]) for _, starts, ends in spans_of_words(text, Casing(False, False))]
+        if not spans:  # nothing but control characters
+            return
+        tokens = [text[start:end] for start, end in spans]
+        rows = self.rows_of([Sentences(Path(), [tokens], None, None, "")], predictor.tokenizer)
+        logits_KxC = rows.token_logits(*predictor.predict_typed(rows))
+        sure_W = np.ones(len(spans))
+        sure_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)
+        for kind, start, end in read_entities(self.labels_of(rows, logits_KxC)):
+            words = text[spans[start][0] : spans[end - 1][1]]
+            yield f"{sure_W[start:end].mean():7.3f}  {kind or 'entity'}: {words}"
 
 
 def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -206,24 +197,20 @@ def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> 
 
 def _label_names(text: str | None) -> Sequence[str]:
     """The labels in --label_names. Raises `UserError` if one is no label, or occurs twice."""
-    names = [name.strip() for name in (text or "").split(",")] if text else []
+    names = [name.strip() for name in text.split(",")] if text else []
     fault = next(filter(None, map(fault_of, names)), "one occurs twice" if len(set(names)) < len(names) else "")
     if fault:
         raise UserError(f"--label_names={text}: {fault}; name each label once, with commas between, as O,B-PER,I-PER")
     return names
 
 
-def _check_training(training: Sequence[Sentences], predicted: Sequence[Sentences]) -> None:
-    """Raises `UserError` if there is nothing to learn, or if the labels of a file follow another scheme."""
-    schemes = [(file.scheme, file) for file in training if file.scheme and file.scheme.num_entities]
-    if training and not schemes:
-        raise UserError(
-            f"{training[0].path}: all labels are {OUTSIDE}, so there is nothing to learn; is the last column the label?"
-        )
-    for expected, first in schemes[:1]:
-        for file in (*training, *predicted):
-            scheme = find_scheme(file.labels or (), expected.name)
-            if scheme and scheme.name != expected.name:
+def _check_schemes(files: Sequence[Sentences]) -> None:
+    """Raises `UserError` if the labels of a file follow another scheme than those of the first that has entities."""
+    for first in [file for file in files if file.scheme and file.scheme.num_entities][:1]:
+        assert first.scheme
+        for file in files:
+            scheme = find_scheme(file.labels or (), first.scheme.name)
+            if scheme and scheme.name != first.scheme.name:
                 raise UserError(
-                    f"{file.path} has labels by {scheme}, {first.path} by {expected}; write both by one scheme"
+                    f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}; write both by one scheme"
                 )

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.interchange.heads import TEXTS
 from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
 from bert_tf.interchange.weights import Weights
-from bert_tf.tasks.glue.task import CLASSIFIER_HEAD
 from bert_tf.tasks.glue.tasks import TextTask
-
-
-class Fitted(NamedTuple):
-    """A task with its labels in the order of a model's classes.
-
-    Attributes:
-      keeps_head: whether a training takes over the initial classifier; if not, it starts with the encoder alone.
-      note: about an order that had to be assumed, or a new classifier; "" if there is nothing to say.
-    """
-
-    task: TextTask
-    keeps_head: bool = True
-    note: str = ""
 
 
 def learns_labels(task: TextTask) -> bool:
@@ -30,20 +16,21 @@ def learns_labels(task: TextTask) -> bool:
     return task.is_custom and not task.is_regression
 
 
-def as_started(task: TextTask, weights: Weights | None) -> Fitted:
-    """For training, which makes a new classifier if that of the weights has other labels."""
-    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
-        return Fitted(task)
+def as_started(task: TextTask, weights: Weights | None) -> tuple[TextTask, bool, str]:
+    """For training: the task with its labels in the order of the weights' classes, whether the training takes over
+    their classifier, and a line about a new classifier or an order that had to be assumed, or ""."""
+    if weights is None or TEXTS.variable not in weights.shapes:
+        return task, True, ""
     trained = read_task(weights)
     fitted = _in_order_of(task, trained)
-    if fitted is None or weights.shapes[CLASSIFIER_HEAD.variable][:1] != [task.num_classes]:
+    if fitted is None or weights.shapes[TEXTS.variable][:1] != [task.num_classes]:
         other = trained or "another number of classes"
-        return Fitted(task, False, f"{weights.source} was fine-tuned for {other}: a new classifier is made")
-    return Fitted(fitted, note=_assumed(fitted, weights, trained))
+        return task, False, f"{weights.source} was fine-tuned for {other}: a new classifier is made"
+    return fitted, True, _assumed(fitted, weights, trained)
 
 
-def as_trained(task: TextTask, weights: Weights) -> Fitted:
-    """For prediction.
+def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
+    """For prediction: the task with its labels in the order of the weights' classes, and the line.
 
     Raises:
       UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
@@ -67,7 +54,7 @@ def as_trained(task: TextTask, weights: Weights) -> Fitted:
             f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
         )
     assert fitted
-    return Fitted(fitted, note=_assumed(fitted, weights, trained))
+    return fitted, _assumed(fitted, weights, trained)
 
 
 def _in_order_of(task: TextTask, trained: TrainedTask | None) -> TextTask | None:

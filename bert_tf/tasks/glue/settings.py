@@ -24,7 +24,6 @@ class ClassifierOptions(FinetuningOptions):
         "What to do; predict: the test file; export_only: write a SavedModel.",
         choices=("train_and_eval", "train", "eval", "predict", "export_only"),
     )
-    max_seq_length: int = setting(128, "Tokens of a row.", at_least=1)
     data_dir: str | None = setting(
         None, "Folder with the task's files under their published names: train.tsv, dev.tsv, test.tsv."
     )

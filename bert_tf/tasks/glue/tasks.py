@@ -14,8 +14,8 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
+from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 
-TRAIN, EVAL, PREDICT = "train", "eval", "predict"
 CUSTOM = "custom"
 # Part of a task's files -> possible file names, in order of preference.
 Files = Mapping[str, tuple[str, ...]]

@@ -45,6 +45,7 @@ class Windows(NamedTuple):
     def num_windows(self) -> int:
         return len(self.input_ids)
 
+    @property
     def tokens(self) -> np.ndarray:
         """The ids of all windows, without padding."""
         return self.input_ids[np.arange(self.input_ids.shape[1]) < self.num_tokens[:, None]]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
+from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
+from bert_tf.settings.declaration import settings_of
+from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, describe_empty_questions, read_examples, sound_answers
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
 from bert_tf.tasks.squad.metrics import score, score_version_2
-from bert_tf.tasks.task import Head, Task, files_of_mode
+from bert_tf.tasks.task import TRAIN, Task, files_of_mode
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -24,50 +28,80 @@ if TYPE_CHECKING:
     from bert_tf.model.losses import SpanObjective
     from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
+    from bert_tf.text.vocabulary import Tokenizer
 
-SPAN_HEAD = Head("question answering", SPANS.variable, outputs=("start_logits", "end_logits"), by_position=True)
+_NUM_SHOWN = 4  # at a prompt: the answer and its runners-up
 
 
 @dataclasses.dataclass
 class SquadTask(Task):
     """One job of run_squad.py."""
 
+    max_seq_length: int = dataclasses.field(init=False)  # that of `features`
     features: FeatureSettings = dataclasses.field(default_factory=FeatureSettings)
     decoding: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
-    train_file: str | None = None  # None: no training
-    predict_file: str | None = None  # None: no prediction
     wants_scores: bool | None = None  # None: if the file contains answers
+    context: str = ""  # that typed questions are about; "": it is typed, too
 
-    name, head = "squad", SPAN_HEAD
-    # The questions to answer, and their windows.
-    _questions: Sequence[Example] = dataclasses.field(default=(), init=False, repr=False)
-    _windows: Windows | None = dataclasses.field(default=None, init=False, repr=False)
+    name, head = "squad", SPANS
+
+    def __post_init__(self) -> None:
+        self.max_seq_length = self.features.max_seq_length
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> SquadTask:
-        mode, files = flags["mode"], files_of_mode(flags)
+        mode, context_file = flags["mode"], flags["context_file"]
         if mode == "eval" and flags["eval"] is False:
             raise UserError("--mode=eval scores, --noeval does not; choose one of them, or --mode=predict")
+        context = ""
+        if mode == "interactive" and context_file:
+            check_file(Path(context_file), "name a text file with --context_file")
+            context = "".join(line for _, line in decoded_lines(Path(context_file)))
+            _check_text(context, f"--context_file={context_file}")
         return cls(
+            files_of_mode(flags),
             FeatureSettings(**{field.name: flags[field.name] for field in dataclasses.fields(FeatureSettings)}),
             DecodeSettings(**{field.name: flags[field.name] for field in dataclasses.fields(DecodeSettings)}),
-            **files,
             wants_scores=True if mode == "eval" else flags["eval"],
+            context=context,
         )
 
-    @property
-    def max_seq_length(self) -> int:  # type: ignore[override]
-        return self.features.max_seq_length
+    def read(self, use: str, paths: Sequence[Path]) -> tuple[Sequence[Example], str]:
+        """The questions; those to train on only where their windows are not known (`make_rows`).
 
-    @property
-    def training_files(self) -> Sequence[Path]:
-        return [Path(self.train_file)] if self.train_file else []
+        Raises: UserError if they are to be scored and one has no answers to compare.
+        """
+        check_file(paths[0], NAME_A_FILE)
+        if use == TRAIN:
+            return (), ""
+        questions = self._examples(paths[0])
+        unknown = next((question for question in questions if question.answers is None), None)
+        if self.wants_scores and unknown:
+            raise UserError(
+                f"{paths[0]}: question {unknown.question_id!r} has no field 'answers', so its prediction cannot be "
+                "scored; pass --noeval for a file without answers"
+            )
+        return questions, ""
 
-    def prepare(self, run: TaskRun) -> None:
-        if self.predict_file:
-            with run.workers.keep_alive():
-                self._questions = self.read_questions()
-            self._windows = self._cached_windows(run, lambda: list(self._questions), is_training=False)
+    def _examples(self, path: Path) -> list[Example]:
+        return read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative)
+
+    def make_rows(self, use: str, run: TaskRun) -> Windows:
+        """The windows, from the run folder's cache if it has them."""
+        [path], is_training, is_chief = self.files[use], use == TRAIN, run.workers.is_chief
+
+        def make() -> Windows:
+            examples: Sequence[Example] = self.contents[use]
+            if is_training:
+                examples, note = sound_answers(self._examples(path), path)
+                if note:
+                    run.say(note)
+            return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
+
+        return run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+
+    def rows_of(self, content: Sequence[Example], tokenizer: Tokenizer, *, show_progress: bool = False) -> Windows:
+        return make_windows(content, tokenizer, self.features, is_training=False, show_progress=show_progress)
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> SpanModel:
         from bert_tf.model.heads import SpanModel
@@ -79,102 +113,86 @@ class SquadTask(Task):
 
         return SpanObjective()
 
-    def training_rows(self, run: TaskRun) -> Windows:
-        return self._cached_windows(run, lambda: self._read(self.train_file), is_training=True)
-
     def identity(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self.features), "version_2_with_negative": self.decoding.version_2_with_negative}
 
     def settings(self) -> dict[str, Any]:
-        names = ("train_file", "predict_file", "wants_scores")
-        files_and_scores = {name: getattr(self, name) for name in names}
-        return {**dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding), **files_and_scores}
+        values = super().settings()
+        del values["context"]
+        return {**values, **dataclasses.asdict(values.pop("features")), **dataclasses.asdict(values.pop("decoding"))}
 
     def export_settings(self) -> dict[str, Any]:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
-    def other_modes(self) -> Mapping[str, Callable]:
-        from bert_tf.tasks.squad import serving
+    def of_export(self, settings: Mapping[str, Any]) -> SquadTask:
+        features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
+        return dataclasses.replace(self, features=features, decoding=decoding)
 
-        return {"sm_predict": serving.predict_with_export, "interactive": serving.converse}
-
-    def read_questions(self) -> list[Example]:
-        """The questions to answer. Raises `UserError` if they are to be scored and one has no answers to compare."""
-        questions = self._read(self.predict_file)
-        unknown = next((question for question in questions if question.answers is None), None)
-        if self.wants_scores and unknown:
-            raise UserError(
-                f"{self.predict_file}: question {unknown.question_id!r} has no field 'answers', so its prediction "
-                "cannot be scored; pass --noeval for a file without answers"
-            )
-        return questions
-
-    def _read(self, path: str | None) -> list[Example]:
-        return read_examples(str(path), version_2_with_negative=self.decoding.version_2_with_negative)
-
-    def _cached_windows(self, run: TaskRun, read: Callable[[], list[Example]], *, is_training: bool) -> Windows:
-        """The windows of the file to train on or to answer, from the run folder's cache if it has them."""
-        path = Path(str(self.train_file if is_training else self.predict_file))
-
-        def make() -> Windows:
-            examples = read()
-            if is_training:
-                examples, note = sound_answers(examples, path)
-            else:
-                note = describe_empty_questions(examples, path)
-            if note:
-                run.say(note)
-            is_chief = run.workers.is_chief
-            return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
-
-        check_file(path, NAME_A_FILE)
-        version_2 = self.decoding.version_2_with_negative
-        windows = run.cached(Windows, make, path, self.features, version_2, is_training)
-        run.say(run.tokenizer.count_unknown(windows.tokens()).describe(path))
-        return windows
-
-    def finish(self, predictor: Predictor) -> None:
-        if self._windows:
-            self.answer(predictor, self._questions, self._windows)
-
-    def answer(self, predictor: Predictor, questions: Sequence[Example], windows: Windows) -> None:
+    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
         """Writes the answers to ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0,
-        ``null_odds.json`` in the run folder, and scores them by the official rules if the job asks for it.
+        ``null_odds.json``, and scores them by the official rules if the job asks for it.
 
-        The scores are printed as one line of JSON, and written to ``eval_results.txt`` and the run's metrics.
-
-        Args:
-          windows: those of the questions, made for prediction.
+        The scores are printed as one line of JSON.
         """
-        predicted = predictor.predict(windows, by_position=True)
-        if not predictor.workers.is_chief:
-            return
-        starts, ends = predicted.outputs
-        decoded = decode(questions, windows, starts, ends, self.decoding, show_progress=True)
+        questions = self.contents[use]
+        starts, ends = outputs
+        decoded = decode(questions, self.rows[use], starts, ends, self.decoding, show_progress=True)
         files: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
         if self.decoding.version_2_with_negative:
             files["null_odds.json"] = decoded.null_odds
         paths = [predictor.write(name, json.dumps(content, indent=4) + "\n") for name, content in files.items()]
-        predictor.telemetry.note(f"answers to {len(questions):,} questions: {paths[0]}")
-        scores, speed = self._score(predictor, questions, decoded), predicted.speed()
-        if scores or speed:
-            predictor.telemetry.evaluation(predictor.update, **scores, global_step=predictor.update, **speed)
-
-    def _score(self, predictor: Predictor, questions: Sequence[Example], decoded: Decoded) -> dict[str, float]:
-        """The scores; {} if the answers are not scored."""
         note = predictor.telemetry.note
+        note(f"answers to {len(questions):,} questions: {paths[0]}")
         holds_answers = all(question.answers is not None for question in questions)
         if self.wants_scores is False or (self.wants_scores is None and not holds_answers):
             note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))
             return {}
+        scores = self._score(questions, decoded)
         if self.decoding.version_2_with_negative:
-            scores = score_version_2(questions, decoded.predictions, decoded.null_odds)
-            note(
-                f"best null threshold: {scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f}); use it with "
-                "--null_score_diff_threshold"
-            )
-        else:
-            scores = score(questions, decoded.predictions)
+            best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
+            note(f"best null threshold: {best}; use it with --null_score_diff_threshold")
         note(json.dumps(scores))
-        predictor.write_scores(scores)
         return scores
+
+    def _score(self, questions: Sequence[Example], decoded: Decoded) -> dict[str, float]:
+        if self.decoding.version_2_with_negative:
+            return score_version_2(questions, decoded.predictions, decoded.null_odds)
+        return score(questions, decoded.predictions)
+
+    def converse(self, predictor: Predictor) -> None:
+        """Answers questions about one text."""
+        text = self.context
+        if not text:
+            text = " ".join(typed_lines("Text (an empty line ends): "))
+            _check_text(text, "what was typed")
+        for question in typed_lines("\nQuestion (an empty line ends): "):
+            print("\n".join(self._answers_to(question, text, predictor)), flush=True)
+
+    def _answers_to(self, question: str, text: str, predictor: Predictor) -> Iterator[str]:
+        """Lines with the answer and the runners-up, with their probabilities."""
+        examples = [Example("question", question, Paragraph(text), None)]
+        windows = self.rows_of(examples, predictor.tokenizer)
+        starts, ends = predictor.predict_typed(windows)
+        decoded = decode(examples, windows, starts, ends, self.decoding)
+        if self.decoding.version_2_with_negative:
+            odds = decoded.null_odds["question"]
+            verdict = "no answer in the text" if not decoded.predictions["question"] else "there is an answer"
+            yield f"{verdict}: null odds {odds:.2f}, threshold {self.decoding.null_score_diff_threshold:g}"
+        for entry in decoded.nbest["question"][:_NUM_SHOWN]:
+            yield f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
+
+
+def _stated(kind: type[Any], settings: Mapping[str, Any]) -> Any:
+    """The settings of this kind. Raises `UserError` for one that is not there, or wrong."""
+    values = {}
+    for each in settings_of(kind):
+        try:
+            values[each.name] = each.parse(str(settings.get(each.name)))
+        except ValueError:
+            raise each.refusal(each.name, settings.get(each.name)) from None
+    return kind(**values)
+
+
+def _check_text(text: str, source: str) -> None:
+    if not text.strip():
+        raise UserError(f"{source}: the text is empty; questions need a text to be answered from")

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import launchers, supervisor
+from bert_tf.launch import call, launchers
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.launchers import Job
 
@@ -25,7 +25,7 @@ def starts(tmp_path, monkeypatch):
         def train(self, **variables):
             self.commands, self.pauses = [], []
             job = Job(["program"], 1, 0, "none", tmp_path / "run" / "logs")
-            return supervisor.train("phase 1", job, LaunchEnvironment({"CUDA_VISIBLE_DEVICES": "", **variables}))
+            return call.train("phase 1", job, LaunchEnvironment({"CUDA_VISIBLE_DEVICES": "", **variables}))
 
     made = Starts()
 
@@ -38,7 +38,7 @@ def starts(tmp_path, monkeypatch):
         return code
 
     monkeypatch.setattr(launchers, "run", run)
-    monkeypatch.setattr(supervisor, "time", types.SimpleNamespace(sleep=lambda secs: made.pauses.append(secs)))
+    monkeypatch.setattr(call, "time", types.SimpleNamespace(sleep=lambda secs: made.pauses.append(secs)))
     return made
 
 
@@ -75,7 +75,7 @@ def test_each_start_gets_the_hours_that_are_left(starts, monkeypatch, capsys):
     # In this module alone: other threads of this process, such as Dask's, read the clock, too.
     clock = types.SimpleNamespace(monotonic=lambda: 3600 * next(hours, 2.0))
     monkeypatch.setattr("bert_tf.launch.environment.time", clock)
-    monkeypatch.setattr(supervisor, "run_job", lambda what, job, _: starts.commands.append(job.command[-1]) or 1)
+    monkeypatch.setattr(call, "run_job", lambda what, job, _: starts.commands.append(job.command[-1]) or 1)
     assert starts.train(RESTARTS="9", MAX_HOURS="2") == STOPPED_EXIT_CODE
     assert starts.commands == ["--max_hours=2.0000", "--max_hours=0.5000"]
     assert "MAX_HOURS=2 are over" in capsys.readouterr().out

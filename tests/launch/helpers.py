@@ -1,0 +1,61 @@
+"""What the launchers' tests share: variables, pretended machines, prepared data by its files' names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bert_tf.launch import checks, environment
+from bert_tf.settings.declaration import with_variable
+from tests.pretraining_data import write_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLES = [
+    *(each.variable for each in with_variable(*environment.SETTINGS)),
+    *("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS"),
+]
+
+
+def values_of(output):
+    """The lines ``name = value`` that a launcher has shown."""
+    return dict(line.split(" = ", 1) for line in output.splitlines() if " = " in line)
+
+
+def flags_of(command):
+    return dict(word[2:].split("=", 1) for word in command if word.startswith("--") and "=" in word)
+
+
+def write_shards(folder, suffix, arguments, sha="a"):
+    for split in ("training", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / f"{folder.name}_{split}_0.{suffix}").touch()
+    write_manifest(folder, {"tfrecord": "records"}.get(suffix, suffix), arguments, sha)
+    return folder
+
+
+def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), parameters="", sha="a"):
+    """Records of these lengths."""
+    for seq, pred in lengths:
+        folder = data_dir / "tfrecord" / f"lower_case_1_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
+        arguments = {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": 1}
+        write_shards(folder, "tfrecord", arguments, sha)
+
+
+def prepare_tokens(data_dir, dataset="sample"):
+    return write_shards(data_dir / "tokens/lower_case_1" / dataset, "tokens", {"do_lower_case": 1})
+
+
+def with_gpus(folder, number):
+    """A PATH on which nvidia-smi lists so many GPUs."""
+    tool = folder / "bin/nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A GPU (UUID: x)'\n" for i in range(number)))
+    tool.chmod(0o755)
+    return f"{tool.parent}:{os.environ['PATH']}"
+
+
+def pretend_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):
+    """What is installed, of Horovod and of what starts ranks."""
+    monkeypatch.setattr(checks, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(checks, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: name if name in tools else None)

@@ -1,0 +1,192 @@
+"""Launchers of fine-tuning: which programs they would start, and with which flags."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.machine import GIB
+from bert_tf.bert_config import BertConfig
+from bert_tf.launch import finetune_benchmark
+from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.memory.plan import Device
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.chemprot_data import write_files
+from tests.entity_data import columns
+from tests.glue_data import write_cola
+from tests.launch.helpers import flags_of
+from tests.refusals import refused
+
+SQUAD = "4 2e-5 fp32 false 1 128 64 tiny 2.0 {} 1.5"
+GLUE = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2 {}"
+BIOBERT = "{} 4 2e-5 true fp32 false 1 16 tiny 6 1.5"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The tasks' files, and a checkpoint of the tiny model by its files' names in `tiny`."""
+    data = tmp_path / "data"
+    write_cola(data / "glue/CoLA")
+    for kind in ("chem", "disease"):
+        write_files(data / "BC5CDR" / kind, {f"{name}.tsv": b"" for name in ("train", "devel", "test")})
+        (data / "BC5CDR" / kind / "train.tsv").write_text(columns())
+    write_files(data / "ChemProt", dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), b""))
+    for split in ("train", "dev"):
+        (data / f"{split}-v2.0.json").write_text("{}")
+    (data / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *map(str, range(45))]) + "\n")
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
+    (tmp_path / "tiny/bert_model.ckpt.index").touch()
+    places = {"RESULTS_DIR": tmp_path / "results", "SQUAD_DIR": data, "GLUE_DIR": data / "glue", "BIOBERT_DIR": data}
+    for name, value in {**places, "DEVICE": "cpu"}.items():
+        monkeypatch.setenv(name, str(value))
+    return tmp_path
+
+
+def launch(name, typed):
+    _, launcher = LAUNCHERS[name]
+    return launcher(typed.split(), LaunchEnvironment(os.environ))
+
+
+def expected(model_dir, **flags):
+    common = dict(train_batch_size=4, learning_rate=2e-5, num_train_epochs=1.5, max_seq_length=16, precision="fp32")
+    places = dict(model_dir=model_dir, dllog_path=model_dir / "dllogger.json")
+    values = {**common, **places, "enable_xla": "false", "device": "cpu", **flags}
+    return {name: str(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    "name, typed, title, place, own",
+    [
+        (
+            "squad",
+            SQUAD,
+            "SQuAD, train_and_predict",
+            "squad",
+            "predict_batch_size=4 max_seq_length=128 doc_stride=64 version_2_with_negative=true "
+            "train_file=DATA/train-v2.0.json predict_file=DATA/dev-v2.0.json",
+        ),
+        (
+            "glue",
+            GLUE,
+            "CoLA, train_and_eval",
+            "glue",
+            "predict_batch_size=4 warmup_proportion=0.2 task_name=CoLA data_dir=DATA/glue/CoLA",
+        ),
+        *(
+            (
+                f"biobert/ner_bc5cdr-{kind}",
+                BIOBERT,
+                f"BC5CDR-{kind}, train_and_predict",
+                "entities",
+                f"predict_batch_size=6 do_lower_case=false predict_file=DATA/BC5CDR/{kind}/test.tsv "
+                f"train_file=DATA/BC5CDR/{kind}/train.tsv,DATA/BC5CDR/{kind}/devel.tsv",
+            )
+            for kind in ("chem", "disease")
+        ),
+    ],
+)
+def test_a_training(folder, started, capsys, name, typed, title, place, own):
+    assert launch(name, typed.format(folder / "tiny")) == 0
+    [(what, command, num_ranks)] = started
+    assert (what, num_ranks) == (title, 1)
+    program = {"squad": "squad", "glue": "classifier", "entities": "ner"}[place]
+    assert command[:3] == [sys.executable, "-m", f"bert_tf.programs.{program}"]
+    flags = dict(pair.split("=", 1) for pair in own.replace("DATA", str(folder / "data")).split())
+    start = {"init_checkpoint": folder / "tiny", "mode": title.split()[-1]}
+    assert flags_of(command) == expected(folder / "results" / place, **start, **flags)
+    shown = capsys.readouterr().out
+    assert "global_batch_size = 4\n" in shown and f"curves: {folder / 'results' / place}/report.html" in shown
+
+
+def test_relations_are_trained_and_scored_on_one_file_then_scored_and_labelled_on_another(folder, started, capsys):
+    assert launch("biobert/rel_chemprot", BIOBERT.format(folder / "tiny")) == 0
+    assert [what for what, *_ in started] == [f"ChemProt, {mode}" for mode in ("train_and_eval", "eval", "predict")]
+    data, results = folder / "data/ChemProt", folder / "results"
+    common = dict(task_name="ChemProt", data_dir=data, do_lower_case="false", predict_batch_size=6)
+    start = {"init_checkpoint": folder / "tiny", "mode": "train_and_eval"}
+    tested = {**common, "init_checkpoint": results / "relations"}
+    assert [flags_of(command) for _, command, _ in started] == [
+        expected(results / "relations", **common, **start),
+        expected(results / "test", **tested, mode="eval", eval_file=data / "test.tsv"),
+        expected(results / "test", **tested, mode="predict"),
+    ]
+    assert f"scores of test.tsv: {results}/test/eval_results.txt" in capsys.readouterr().out
+
+
+def test_inference(folder, started, capsys):
+    """GLUE's scores the development file, and predicts the test file if there is one."""
+    checkpoint = folder / "tiny/bert_model.ckpt"
+    assert launch("squad_inference", f"{checkpoint} 4 fp32 false 128 64 tiny 2.0") == 0
+    flags = flags_of(started[0][1])
+    assert (flags["mode"], flags["model_dir"]) == ("predict", str(folder / "results")) and "train_file" not in flags
+    assert (flags["init_checkpoint"], flags["predict_batch_size"]) == (str(checkpoint), "4")
+    for expected_modes in (["eval", "predict"], ["eval"]):
+        started.clear()
+        assert launch("glue_inference", f"cola {checkpoint} 8 fp32 false 16 64 tiny") == 0
+        assert [flags_of(command)["mode"] for _, command, _ in started] == expected_modes
+        (folder / "data/glue/CoLA/test.tsv").unlink(missing_ok=True)
+    assert "test.tsv nothing is predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, typed, missing, message",
+    [
+        ("squad", SQUAD, "dev-v2.0.json", "dev-v2.0.json does not exist; download it"),
+        ("glue", GLUE, "glue/CoLA/train.tsv", "CoLA has no train.tsv; .*; GLUE_DIR names the folder"),
+        (
+            "biobert/ner_bc5cdr-chem",
+            BIOBERT,
+            "BC5CDR/chem/devel.tsv",
+            "chem has no devel.tsv, with a token .*; BIOBERT",
+        ),
+        ("biobert/rel_chemprot", BIOBERT, "ChemProt/dev.tsv", "ChemProt has no dev.tsv, with index, .*"),
+        ("glue", GLUE.replace("{}", "absent"), "", r"checkpoint \(position 12\) is 'absent': there is no checkpoint"),
+    ],
+)
+def test_what_is_missing_is_named(folder, started, name, typed, missing, message):
+    if missing:
+        (folder / "data" / missing).unlink()
+    refused(message, launch, name, typed.format(folder / "tiny"))
+    assert not started
+
+
+def test_a_folder_of_hugging_face_is_a_checkpoint(folder, started):
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    (theirs / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
+    assert launch("squad", SQUAD.format(theirs)) == 0
+    assert flags_of(started[0][1])["init_checkpoint"] == str(theirs)
+    message = "bert_model .* is base, 12 layers of 768, but .*config.json .* 2 layers of 128; .* the program itself"
+    refused(message, launch, "squad", SQUAD.replace("tiny", "base").format(theirs))
+    (theirs / "config.json").unlink()
+    refused(
+        "bert_config.json cannot be read .*; name the folder .* that is phase_2", launch, "squad", SQUAD.format(theirs)
+    )
+
+
+def test_random_weights_need_a_vocabulary(folder, started, monkeypatch):
+    refused("VOCAB_FILE", launch, "squad", SQUAD.format("none"))
+    monkeypatch.setenv("VOCAB_FILE", str(folder / "data/vocab.txt"))
+    for _ in range(2):  # the second time it replaces its own file
+        assert launch("squad", SQUAD.format("none")) == 0
+    flags = flags_of(started[0][1])
+    assert "init_checkpoint" not in flags
+    assert BertConfig.from_json_file(Path(flags["bert_config_file"])) == BertConfig.preset("tiny", 50)
+    Path(flags["bert_config_file"]).write_text('{"hidden_size": 128, "directionality": "bidi"}')
+    refused("bert_config.json is a file that this program has not written", launch, "squad", SQUAD.format("none"))
+
+
+def test_benchmarks_measure_what_is_typed_or_all_that_fits(folder, monkeypatch, capsys):
+    monkeypatch.setenv("DRY_RUN", "1")
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    assert launch("finetune_train_benchmark", "") == 0
+    sweep = [line for line in capsys.readouterr().out.splitlines() if ", batch_size " in line]
+    assert any("batch_size 8" in line and "base" in line for line in sweep)
+    assert not any("large" in line and "batch_size 64" in line for line in sweep)
+    assert launch("finetune_inference_benchmark", "base 2 fp32 false") == 0
+    assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out

@@ -1,0 +1,317 @@
+"""Recipes of pre-training: which data they choose, and how they run, with a stand-in for the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.launch import call, checks, pretraining
+from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.prepared_data import choose_data
+from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of, with_gpus
+from tests.refusals import refused
+
+SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny"
+LENGTHS = [(128, 20), (512, 80)]
+
+# --- Which data ----------------------------------------------------------------------------------
+
+
+def test_the_only_dataset_is_found_and_of_several_the_named_one(tmp_path):
+    prepare(tmp_path, "sample")
+    prepare(tmp_path, "half", lengths=[(128, 20)])
+    chosen = choose_data(tmp_path, None, LENGTHS)
+    assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
+    prepare(tmp_path, "wikicorpus_en")
+    message = r"2 sets of data are prepared .* \(sample as records and wikicorpus_en as records\): choose by DATASET="
+    refused(message, choose_data, tmp_path, None, LENGTHS)
+    assert choose_data(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
+    prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
+    message = r"2 sets of data .*\(sample as records\): choose .* or move the folders"
+    refused(message, choose_data, tmp_path, "sample", LENGTHS)
+
+
+def test_errors_list_what_was_found(tmp_path):
+    refused("found below .*: nothing", choose_data, tmp_path, None, LENGTHS)
+    prepare(tmp_path, "sample", lengths=[(128, 20)])
+    (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
+    message = r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"
+    refused(message, choose_data, tmp_path, "sample", LENGTHS)
+    prepare(tmp_path, lengths=[(512, 80)], sha="b")
+    refused("one vocabulary", choose_data, tmp_path, None, LENGTHS)
+
+
+def test_token_files_serve_both_phases(tmp_path):
+    folder = prepare_tokens(tmp_path)
+    prepare(tmp_path, lengths=[(128, 20)])
+    assert [item.folder for item in choose_data(tmp_path, None, LENGTHS)] == [folder, folder]
+    message = r"as records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"
+    refused(message, choose_data, tmp_path, None, LENGTHS, "records")
+    prepare(tmp_path, lengths=[(512, 80)])
+    message = r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records\|tokens"
+    refused(message, choose_data, tmp_path, None, LENGTHS)
+    assert [item.lengths for item in choose_data(tmp_path, None, LENGTHS, "records")] == LENGTHS
+    assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].folder == folder
+
+
+# --- Running -------------------------------------------------------------------------------------
+
+STAND_IN = """
+import json, os, pathlib, sys
+flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if "=" in argument)
+folder = pathlib.Path(flags["model_dir"])
+folder.mkdir(parents=True, exist_ok=True)
+print("working on", folder.name)
+with open(folder.parent / "calls.jsonl", "a") as file:
+    file.write(json.dumps(sys.argv) + "\\n")
+code = int(os.environ.get("STAND_IN_CODE", "0"))
+if code == 0:
+    (folder / "config.json").write_text("{}")
+    checkpoint = folder / "checkpoints" / ("ckpt-%08d" % int(flags["num_train_steps"]))
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "manifest.json").write_text('{"sha256": {}}')
+    if "eval_files" in flags:
+        (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Prepared data, and results in `run`; the programs do nothing but leave traces."""
+    (tmp_path / "program.py").write_text(STAND_IN)
+    monkeypatch.setattr(call, "program_command", lambda _: [str(tmp_path / "program.py")])
+    monkeypatch.setattr(pretraining.Recipe, "_write_report", lambda _: None)
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
+    prepare(tmp_path / "data")
+    return tmp_path
+
+
+def calls(folder):
+    """The flags of each start of a program so far."""
+    file = folder / "run/calls.jsonl"
+    return [flags_of(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def run_folders(folder):
+    return [Path(flags["model_dir"]).name for flags in calls(folder)]
+
+
+def launch(typed=SMALL, name="pretraining_lamb"):
+    _, launcher = LAUNCHERS[name]
+    return launcher(typed.split(), LaunchEnvironment(os.environ))
+
+
+def phase(number):
+    return launch(name=f"pretraining_lamb_phase{number}")
+
+
+def test_both_phases_run_and_a_repetition_does_nothing(folder, capfd):
+    assert launch() == 0
+    first, second = calls(folder)
+    assert second["init_checkpoint"] == str(folder / "run/phase_1") and "use_horovod" not in first
+    assert (second["num_train_steps"], second["max_seq_length"], second["learning_rate"]) == ("2", "512", "0.001")
+    assert "working on phase_1" in capfd.readouterr().out
+    assert list((folder / "run/phase_1/logs").glob("*/rank_0.log"))[0].read_text() == "working on phase_1\n"
+    assert launch() == 0
+    assert len(calls(folder)) == 2
+    assert "phase 1: finished already" in capfd.readouterr().out
+    (damaged,) = folder.glob("run/phase_2/checkpoints/ckpt-*/manifest.json")
+    damaged.write_text("no longer one")
+    assert launch() == 0
+    assert run_folders(folder) == ["phase_1", "phase_2", "phase_2"], "a damaged last checkpoint is made again"
+
+
+def test_continued_pretraining_starts_from_a_checkpoint(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("INIT_CHECKPOINT", "google/bert_model.ckpt")
+    (folder / "google").mkdir()
+    (folder / "google/bert_model.ckpt.index").touch()
+    assert launch() == 0
+    starts = [flags["init_checkpoint"] for flags in calls(folder)]
+    assert starts == [os.path.abspath("google/bert_model.ckpt"), str(folder / "run/phase_1")]
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", launch)
+
+
+@pytest.mark.parametrize("name", ["packing", "no_next_sentence"])
+def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monkeypatch, name):
+    """Without next sentences token files are read, although there are records, too."""
+    tokens = prepare_tokens(folder / "data")
+    monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "")
+    monkeypatch.setenv(name.upper(), "1")
+    assert launch() == 0
+    assert all(flags[name] == "true" for flags in calls(folder))
+    assert (calls(folder)[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
+    monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
+    monkeypatch.delenv(name.upper())
+    refused(f"{name}: True there, None now", launch)
+
+
+def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
+    """The CPU can be asked for where there are GPUs; the hours are those of all phases."""
+    monkeypatch.setenv("PATH", with_gpus(folder, 2))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    given = {"ALLOW_MISSING_WEIGHTS": "1", "RECOMPUTE": "true", "MAX_EVAL_STEPS": "0", "DEVICE": "cpu"}
+    for name, value in {**given, "MAX_HOURS": "1.5"}.items():
+        monkeypatch.setenv(name, value)
+    assert LaunchEnvironment(os.environ).num_gpus == 0
+    assert launch() == 0
+    passed_on = {"allow_missing_weights": "true", "recompute": "true", "max_eval_steps": "0", "device": "cpu"}
+    assert all(passed_on.items() <= flags.items() for flags in calls(folder))
+    first, second = (float(flags["max_hours"]) for flags in calls(folder))
+    assert 1.4 < second <= first <= 1.5
+
+
+def test_adam_runs_in_one_phase(folder):
+    assert launch("4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80", "pretraining_adam") == 0
+    (flags,) = calls(folder)
+    assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
+    assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_biobert_runs_one_phase_from_weights(folder, monkeypatch, number):
+    start = folder / "weights"
+    start.mkdir()
+    (start / "bert_config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
+    monkeypatch.setenv("INIT_CHECKPOINT", str(start if number == 1 else "another"))
+    monkeypatch.setenv("DATASET", "sample")
+    name, typed = (
+        f"biobert/run_pretraining-pubmed_base_phase_{number}",
+        f"{start} 4 1e-4 false fp32 false 1 2 9 3 5 7 tiny",
+    )
+    typed = typed if number == 2 else typed.partition(" ")[2]
+    assert launch(typed, name) == 0
+    (flags,) = calls(folder)
+    length, num_predictions = LENGTHS[number - 1]
+    expected = dict(
+        model_dir=folder / f"run/phase_{number}",
+        init_checkpoint=start,
+        optimizer_type="lamb",
+        bert_model="tiny",
+        train_batch_size=4,
+        num_accumulation_steps=3,
+        learning_rate=1e-4,
+        warmup_steps=2,
+        num_train_steps=9,
+        save_checkpoint_steps=5,
+        eval_batch_size=7,
+        max_seq_length=length,
+        max_predictions_per_seq=num_predictions,
+    )
+    assert {name: str(value) for name, value in expected.items()}.items() <= flags.items()
+    monkeypatch.setenv("RESULTS_DIR", str(folder / "cased"))
+    refused("with one cased vocabulary", launch, typed.replace("4 1e-4 false", "4 1e-4 true"), name)
+
+
+def test_a_failing_phase_ends_the_script_with_its_code(folder, monkeypatch):
+    monkeypatch.setenv("STAND_IN_CODE", "41")
+    assert launch() == 41
+    monkeypatch.delenv("STAND_IN_CODE")
+    assert launch() == 0
+    assert run_folders(folder) == ["phase_1", "phase_1", "phase_2"]
+
+
+def test_other_arguments_are_refused_with_the_difference(folder, monkeypatch):
+    assert launch() == 0
+    changed = SMALL.replace("1e-3", "2e-3", 1)
+    refused("learning_rate_phase1: 0.001 there, 0.002 now", launch, changed)
+    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
+    (folder / "run/phase_1/eval_results.txt").unlink()
+    assert launch(changed) == 0
+    assert calls(folder)[-1]["continue_with_changes"] == "true"
+    monkeypatch.delenv("CONTINUE_WITH_CHANGES")
+    for content in ("", "[]"):
+        (folder / "run/plan.json").write_text(content)
+        refused("plan.json (is|holds) .*; delete it", launch)
+
+
+def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monkeypatch):
+    """The accumulation argument then holds the rank's sequences in an update. With packing it is refused."""
+    typed = SMALL.replace("4 2", "auto auto", 1).replace("1 2 tiny", "4 4 tiny")
+    assert launch(typed) == 0
+    for flags in calls(folder):
+        assert (flags["train_batch_size"], flags["global_batch_size"]) == ("auto", "4")
+        assert "num_accumulation_steps" not in flags
+    monkeypatch.setenv("PACKING", "1")
+    refused("batch size auto and packing .* give the size as a number", launch, typed)
+
+
+def test_phases_one_by_one(folder, monkeypatch, capfd):
+    refused("phase 2 starts from the end of phase 1", phase, 2)
+    with monkeypatch.context() as patch:
+        patch.setenv("DRY_RUN", "1")
+        assert phase(2) == 0
+    shown = capfd.readouterr().out
+    assert values_of(shown)["init_checkpoint"] == str(folder / "run/phase_1")
+    assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
+    assert phase(1) == phase(2) == 0
+    assert run_folders(folder) == ["phase_1", "phase_2"]
+
+
+@pytest.mark.parametrize("name", ["plan.json", "report.html"])
+def test_files_of_others_in_the_results_folder_stay(folder, name):
+    file = folder / "run" / name
+    file.parent.mkdir()
+    file.write_text("<!DOCTYPE html>mine")
+    refused(f"^{file} is a file that this program has not written, so it is not overwritten", launch)
+    assert [path.name for path in file.parent.iterdir()] == [name] and file.read_text() == "<!DOCTYPE html>mine"
+
+
+def test_without_a_test_split_there_is_training_and_no_evaluation(folder, capfd):
+    for file in (folder / "data").glob("tfrecord/*/*/test/*"):
+        file.unlink()
+    assert launch() == 0
+    assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
+    assert not any("eval" in name for flags in calls(folder) for name in flags if name != "eval_batch_size")
+    assert launch() == 0
+    assert len(calls(folder)) == 2, "phases are finished by their checkpoints"
+
+
+def test_a_phase_goes_on_that_was_killed_in_its_evaluation_or_has_not_reached_its_end(folder):
+    assert phase(1) == 0
+    (folder / "run/phase_1/eval_results.txt").unlink()
+    assert phase(2) == launch() == 0
+    assert run_folders(folder) == ["phase_1", "phase_2", "phase_1"]
+    (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000017")
+    assert launch() == 0
+    assert len(calls(folder)) == 4
+
+
+def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch):
+    """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
+    monkeypatch.setenv("INIT_CHECKPOINT", str(folder / "gogle"))
+    refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", launch)
+    (folder / "gogle").mkdir()
+    monkeypatch.setenv("STAND_IN_CODE", "2")
+    assert launch() == 2
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    monkeypatch.delenv("STAND_IN_CODE")
+    assert launch() == 0
+
+
+def test_without_tensorflow(folder, monkeypatch, capsys):
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
+    refused("scripts/setup.sh", launch)
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert launch() == 0
+    assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
+
+
+def test_variables_that_are_no_value_are_refused_by_name():
+    for text, value in (("1", True), ("YES", True), ("0", False), ("no", False), ("", None)):
+        assert LaunchEnvironment({"PACKING": text}).given("packing") is value
+    for name, text, rule in (
+        ("DRY_RUN", "off", "1, 0, true, false, yes or no"),
+        ("MAX_EVAL_STEPS", "1_0", "a whole number"),
+        ("RESTARTS", "-1", "a whole number of at least 0"),
+        ("MAX_HOURS", "0", "a number above 0, and at most 100000"),
+        ("DEVICE", "tpu", "one of auto, cpu"),
+    ):
+        refused(f"{name}={text}: must be {rule}", LaunchEnvironment, {name: text})

@@ -1,0 +1,353 @@
+"""Starting ranks: by which launcher and where, their logs and codes, signals, and their ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus, process_state
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.launch import checks, launchers
+from bert_tf.launch import rank as wrapper
+from tests.launch.helpers import ROOT, pretend_machine, with_gpus
+
+# --- Which launcher, and where -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("visible, number", [(None, 4), ("", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)])
+def test_visible_gpus(tmp_path, monkeypatch, visible, number):
+    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4))
+    assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
+
+
+def refusal(num_ranks, environ):
+    """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
+    try:
+        for check in checks.start_checks(num_ranks, 0, environ, Path("/tmp")):
+            check()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_choice_of_launcher(monkeypatch):
+    choose = checks.choose_launcher
+    pretend_machine(monkeypatch)
+    assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
+    assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
+    pretend_machine(monkeypatch, mpi=False)
+    assert [choose(2, {"SLURM_JOB_ID": "7"}), choose(2, {})] == ["srun", "horovodrun"]
+    assert "LAUNCHER=mpirun needs a Horovod with MPI" in refusal(2, {"LAUNCHER": "mpirun"})
+    pretend_machine(monkeypatch, tools=())
+    assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
+    assert "there is no srun" in refusal(2, {"LAUNCHER": "srun"})
+    assert "there is no ssh on this machine's PATH" in refusal(2, {"HOSTS": "a,b"})
+    pretend_machine(monkeypatch, horovod=False)
+    assert choose(1, {}) == "none" and refusal(1, {}) == ""
+    assert "needs Horovod, which is not installed" in refusal(2, {})
+
+
+@pytest.mark.parametrize(
+    "task, expected",
+    [((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")],
+)
+def test_places_in_a_slurm_step(task, expected):
+    """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
+    number, node, local_rank = map(str, task)
+    names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
+    step = dict(zip(names, (number, node, local_rank, "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="3,2(x2)")
+    place = wrapper.slurm_place(step)
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
+    assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
+
+
+def test_the_interface_towards_another_host():
+    """Gloo shall use it, and not the address of the host's own name."""
+    assert wrapper.interface_towards("127.0.0.1") == "lo"
+    assert wrapper.interface_towards("no address") == ""
+
+
+def test_ranks_leave_and_read_their_addresses():
+    url = f"http://127.0.0.1:{launchers.serve_addresses()}/global/0"
+
+    def ask(method, body=None):
+        with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
+            return answer.read()
+
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        ask("GET")
+    ask("PUT", b"\x00address")
+    ask("DELETE")
+    assert ask("GET") == b"\x00address"
+
+
+def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
+    environ = {"SLURM_JOB_NUM_NODES": "2"}
+    assert launchers.ranks_per_node(3, "srun", environ) == 2
+    assert launchers.ranks_per_node(3, "mpirun", environ) == 3
+    assert launchers.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
+    # Without these srun may put all of them on the first machine that has enough cores.
+    assert {"--ntasks=16", "--ntasks-per-node=8"} <= set(launchers.launcher_command("srun", 16, 8, []))
+    answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
+    monkeypatch.setattr(launchers.subprocess, "run", lambda *_, **__: answer)
+    for launcher in ("mpirun", "horovodrun"):
+        command = " ".join(launchers.launcher_command(launcher, 3, 2, ["NCCL_DEBUG"], {"a": 2, "b": 1}))
+        assert " -np 3 " in command and " -H a:2,b:1" in command
+        assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
+        assert " -H " not in " ".join(launchers.launcher_command(launcher, 3, 3, []))
+
+
+def test_ranks_share_the_cores(monkeypatch):
+    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
+        monkeypatch.delenv(name, raising=False)
+    on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
+    assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
+    assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+
+
+# --- Logs and codes ------------------------------------------------------------------------------
+
+
+def run_job(tmp_path, program, num_ranks=1, launcher="none"):
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    return launchers.run(launchers.Job(command, num_ranks, 0, launcher, tmp_path / "logs"))
+
+
+def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
+    assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
+    assert "here" in capfd.readouterr().out
+    assert launchers.run(launchers.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")) != 0
+    assert "absent" in capfd.readouterr().err
+
+
+def test_a_host_that_does_not_share_the_results_folder(tmp_path):
+    """The launcher has made the folder of the logs; whoever does not see it sees other files."""
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
+    answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
+    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
+    said = f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
+    assert answer.stderr.startswith(said)
+
+
+def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tmp_path, capfd):
+    noise = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1732.5 17 device_compiler.h:186] Compiled cluster using XLA!  This line is logged at most once\n"
+        "2026-11-23 19:06:53.879829: E external/local_xla/xla/stream_executor/stream_executor_internal.h:177] "
+        "SetPriority unimplemented for this stream.\n"
+    )
+    said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
+    assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
+    assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+
+
+@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
+def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
+    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
+    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
+    (tmp_path / "launcher.log").write_text(
+        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+    )
+    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, received) == code
+    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
+
+
+def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOSTS", "a:1,b:1")
+    (tmp_path / "launcher.log").write_text(
+        "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
+        + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
+        + "RuntimeError: could not connect to some hosts via ssh\n"
+    )
+    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, []) == 1
+    said = capsys.readouterr().err
+    assert "  ssh: Could not resolve hostname a\n" in said and "frozen" not in said and "troubleshooting.md" in said
+
+
+@pytest.mark.parametrize(
+    "code, log, is_said",
+    [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],
+)
+def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
+    (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
+    (tmp_path / "rank_0.log").write_text(log)
+    assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
+    assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
+
+
+@pytest.mark.parametrize("code, is_failure", [(0, False), (STOPPED_EXIT_CODE, False), (3, True)])
+def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path), "1", "sh", "-c", f"exit {code}"]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == code
+    assert (tmp_path / wrapper.FAILED).exists() == is_failure
+
+
+# --- Signals and ends ----------------------------------------------------------------------------
+
+
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
+    """One in a process of its own; the program's argument is where it may leave files."""
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "process_")]
+    code = (
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
+        f"{command!r}, {num_ranks}, 0, {launcher!r}, pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+@pytest.mark.parametrize(
+    "number, prepared",
+    [
+        (signal.SIGTERM, f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))"),
+        (signal.SIGUSR1, ""),  # before the program can note it, there is nothing to save yet
+    ],
+)
+def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path, number, prepared):
+    program = f"import signal, sys, time\n{prepared}\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    process = start_launcher(tmp_path, program)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.wait(timeout=30) == STOPPED_EXIT_CODE
+
+
+def test_ranks_end_with_the_launcher(tmp_path):
+    process = start_launcher(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    rank = process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+    wait_for(lambda: process_state(rank) in ("", "Z"))
+
+
+def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch):
+    """Then the kernel has nobody to tell it about; on a busy machine there is time for that."""
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    child = wrapper.start_child(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
+    assert child.wait(timeout=30) == 137
+
+
+def watch(child, folder, name):
+    with open(folder / "log", "ab", buffering=0) as log:
+        wrapper._watch(child, folder, wrapper._Signals(), log, name)
+    return child.wait()
+
+
+def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(wrapper, "WATCH_SECS", 0.01)
+    monkeypatch.setattr(wrapper, "WAIT_AFTER_FAILURE_SECS", 0.01)
+    (tmp_path / wrapper.FAILED).touch()
+    with subprocess.Popen(["sleep", "100"]) as child:
+        assert watch(child, tmp_path, "") == -signal.SIGKILL
+
+
+def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(wrapper, "WATCH_SECS", 0.05)
+    with subprocess.Popen(["sleep", "0.5"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
+        assert watch(child, tmp_path, "rank 1 on a") == 0
+    with subprocess.Popen(["sleep", "100"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        assert watch(child, tmp_path, "rank 1 on b") == -signal.SIGKILL
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
+
+
+def wait_for(condition):
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def processes_of(tmp_path):
+    """Those that still run and have the folder in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(tmp_path) in (entry / "cmdline").read_text() and process_state(entry.name) not in ("", "Z"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+WAITING_PROGRAM = """
+import os, sys, time
+open(sys.argv[1] + os.environ["HOROVOD_RANK"], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment, number",
+    [
+        ("at once", signal.SIGTERM),
+        pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.long),
+        pytest.param("one rank", signal.SIGTERM, marks=pytest.mark.long),
+        ("both ranks", signal.SIGUSR1),
+        ("launcher", signal.SIGKILL),
+        ("both ranks", signal.SIGKILL),
+    ],
+)
+def test_a_signal_while_two_ranks_start_is_a_stop_and_leaves_no_orphans(tmp_path, moment, number):
+    pytest.importorskip("horovod.tensorflow")
+    process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
+    wait_for(
+        {
+            "at once": lambda: (tmp_path / "logs/launcher.log").exists(),
+            "launcher": lambda: len(processes_of(tmp_path)) > 1,
+            "one rank": lambda: list(tmp_path.glob("process_*")),
+            "both ranks": lambda: len(list(tmp_path.glob("process_*"))) == 2,
+        }[moment]
+    )
+    process.send_signal(number)
+    assert process.wait(timeout=300) == (-number if number == signal.SIGKILL else STOPPED_EXIT_CODE)
+    wait_for(lambda: not processes_of(tmp_path))
+
+
+RANKS_PROGRAM = """
+import os, sys, time
+import horovod.tensorflow as hvd
+import tensorflow as tf
+from bert_tf.ranks.connect import connect
+connect(use_horovod=True)
+total = hvd.allreduce(tf.constant(float(hvd.rank() + 1)), op=hvd.Sum).numpy()
+print("total", total, "of", hvd.size(), flush=True)
+if hvd.rank() == 1:
+    print("rank 1 gives up", flush=True)
+    os._exit(7)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+def test_two_ranks(tmp_path, capfd, launcher):
+    pytest.importorskip("horovod.tensorflow")
+    if launcher == "mpirun" and not (checks.horovod_has_mpi() and shutil.which("mpirun")):
+        pytest.skip("Horovod without MPI")
+    assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
+    assert not list((tmp_path / "logs").glob("*.here")), "left by ranks that waited for each other"
+    shown = capfd.readouterr()
+    assert "total 3.0 of 2" in shown.out
+    assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
