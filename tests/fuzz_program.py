@@ -71,6 +71,7 @@ def main():
                 answer = [-1, repr(raised)]
             else:
                 answer = [error.exit_code, str(error)]
+            del error  # and with its traceback the lock of a run folder
         print(json.dumps(answer), file=shown, flush=True)
 
 

@@ -1,4 +1,3 @@
-import gc
 import subprocess
 import sys
 
@@ -46,8 +45,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
         folder.bind({"seed": 1, "size": 2}, {"command": [command]}, {"vocab.txt": "x"})
     assert (tmp_path / "vocab.txt").read_text() == "x"
     refused("other settings .seed: 1 there, 3 now.;.*--continue_with_changes", folder.check, {"seed": 3, "size": 2}, {})
-    del folder
-    gc.collect()  # and the lock
+    del folder  # and the lock
     folder = RunFolder(tmp_path, continue_with_changes=True)
     folder.check({"seed": 3, "size": 2}, {})
     folder.bind({"seed": 3, "size": 2}, {}, {})
