@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import (
-    books,
-    chemprot,
-    custom,
-    extracted,
-    pubmed,
-    pubmed_fulltext,
-    sample,
-    text_files,
-    wiki,
-)
+from bert_tf.prepare.corpora import books, chemprot, custom, pubmed, pubmed_fulltext, sample, text_files, wiki
 from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.corpora.tables import TableDataset
 from bert_tf.prepare.corpora.text_files import download_of, require_files
@@ -67,10 +57,10 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
         folder = working_dir / "extracted" / dataset
         ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
         paths = require_files(
-            extracted.find_files(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
+            wiki.find_extracted(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
         )
-        batches = functools.partial(extracted.read_batches, paths)
-        return Corpus(paths, batches, extracted.clean, {"skip_wikiextractor": True})
+        batches = functools.partial(wiki.read_extracted, paths)
+        return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
     ways_out = (
         f"{download_of(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-articles-"

@@ -1,4 +1,4 @@
-"""Wikipedia's XML dumps to one article per line, streaming."""
+"""Wikipedia to one article per line, streaming: its XML dumps, or what the program wikiextractor has made of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.prepare.corpora import xml_files
+from bert_tf.prepare.corpora import text_files, xml_files
 from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
@@ -25,9 +25,11 @@ from bert_tf.prepare.corpora.documents import (
     as_line,
     files_from,
     in_batches,
+    json_text,
+    read_files,
 )
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
-from bert_tf.prepare.corpora.wikitext import Removed, paragraphs_of
+from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, tidy, unescape, without_tags
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
 from bert_tf.prepare.fetching.sources import wikipedia_of
 
@@ -123,7 +125,7 @@ def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) 
     return [*results, clean_page(rest)] if rest.strip() else results
 
 
-def clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
+def _clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
     """An article, of whose text `paragraphs_of` makes paragraphs."""
     removed = Removed()
     return Document(as_line(paragraphs_of(text, removed)), removed)
@@ -148,4 +150,54 @@ def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document 
         return Dropped("redirects")
     if page.findtext("revision[last()]/model", "wikitext") != "wikitext":
         return Dropped("other_models")
-    return clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))
+    return _clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))
+
+
+def find_extracted(folder: Path) -> list[Path]:
+    """The files that wikiextractor has written below `folder`."""
+    return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+
+
+def read_extracted(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
+    """Batches of articles, each its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an
+    object on a line of a file made with --json.
+    """
+    return read_files(paths, position, _extracted_articles)
+
+
+def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
+    article: list[str] | None = None
+    for number, line in enumerate(text_files.read_lines(path), 1):
+        if article is not None and line == "</doc>":
+            # The first line inside <doc> is the title.
+            yield "\n".join(text_files.document_lines(path, article)[1:])
+            article = None
+        elif article is not None and not line.startswith("<doc "):
+            article.append(line)
+        elif article is None and line.startswith("<doc "):
+            article = []
+        elif line.startswith("{"):
+            yield json_text(number, line, "text", remedy=": run wikiextractor again")
+        elif line:
+            raise UserError(
+                f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
+                "wikiextractor again"
+            )
+    if article is not None:
+        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
+
+
+def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:
+    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
+    unescaped = unescape(unescape(text))
+    plain = without_tags(unescaped, removed)
+    lines = plain.split("\n") if plain == unescaped.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
+    for line in lines:
+        if is_prose(line):
+            yield line
+        elif line:
+            removed["fragments"] += 1
+
+
+def clean_extracted(article: str) -> Document:
+    return _clean_text(article, _extracted_paragraphs)

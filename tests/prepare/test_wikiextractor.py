@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bert_tf.prepare.corpora import extracted
+from bert_tf.prepare.corpora import wiki
 from tests.prepare.reading import formatted
 from tests.refusals import refused
 
@@ -73,14 +73,14 @@ def test_without_its_files_it_says_what_to_do(tmp_path):
     ],
 )
 def test_tags_are_taken_out_and_nothing_else(text, shown):
-    (line,) = {extracted.clean(f"Title\n\n{text}").line}
+    (line,) = {wiki.clean_extracted(f"Title\n\n{text}").line}
     assert line == shown
 
 
 def test_an_open_reference_ends_with_its_line():
-    assert extracted.clean("T\nOne.<ref>Lost. Here\nTwo is kept.").line == "One.  Two is kept."
+    assert wiki.clean_extracted("T\nOne.<ref>Lost. Here\nTwo is kept.").line == "One.  Two is kept."
 
 
 def test_text_without_tags_keeps_its_characters():
     text = "A ( b ) c , d.  It is ."
-    assert extracted.clean(f"T\n{text}").line == " ".join(text.split())
+    assert wiki.clean_extracted(f"T\n{text}").line == " ".join(text.split())
