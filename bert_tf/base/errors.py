@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
+from bert_tf.base.signals import leave
+
 USER_ERROR_EXIT_CODE = 2
 # Of a quoted value with more letters than any path, and of a message that is too long, only the ends are shown.
 _LONG_VALUE, _LONGEST_MESSAGE = re.compile(r"\S{500,}"), 4000
@@ -152,10 +154,10 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             print(f"error: {error}", file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 _flush_output()
-            os._exit(error.exit_code)  # `base.signals` says why not by the interpreter's shutdown
+            leave(error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
-            os._exit(130)
+            leave(130)
 
     return wrapped
 

@@ -1,16 +1,16 @@
-"""A lock that one process at a time can hold; the kernel releases it when its holder ends, however it ends."""
+"""A lock that one process at a time can hold, released when its holder ends, however it ends."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import platform
 import sys
-import time
 import weakref
 from pathlib import Path
+
+from bert_tf.base.signals import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -25,7 +25,9 @@ class LockedError(Exception):
 class FileLock:
     """Holds a lock on `path`, a file created for this purpose, until it is released or the process ends.
 
-    On a file system without flock nothing is locked, and a warning says so.
+    Uses flock, which the kernel releases by itself. On a file system without flock the existence of a second file,
+    ``<path>.held``, is the lock. If it was left by a process of this machine that was killed, newer versions of
+    `filelock` take it over; whether a process of another machine has ended is unknown.
 
     Raises:
       LockedError: the lock is already held.
@@ -33,19 +35,37 @@ class FileLock:
     """
 
     def __init__(self, path: Path):
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-        self._close = weakref.finalize(self, os.close, self._descriptor)
-        until = time.monotonic() + _MOMENT_SECS
-        while not _can_lock(self._descriptor, fcntl.LOCK_EX):
-            if time.monotonic() > until:
-                raise LockedError(path.read_text(encoding="utf-8").strip() or "another process")
-            time.sleep(_MOMENT_SECS / 10)
+        # Imported here, because the doctor, which needs no package, imports this module.
+        import filelock
+
+        held_path = _held_path(path)
+        with open(path, "a+", encoding="utf-8") as file:
+            fault = _flock_fault(file.fileno())
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+        if isinstance(fault, BlockingIOError):
+            raise LockedError(holder)
+        # Not one for each thread: whichever thread ends the program releases it.
+        self._lock: filelock.BaseFileLock = filelock.FileLock(path, thread_local=False)
+        if fault:
+            print(
+                f"warning: the file system of {path.parent} has no locks ({fault.strerror}); the file "
+                f"{held_path.name} stands for one",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._lock = filelock.SoftFileLock(held_path, thread_local=False)
+            # Another machine could not tell that the file means nothing any more.
+            _standing_for_locks.add(self)
+            before_leaving(_release_all)
+        try:
+            self._lock.acquire(timeout=_MOMENT_SECS)
+        except filelock.Timeout:
+            raise LockedError(f"{holder} (if that has ended, delete {held_path})" if fault else holder) from None
         path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
 
     def release(self) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also where a forked process has the descriptor, too
-        self._close()
+        self._lock.release()
 
     def __enter__(self) -> FileLock:
         return self
@@ -54,25 +74,34 @@ class FileLock:
         self.release()
 
 
+_standing_for_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    for lock in list(_standing_for_locks):
+        lock.release()
+
+
+def _held_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.held")
+
+
+def _flock_fault(descriptor: int) -> OSError | None:
+    """Why flock cannot lock a file now: another process holds it (BlockingIOError), or there is no flock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (*WITHOUT_FLOCK, errno.EWOULDBLOCK):
+            raise
+        return error.with_traceback(None)  # which would keep the callers, and so a lock, alive
+    return None
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process now holds the `FileLock` of `path`."""
     try:
         with open(path, "rb") as file:
-            return not _can_lock(file.fileno(), fcntl.LOCK_SH)
-    except FileNotFoundError:  # never locked
+            fault = _flock_fault(file.fileno())
+    except OSError:  # never locked
         return False
-
-
-def _can_lock(descriptor: int, kind: int) -> bool:
-    """Locks a file, unless another process holds it."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in WITHOUT_FLOCK:
-            raise
-        if kind == fcntl.LOCK_EX:
-            warning = f"the file system has no locks ({error.strerror}): never start the same again before it has ended"
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
-    return True
+    return isinstance(fault, BlockingIOError) or (fault is not None and _held_path(path).exists())

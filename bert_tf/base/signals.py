@@ -1,18 +1,36 @@
 """How programs end: on SIGTERM and SIGUSR1, with which exit code, and without the interpreter's shutdown.
 
 With several ranks the shutdown would wait in Horovod's exit hooks for ranks that are still inside a collective
-operation.
+operation. So `leave` ends the program after the clean-ups registered here.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
+
+_clean_ups: set[Callable[[], None]] = set()
+
+
+def before_leaving(clean_up: Callable[[], None]) -> None:
+    """Registers `clean_up` to be called when the process ends, by `leave` or normally; it may be called twice."""
+    if clean_up not in _clean_ups:
+        _clean_ups.add(clean_up)
+        atexit.register(clean_up)
+
+
+def leave(exit_code: int) -> NoReturn:
+    for clean_up in _clean_ups:
+        with contextlib.suppress(OSError):  # the reason for ending matters more
+            clean_up()
+    os._exit(exit_code)
+
 
 # About when this process started: the programs import this module first. --max_hours counts from here.
 STARTED_AT = time.monotonic()
@@ -33,7 +51,7 @@ def leave_on_stop_signals() -> None:
             file=sys.stderr,
             flush=True,
         )
-        os._exit(STOPPED_EXIT_CODE)
+        leave(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:
         signal.signal(number, stop)

@@ -112,7 +112,7 @@ def examine_file_system(folder: Folder) -> Findings:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in WITHOUT_FLOCK:
-            remedy = "never start two runs in one folder"
+            remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
             yield Finding(WARNING, f"{folder.path} has no locks ({error.strerror}): {remedy}")
         else:
             remedy = f"ask for the right to, or name another folder by {folder.variable}="

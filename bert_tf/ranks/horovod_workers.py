@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import LostRankError, UserError, first_line
 from bert_tf.base.installed import SETUP, check_horovod
+from bert_tf.base.signals import leave
 from bert_tf.ranks.workers import Workers, in_buckets
 
 # In `keep_alive` all ranks report at least this often that they are alive.
@@ -129,7 +130,7 @@ class _Heartbeat:
             self.error = error
         if not self._work_ended.wait(LEAD_SECS):
             print(f"error: {self.error}", file=sys.stderr, flush=True)
-            os._exit(getattr(self.error, "exit_code", 1))
+            leave(getattr(self.error, "exit_code", 1))
 
 
 def connect_horovod() -> Workers:

@@ -1,8 +1,9 @@
-"""One process at a time, on file systems with flock; a warning on others."""
+"""One process at a time, on file systems with flock and without."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import platform
 import subprocess
@@ -16,45 +17,109 @@ from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.run.run_folder import RunFolder
 
 
-def test_one_holder_at_a_time(tmp_path):
-    path = tmp_path / "lock"
+def refuse_flock(monkeypatch, error_number):
+    def refuse(*_):
+        raise OSError(error_number, os.strerror(error_number))
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+
+
+@pytest.fixture(params=["flock", errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def path(request, tmp_path, monkeypatch):
+    """A lock's file; with an error number, where flock answers with that."""
+    if request.param != "flock":
+        refuse_flock(monkeypatch, request.param)
+    return tmp_path / "lock"
+
+
+def test_one_holder_at_a_time(path):
     assert not is_locked(path)
     with FileLock(path):
         assert is_locked(path)
         with pytest.raises(LockedError, match=f"process {os.getpid()} on {platform.node()}"):
             FileLock(path)
     assert not is_locked(path)
+    FileLock(path).release()
+
+
+def test_a_lock_that_nobody_refers_to_any_more_is_released(path):
     FileLock(path)
-    FileLock(path)  # nobody refers to the first one any more
+    FileLock(path)
 
 
-def test_a_run_folder_has_one_holder(tmp_path):
-    folder = RunFolder(tmp_path)
+@pytest.fixture
+def without_flock(tmp_path, monkeypatch):
+    refuse_flock(monkeypatch, errno.ENOLCK)
+    return tmp_path / "lock"
+
+
+def test_it_is_said_and_the_file_goes(without_flock, capfd):
+    with FileLock(without_flock):
+        assert (without_flock.parent / "lock.held").exists()
+    assert not (without_flock.parent / "lock.held").exists()
+    assert "warning: the file system of" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("holder", ["1\nelsewhere\n", "", f"1\n{platform.node()}\n"])
+def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(without_flock, holder):
+    held = without_flock.parent / "lock.held"
+    held.write_text(holder)
+    with pytest.raises(LockedError, match=f"if that has ended, delete {held}"):
+        FileLock(without_flock)
+    assert held.read_text() == holder
+
+
+def test_a_run_folder_without_flock_has_one_holder(without_flock):
+    folder = RunFolder(without_flock.parent)
     with pytest.raises(UserError, match=f"is in use by process {os.getpid()}"):
-        RunFolder(tmp_path)
+        RunFolder(without_flock.parent)
     del folder
 
 
-@pytest.mark.parametrize("error_number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, capfd, error_number):
-    def refuse(*_):
-        raise OSError(error_number, os.strerror(error_number))
+HOLDER = """
+import errno, os, signal, sys
+from pathlib import Path
+from bert_tf.base import locks
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.signals import leave_on_stop_signals
+def without(*_):
+    raise OSError(errno.ENOLCK, "no locks")
+@exit_on_user_error
+def main(argv):
+    leave_on_stop_signals()
+    if argv[2] == "without flock":
+        locks.fcntl.flock = without
+    lock = locks.FileLock(Path(argv[1]))
+    exec(argv[3])
+main(sys.argv)
+"""
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
-    with FileLock(tmp_path / "lock"):
-        assert not is_locked(tmp_path / "lock")
-    assert "warning: the file system has no locks" in capfd.readouterr().err
+
+@pytest.mark.parametrize(
+    "end, code",
+    [
+        ("raise UserError('x')", 2),
+        ("raise KeyboardInterrupt", 130),
+        ("os.kill(os.getpid(), signal.SIGUSR1)", 75),
+        ("sys.exit(7)", 7),
+    ],
+)
+def test_however_a_program_ends_it_leaves_no_file_that_stands_for_a_lock(tmp_path, end, code):
+    """Another machine could not tell that it means nothing any more."""
+    arguments = [str(tmp_path / "lock"), "without flock", f"assert Path(argv[1] + '.held').exists(); {end}"]
+    done = subprocess.run([sys.executable, "-c", HOLDER, *arguments], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_killed_holder_lets_go(tmp_path):
     path = tmp_path / "lock"
-    program = (
-        "import pathlib, signal; from bert_tf.base.locks import FileLock\n"
-        f"lock = FileLock(pathlib.Path({str(path)!r}))\nprint('held', flush=True)\nsignal.pause()"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as holder:
+    arguments = [str(path), "with flock", "print('held', flush=True); signal.pause()"]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match=f"process {holder.pid} on {platform.node()}"):
             FileLock(path)
         holder.kill()
     FileLock(path).release()
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
