@@ -12,14 +12,16 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.batches.batches import Batch
 from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
+
+if TYPE_CHECKING:  # what reads records needs packages that an update does without
+    from bert_tf.batches.batches import Batch
 
 
 class UpdateResult(NamedTuple):
