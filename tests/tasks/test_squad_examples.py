@@ -115,6 +115,34 @@ def test_answers_are_found_as_googles_reader_finds_them(tmp_path, text, start, f
     assert answer_range(example) == found
 
 
+@pytest.mark.parametrize("unit, width", [("utf-32-le", 4), ("utf-16-le", 2), ("utf-8", 1)])
+def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
+    """Each text occurs more than once, so that the unit decides which occurrence is meant."""
+    context, places = (
+        "\U0001f600\U0001f600哈哈哈哈哈是大大大的笑声",
+        [("哈哈", 3), ("哈", 2), ("大", 9), ("\U0001f600", 1)],
+    )
+    answers = [(text, len(context[:place].encode(unit)) // width) for text, place in places]
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    questions += [question("wrong", answers=(("无", 3),)), question("negative", answers=(("大", -1),))]
+    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    assert [answer_range(example) for example in sound] == [(at, at + len(text)) for text, at in places]
+    counted, _, left_out = note.rpartition("\n")
+    assert left_out.startswith("left out of training: train.json: 2 of 6 questions")
+    names = {"utf-16-le": "UTF-16 code units", "utf-8": "bytes of UTF-8"}
+    assert counted.startswith(f"train.json: answer_start is taken to count {names[unit]}" if width < 4 else "")
+    assert bool(counted) == (width < 4)
+
+
+def test_one_answer_does_not_decide_about_the_unit(tmp_path):
+    """All are one character too far, of which one would be right in bytes."""
+    context = "The café by the old mill stands by the river."
+    answers = [("The", 1), ("café", 5), ("stands", 26)]
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
+
+
 ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
 ANSWER = '{"text": "c", "answer_start": 0}'
 ROW = {"id": "q", "title": "t", "context": "c", "question": "?", "answers": {"text": [], "answer_start": []}}

@@ -29,6 +29,9 @@ _NO_ANSWER = (
 _NUM_NAMED = 3
 # If more of the questions than this have a wrong answer, the file is refused.
 _LARGEST_WRONG_SHARE = 0.5
+# How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
+# have.
+_UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -107,6 +110,36 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     return match.span(1) if match else None
 
 
+def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
+    """The examples with each first answer's start in characters, and a note if the file counts it otherwise.
+
+    It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
+    characters.
+    """
+    converted = {unit: [_converted(example, encoding) for example in examples] for unit, encoding in _UNITS.items()}
+    fits = {unit: sum(map(_stands_at_its_place, read)) for unit, read in converted.items()}
+    best = max(fits, key=fits.__getitem__)
+    if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
+        return examples, ""
+    others = f"{fits[best]:,} answers stand at their place so, and {fits['characters']:,} if it counts characters"
+    return converted[best], f"{path}: answer_start is taken to count {best}, not characters: {others}"
+
+
+def _stands_at_its_place(example: Example) -> bool:
+    answer = example.answers[0] if example.answers else None
+    return answer is not None and example.paragraph.context.startswith(answer.text, max(answer.start, 0))
+
+
+def _converted(example: Example, encoding: str) -> Example:
+    """The example with its first answer's start in characters, if the file counts code units of `encoding`."""
+    context = example.paragraph.context
+    if not example.answers or example.answers[0].start < 0 or context.isascii() or encoding == _UNITS["characters"]:
+        return example
+    (text, start), *others = example.answers
+    before = context.encode(encoding, "replace")[: start * len("a".encode(encoding))]
+    return example._replace(answers=(Answer(text, len(before.decode(encoding, "ignore"))), *others))
+
+
 def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
     """Reads the questions of a SQuAD file, in its order.
 
@@ -145,23 +178,24 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
     Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
-    questions with an answer, the file is in another format.
+    questions with an answer, the file is in another format. Of each answer used, the start is made to count characters.
 
     Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
+    examples, note = _in_characters(examples, path)
     faults = [_fault(example) for example in examples]
     sound = [example for example, fault in zip(examples, faults) if not fault]
     wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
     if not wrong:
-        return sound, ""
+        return sound, note
     message = (
         f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer: "
         f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
     )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
-        raise UserError(f"{message}; answer_start counts characters from 0, not bytes or UTF-16 code units")
-    return sound, f"left out of training: {message}"
+        raise UserError(f"{message}; answer_start counts characters from 0")
+    return sound, "\n".join(filter(None, [note, f"left out of training: {message}"]))
 
 
 def _fault(example: Example) -> str:
