@@ -86,7 +86,7 @@ def test_the_rehearsal_can_be_pasted_as_it_is(tmp_path):
         timeout=500,
     )
     assert done.returncode == 0, "\n".join(done.stderr.splitlines()[-8:])
-    assert "num_documents 40" in done.stdout and "Length 128, masked as training does" in done.stdout
+    assert "num_documents 40" in done.stdout and "Pairs of length 128, masked as training does" in done.stdout
     runs = [tmp_path / f"results/diseases_{name}" for name in ("before", "after")]
     assert all(re.search(r"^Disease_f1 = ", (run / "eval_results.txt").read_text(), re.MULTILINE) for run in runs)
     assert (tmp_path / "diseases.html").stat().st_size > 10_000
