@@ -179,3 +179,7 @@ def test_seen_documents_grow(monkeypatch):
     seen = SeenDocuments()
     assert all(seen.add(str(i).encode()) for i in range(70_500))
     assert not any(seen.add(str(i).encode()) for i in range(70_500))
+    monkeypatch.setattr(SeenDocuments, "MOST", 3)
+    full = SeenDocuments()
+    added = "".join(letter for letter in "abacddb" if full.add(letter.encode()))
+    assert added == "abcdd", "what came late is compared with the first ones alone"

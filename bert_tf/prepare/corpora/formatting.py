@@ -33,13 +33,21 @@ _BYTES_IN_FLIGHT = 1 << 27
 
 
 class SeenDocuments:
-    """A set of documents as 64-bit hashes, 8 bytes each; only the newest are in a set, which takes 90 bytes each."""
+    """A set of documents as 64-bit hashes, 8 bytes each; only the newest are in a set, which takes 90 bytes each.
 
+    Once it holds `MOST`, which take half a gigabyte, no more are added: later documents are compared with these only.
+    """
+
+    MOST = 50_000_000
     _NEWEST = 1 << 20
 
     def __init__(self) -> None:
         self._sorted = np.zeros(0, np.uint64)
         self._newest: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._sorted) + len(self._newest) >= self.MOST
 
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
@@ -48,7 +56,8 @@ class SeenDocuments:
         rank = bisect.bisect_left(self._sorted.data, key)
         if key in self._newest or (rank < len(self._sorted) and self._sorted.data[rank] == key):
             return False
-        self._newest.add(key)
+        if not self.is_full:
+            self._newest.add(key)
         if len(self._newest) == self._NEWEST:
             num_sorted = len(self._sorted)
             # In place, because a copy would double the memory.
@@ -122,7 +131,10 @@ class Writer:
         encoded = line.encode("utf-8", "replace") + b"\n"
         if not has_sentence(line):
             self._count("num_dropped_without_sentence")
-        elif self._seen and not self._seen.add(encoded):
+            return
+        if self._seen and self._seen.is_full:
+            self._count("num_not_kept_for_comparison")
+        if self._seen and not self._seen.add(encoded):
             self._count("num_dropped_duplicates")
         else:
             self._file.write(encoded)
@@ -167,7 +179,7 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
         The next run resumes at the last checkpoint.
     """
-    stage, output, counts = writer.stage, writer.output, writer.state["counts"]
+    stage, output = writer.stage, writer.output
     if output.exists() and stage.checkpoint is None and not stage.manifest_path.exists():
         raise UserError(
             f"{output} exists, but was not made by this stage (no manifest beside it): continue with "
