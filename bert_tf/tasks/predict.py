@@ -196,7 +196,7 @@ class Predictor:
     update: int
     batch_size: int
     rows_per_compilation: int | None
-    _speeds: list[Predicted] = dataclasses.field(default_factory=list, init=False)
+    _batch_secs: list[float] = dataclasses.field(default_factory=list, init=False)  # of all predictions
 
     def predict(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for all rows, on each rank; says how fast that was."""
@@ -205,7 +205,7 @@ class Predictor:
         predicted = predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
         for line in predicted.describe_speed():
             self.telemetry.note(line)
-        self._speeds.append(predicted)
+        self._batch_secs.extend(predicted.batch_secs)
         return predicted.outputs
 
     def predict_typed(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
@@ -228,7 +228,6 @@ class Predictor:
         scores = {**scores, "global_step": self.update} if scores else scores
         if scores:
             self.write("eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
-        secs = [each for predicted in self._speeds for each in predicted.batch_secs]
-        speed = Predicted((), secs, self.batch_size * self.workers.size).speed()
+        speed = Predicted((), self._batch_secs, self.batch_size * self.workers.size).speed()
         if scores or speed:
             self.telemetry.evaluation(self.update, **scores, **speed)
