@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.model.visibility import VisibleKeys
+
 LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.
 MASKED_SCORE = -10000.0
@@ -69,10 +71,9 @@ def by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor
     return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])
 
 
-def hide_keys(mask) -> tf.Tensor:
-    """The term added to the scores, for a mask of the keys [B, S] or of each query's keys [B, S, S]."""
-    heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
-    return (1.0 - as_float32(mask))[heads_and_queries] * MASKED_SCORE
+def hide_keys(visible: VisibleKeys) -> tf.Tensor:
+    """The term added to the scores."""
+    return (1.0 - visible.mask()) * MASKED_SCORE
 
 
 def is_label(logits_RxC, labels_R) -> tf.Tensor:

@@ -19,16 +19,16 @@ chosen positions, V vocabulary, K instances of a packed row.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.backends.plain import Plain
+from bert_tf.model.backends.plain import Plain, Projected
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
+from bert_tf.model.visibility import VisibleKeys
 from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
@@ -115,7 +115,7 @@ class _LayerWeights(NamedTuple):
 class EncoderLayer(BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
-    call(x_RxH, visible, dropout, positions_BxP): `visible` is from `visible_keys`. With positions, only the results at
+    call(x_RxH, visible, dropout, positions_BxP): `visible` are `VisibleKeys`. With positions, only the results at
     these are computed, [B*P, H], with the same sums and dropouts as without.
     """
 
@@ -142,7 +142,7 @@ class EncoderLayer(BertLayer):
     def _transform(
         self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None, positions_BxP=None
     ) -> tf.Tensor:
-        config, backend, (num_rows, sequence_length) = self.config, self.backend, visible.shape[:2]
+        config, backend, (num_rows, sequence_length) = self.config, self.backend, visible.key_numbers_BxS.shape
         num_results = sequence_length
         query_RxH, key_RxH, value_RxH, residual_RxH = backend.fan_out(x_RxH)
         if positions_BxP is not None:
@@ -151,12 +151,11 @@ class EncoderLayer(BertLayer):
             query_RxH = residual_RxH = tf.reshape(
                 backend.gather_positions(states_BxSxH, positions_BxP), [-1, config.hidden_size]
             )
-            if len(visible.shape) == 3:
-                visible = tf.gather(visible, positions_BxP, batch_dims=1)
+            visible = visible.to_queries(positions_BxP)
 
-        def heads(x_RxH: tf.Tensor, dense: Dense, length: int, scale: float = 1.0) -> tf.Tensor:
+        def project(x_RxH: tf.Tensor, dense: Dense) -> Projected:
             kernel, bias = dense
-            return backend.split_heads(backend.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
+            return backend.dense(x_RxH, kernel), bias
 
         def keep(site: int, rate: float, *shape: int) -> Dropout | None:
             return backend.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
@@ -166,13 +165,13 @@ class EncoderLayer(BertLayer):
             kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
             return backend.residual_norm(backend.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
 
-        # Multi-head scaled dot-product attention (arXiv 1706.03762)
-        context_RxH = backend.attend(
-            heads(query_RxH, weights.query, num_results, 1.0 / math.sqrt(config.head_size)),
-            heads(key_RxH, weights.key, sequence_length),
-            heads(value_RxH, weights.value, sequence_length),
+        num_heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
+        context_RxH = backend.attention(
+            (project(query_RxH, weights.query), project(key_RxH, weights.key), project(value_RxH, weights.value)),
             visible,
-            keep(0, config.attention_probs_dropout_prob, config.num_attention_heads, sequence_length, sequence_length),
+            keep(0, rate, num_heads, sequence_length, sequence_length),
+            num_heads,
+            num_results,
         )
         x_RxH = add_and_norm(context_RxH, weights.attention_output, residual_RxH, weights.attention_norm, 1)
         kernel, bias = weights.intermediate
@@ -191,14 +190,6 @@ class Pooler(BertLayer):
         kernel, bias = self.dense
         first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
         return self.backend.bias_tanh(self.backend.dense(first_RxH, kernel), bias)
-
-
-def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The attention mask: of the keys [B, S], or for packed rows of each query's keys [B, S, S]."""
-    if "instance_numbers" not in features:
-        return features["input_mask"]
-    numbers_BxS = features["instance_numbers"]
-    return numbers_BxS[:, :, tf.newaxis] == numbers_BxS[:, tf.newaxis, :]
 
 
 def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -262,7 +253,7 @@ class BertEncoder(keras.Model):
 
         With positions, the last one is [B, P, H].
         """
-        visible = visible_keys(features)
+        visible = VisibleKeys.of(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
         )

@@ -109,7 +109,7 @@ def _first_count(first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return tf.cast(first_row * _counts_per_row(shape), tf.uint64)
 
 
-def _threshold(rate: float) -> int:
+def threshold(rate: float) -> int:
     """An element is kept if its 16 bits, as a signed integer, are at least this."""
     return int(round(rate * _LEVELS)) - _LEVELS // 2
 
@@ -121,7 +121,7 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
     """
     num_rows, counts = int(shape[0]), _counts_per_row(shape)
     words = _words_by_op(site_key, _first_count(first_row, shape), [num_rows, counts])
-    kept = tf.bitcast(words, tf.int16) >= tf.constant(_threshold(rate), tf.int16)  # [rows, counts, words, halves]
+    kept = tf.bitcast(words, tf.int16) >= tf.constant(threshold(rate), tf.int16)  # [rows, counts, words, halves]
     mask = tf.reshape(tf.transpose(kept, [0, 2, 3, 1]), [num_rows, ELEMENTS_PER_COUNT * counts])
     return tf.reshape(mask[:, : int(np.prod(shape[1:], dtype=np.int64))], shape)
 
@@ -144,8 +144,8 @@ def draw_decisions(
         words = _words_by_arithmetic(site_key, start, counted)
     else:
         words = tf.unstack(_words_by_op(site_key, start, counted), axis=-1)
-    threshold = _threshold(rate) << 16  # of the upper half of a signed word
-    decisions = [half >= threshold for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
+    lowest = threshold(rate) << 16  # of the upper half of a signed word
+    decisions = [half >= lowest for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
 
 

@@ -10,13 +10,14 @@ from bert_tf.base.errors import UserError
 from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.model.visibility import VisibleKeys
 from bert_tf.run.device import has_fast_bf16
 
 B, S, H, N, INTERMEDIATE, P, V = 3, 8, 16, 2, 32, 4, 24
 D, R = H // N, B * S
 RNG = np.random.default_rng(1)
-MASK = tf.constant(np.arange(S) < [[8], [5], [3]], tf.int32)
-PACKED_MASK = tf.constant(RNG.random([B, S, S]) > 0.3)
+MASK = VisibleKeys(tf.constant(np.arange(S) < [[8], [5], [3]], tf.int32))
+PACKED_MASK = VisibleKeys(*[tf.constant(np.sort(RNG.integers(0, 3, [B, S]), axis=1))] * 2)
 POSITIONS = tf.constant(RNG.integers(0, S, [B, P]))
 SEGMENTS = tf.one_hot(RNG.integers(0, 2, [B, S]), 2)
 LABELS, WEIGHTS = tf.constant(RNG.integers(0, V, [R])), tf.constant(RNG.random([R]), tf.float32)
@@ -50,6 +51,8 @@ CALLS = [
     ("bias_logits", [[R, V]], [[V]], [V - 3]),
     ("attend", HEADS, [], [MASK, SCORES_DROPOUT]),
     ("attend", HEADS, [], [PACKED_MASK, None]),
+    ("attention", [[R, H]] * 3, [[H]] * 2, [MASK, SCORES_DROPOUT, N, S]),
+    ("attention", [[B * P, H], [R, H], [R, H]], [[H]] * 2, [PACKED_MASK.to_queries(POSITIONS), None, N, P]),
     ("cross_entropy", [], [[R, V]], [LABELS, WEIGHTS]),
     ("add_looked_up", [], [], [tf.ones([8, H]), ROWS]),
 ]
@@ -63,6 +66,9 @@ def call(backend, name, inputs, others):
     if name == "residual_norm":
         x, residual, bias, *norm = inputs
         inputs = [x, bias, residual, *norm]
+    if name == "attention":
+        *states, query_bias, value_bias = inputs
+        inputs = [list(zip(states, (query_bias, tf.zeros([H]), value_bias)))]  # the keys' has no gradient but rounding
     return getattr(backend, name)(*inputs, *others)
 
 
@@ -139,7 +145,7 @@ def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
     rng = np.random.default_rng(1)
     shape, length = [2, 2, 256, 32], 256
     states = [factor * rng.normal(size=shape) for factor in (sharpness / np.sqrt(32), 1, 1)]
-    mask = tf.constant(np.arange(length) < [[length], [50]], tf.int32)
+    visible = VisibleKeys(tf.constant(np.arange(length) < [[length], [50]], tf.int32))
     kept = Dropout(tf.constant(rng.random([2, 2, length, length]) > 0.1), 1 / 0.9)
     of_result = tf.constant(rng.normal(size=[2 * length, 64]) * 1e-3, tf.float16)
 
@@ -147,7 +153,7 @@ def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
         inputs = [tf.cast(tf.constant(each, tf.float16), backend.compute_dtype) for each in states]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            result = backend.attend(*inputs, mask, kept)
+            result = backend.attend(*inputs, visible, kept)
         return [result, *tape.gradient(result, inputs, tf.cast(of_result, result.dtype))]
 
     with tf.device("/CPU:0"):

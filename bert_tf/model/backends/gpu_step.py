@@ -7,6 +7,7 @@ transposed for the matmuls. docs/gpu.md has the figures. `d_x` is the gradient o
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tensorflow as tf
@@ -24,16 +25,51 @@ from bert_tf.model.elementwise import (
     normalise,
     row_mean,
 )
-from bert_tf.model.randomness import draw_decisions, keep_mask
+from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.fused_attention import AttentionShape, FusedAttention, find_attention
+from bert_tf.model.kernels.launching import compute_capability
+from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
+from bert_tf.model.visibility import VisibleKeys
 
 
 class GpuStep(PlainInStep):
-    """Scope "step" on a GPU."""
+    """Scope "step" on a GPU.
 
-    def _draw_mask(self, rate, site_key, first_row, shape, positions_BxP) -> tf.Tensor:
-        # Behind a barrier, or XLA would draw the random bits eight times.
-        (decisions,) = _barrier(draw_decisions(rate, site_key, first_row, shape, by_arithmetic=True))
-        return keep_mask(decisions, shape, positions_BxP)
+    Attributes:
+      remarks: lines for the user about what is used, complete once the step was traced.
+    """
+
+    def __init__(self, compute_dtype: str = "float32"):
+        super().__init__(compute_dtype)
+        self.remarks: list[str] = []
+
+    def dropout(self, key, site, rate, shape, positions_BxP=None):
+        if key is None or rate == 0:
+            return None
+        return _DrawnWhenRead(rate, key.at(site), tuple(shape), positions_BxP)
+
+    def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
+        """In the GPU's own kernels where there are some for this shape; else as in the other backends."""
+        fused = None
+        if num_queries == visible.key_numbers_BxS.shape[1] and not isinstance(dropout, Dropout):
+            width = projected[0][0].shape[1]
+            rate = 0.0 if dropout is None else dropout.rate
+            fused = self._fused_attention(
+                AttentionShape(num_queries, num_heads, width // num_heads, rate, self.compute_dtype)
+            )
+        if fused is None:
+            return super().attention(projected, visible, dropout, num_heads, num_queries)
+        inputs, biases = zip(*projected)
+        return fused(inputs, biases, visible, None if dropout is None else dropout.site)
+
+    def _fused_attention(self, shape: AttentionShape) -> FusedAttention | None:
+        try:
+            fused, remark = find_attention(shape, compute_capability()), "attention in kernels of its own"
+        except Unavailable as reason:
+            fused, remark = None, f"attention without kernels of its own: {reason}"
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+        return fused
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
         """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
@@ -124,7 +160,9 @@ class GpuStep(PlainInStep):
 
         return run(x_RxH, tf.convert_to_tensor(bias_H))
 
-    def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
+    def attend(
+        self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None
+    ) -> tf.Tensor:
         """The values are multiplied by weights, exp(score - offset of the row), and the products are divided by the
         weights' sum: so the scores are read twice instead of three times (FlashAttention-2, arXiv 2307.08691,
         section 3.1). The offset is the row's largest score plus half the logarithm of the number of keys S. Then a
@@ -143,7 +181,7 @@ class GpuStep(PlainInStep):
         def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
             # Behind a barrier, or with bfloat16 XLA would let the matmul write float32.
             (scores_BxNxSxS,) = _barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
-            hidden_keys = hide_keys(mask)
+            hidden_keys = hide_keys(visible)
             masked = as_float32(scores_BxNxSxS) + hidden_keys
             offset_BxNxSx1 = tf.reduce_max(masked, axis=-1, keepdims=True) + half_log
             weights_BxNxSxS = tf.exp(masked - offset_BxNxSx1)
@@ -192,6 +230,20 @@ class GpuStep(PlainInStep):
             return bias_gelu(x_RxI, bias_I, exact), gradient
 
         return run(x_RxI, tf.convert_to_tensor(bias_I))
+
+
+class _DrawnWhenRead:
+    """A `Dropout` whose mask is drawn when it is read: kernels draw it themselves."""
+
+    def __init__(self, rate: float, site: tuple[tf.Tensor, tf.Tensor], shape: tuple[int, ...], positions_BxP):
+        self.rate, self.site, self.scale = rate, site, keep_scale(rate)
+        self._shape, self._positions_BxP = shape, positions_BxP
+
+    @functools.cached_property
+    def keep(self) -> tf.Tensor:
+        # Behind a barrier, or XLA would draw the random bits eight times.
+        (decisions,) = _barrier(draw_decisions(self.rate, *self.site, self._shape, by_arithmetic=True))
+        return keep_mask(decisions, self._shape, self._positions_BxP)
 
 
 def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -20,6 +21,9 @@ from bert_tf.model.elementwise import (
 )
 from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, draw_mask, keep_mask, keep_scale
 from bert_tf.model.recomputation import recompute_in_backward
+from bert_tf.model.visibility import VisibleKeys
+
+Projected = tuple[tf.Tensor, Any]  # [R, H] in the compute type, and the bias [H] that is still to be added
 
 
 class Plain:
@@ -129,25 +133,46 @@ class Plain:
         """x + bias, without the padding columns -> float32 [R, num_classes]."""
         return (as_float32(x_RxW) + bias_W)[:, :num_classes]
 
+    def attention(
+        self, projected: Sequence[Projected], visible: VisibleKeys, dropout, num_heads: int, num_queries: int
+    ) -> tf.Tensor:
+        """Scaled dot-product attention (arXiv 1706.03762) of each head to the keys that a query sees.
+
+        The dropout [B, N, S, S] is applied to the softmax's results.
+
+        Args:
+          projected: queries, keys and values.
+          num_queries: of a row; there may be fewer than keys.
+
+        Returns: compute type [B * num_queries, H].
+        """
+        query, *others = projected
+        scale = 1.0 / math.sqrt(query[0].shape[1] // num_heads)
+        return self.attend(
+            self.split_heads(*query, num_queries, num_heads, scale),
+            *(self.split_heads(*each, visible.key_numbers_BxS.shape[1], num_heads, 1.0) for each in others),
+            visible,
+            dropout,
+        )
+
     # The softmaxes have handwritten gradients, because they are slow to compute again in the backward pass.
 
-    def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
-        """Attention of each head to the keys whose mask [B, S] or [B, S, S] is 1 -> compute type [R, H].
-
-        The dropout [B, N, S, S] is applied to the softmax's results. There may be fewer queries than keys.
-        """
+    def attend(
+        self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None
+    ) -> tf.Tensor:
+        """`attention` of scaled queries, keys and values with their biases -> compute type [R, H]."""
 
         @tf.custom_gradient
         def softmax(scores_BxNxSxS):
-            dropped, probabilities = self._masked_softmax(scores_BxNxSxS, mask, dropout)
+            dropped, probabilities = self._masked_softmax(scores_BxNxSxS, visible, dropout)
             return dropped, lambda gradient: self._masked_softmax_gradient(gradient, probabilities, dropout)
 
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)
         return self.merge_heads(tf.matmul(softmax(scores_BxNxSxS), value_BxNxSxD))
 
-    def _masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
-        scores = as_float32(scores_BxNxSxS) + hide_keys(mask)
+    def _masked_softmax(self, scores_BxNxSxS, visible, dropout: Dropout | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """p = softmax over the keys that are seen -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
+        scores = as_float32(scores_BxNxSxS) + hide_keys(visible)
         weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
         probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
         return self._rounded(drop(probabilities, dropout)), probabilities

@@ -1,0 +1,72 @@
+"""Dropout masks in bits, in Triton: those of `bert_tf.model.randomness`, in the order in which `attention` reads them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Philox 4x32-10; see `bert_tf.model.randomness`.
+_MULTIPLIER_A, _MULTIPLIER_C = tl.constexpr(0xD2511F53), tl.constexpr(0xCD9E8D57)
+_STEP_A, _STEP_C = tl.constexpr(0x9E3779B9), tl.constexpr(0xBB67AE85)
+
+
+@triton.jit
+def draw_keep_bits(
+    key,
+    first_row,
+    keep_words,
+    COUNTS: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """`randomness.draw_decisions` as bits [B, 8, COUNTS / 32] of words: element i * COUNTS + q of a row is bit q % 32 of
+    word i, q // 32.
+
+    key: the site's, a uint64 scalar; first_row: an int64 scalar.
+    """
+    numbers, batch = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+    start = (tl.load(first_row) + batch) * COUNTS
+    site_key = tl.load(key)
+    key_a, key_c = site_key.to(tl.uint32), (site_key >> 32).to(tl.uint32)
+    word_0 = tl.zeros([BLOCK], tl.int32)
+    word_1, word_2, word_3 = word_0, word_0, word_0
+    word_4, word_5, word_6, word_7 = word_0, word_0, word_0, word_0
+    for bit in tl.range(32):
+        counts = start + (numbers * 32 + bit).to(tl.int64)
+        a, b = counts.to(tl.uint32), (counts >> 32).to(tl.uint32)
+        c = tl.zeros([BLOCK], tl.uint32)
+        d = c
+        k_a, k_c = key_a, key_c
+        for _ in tl.static_range(10):
+            a, b, c, d = (
+                tl.umulhi(c, _MULTIPLIER_C) ^ b ^ k_a,
+                c * _MULTIPLIER_C,
+                tl.umulhi(a, _MULTIPLIER_A) ^ d ^ k_c,
+                a * _MULTIPLIER_A,
+            )
+            k_a += _STEP_A
+            k_c += _STEP_C
+        word_0, word_1 = _add_bits(word_0, word_1, a, bit, THRESHOLD)
+        word_2, word_3 = _add_bits(word_2, word_3, b, bit, THRESHOLD)
+        word_4, word_5 = _add_bits(word_4, word_5, c, bit, THRESHOLD)
+        word_6, word_7 = _add_bits(word_6, word_7, d, bit, THRESHOLD)
+    PLANE: tl.constexpr = COUNTS // 32
+    target = keep_words + batch * (8 * PLANE) + numbers
+    inside = numbers < PLANE
+    tl.store(target, word_0, inside)
+    tl.store(target + PLANE, word_1, inside)
+    tl.store(target + 2 * PLANE, word_2, inside)
+    tl.store(target + 3 * PLANE, word_3, inside)
+    tl.store(target + 4 * PLANE, word_4, inside)
+    tl.store(target + 5 * PLANE, word_5, inside)
+    tl.store(target + 6 * PLANE, word_6, inside)
+    tl.store(target + 7 * PLANE, word_7, inside)
+
+
+@triton.jit
+def _add_bits(low_word, high_word, random, bit, THRESHOLD: tl.constexpr):
+    """Sets a bit of each word where the lower or the upper 16 random bits reach the threshold."""
+    signed = random.to(tl.int32, bitcast=True)
+    low = (signed << 16) >= THRESHOLD
+    high = signed >= THRESHOLD
+    return low_word | (low.to(tl.int32) << bit), high_word | (high.to(tl.int32) << bit)

@@ -1,0 +1,91 @@
+"""Kernels as operations of programs that XLA compiles: TensorFlow calls a C function of ours, which launches them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert_tf.base.compiled import compiled_file, load_library
+from bert_tf.model.kernels.compilation import Compiled, Unavailable
+
+_SOURCE = Path(__file__).with_name("launch.cpp")
+TARGET = "bert_tf_kernel"  # XLA's name for the C function
+# C++ names in TensorFlow's library: xla::CustomCallTargetRegistry's Global() and Register(name, function, platform).
+_REGISTRY = "_ZN3xla24CustomCallTargetRegistry6GlobalEv"
+_REGISTER = "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPvS8_"
+
+
+def compute_capability() -> tuple[int, int]:
+    """That of the GPU which TensorFlow uses. Raises: Unavailable, without one."""
+    for gpu in tf.config.get_visible_devices("GPU"):
+        return tf.config.experimental.get_device_details(gpu)["compute_capability"]
+    raise Unavailable("there is no GPU")
+
+
+def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
+    """Makes kernels known to the C function. Returns the numbers by which `call` names them.
+
+    Raises: Unavailable.
+    """
+    code = launcher()
+    code.load_driver.restype = ctypes.c_char_p
+    if missing := code.load_driver():
+        raise Unavailable(f"the GPU's driver lacks {missing.decode()}")
+    register("CUDA")
+    return [_add(code, kernel) for kernel in kernels]
+
+
+@functools.cache
+def launcher() -> ctypes.PyDLL:
+    """The compiled launch.cpp. Raises: Unavailable."""
+    code = load_library(compiled_file(_SOURCE))
+    if code is None:
+        raise Unavailable("the project's C++ is not compiled (python -m bert_tf.base.compiled)")
+    return code
+
+
+@functools.cache
+def register(platform: str, function: int | None = None) -> None:
+    """Registers the target of `call` with XLA for a platform, "CUDA" or "Host".
+
+    Args:
+      function: the address of a C function (stream, buffers, config, its size, status); None: that for GPUs.
+
+    Raises: Unavailable.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))
+        addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in (_REGISTRY, _REGISTER)]
+    except (OSError, AttributeError):
+        raise Unavailable("this build of TensorFlow does not show XLA's registry of custom calls") from None
+    launcher().register_target(*addresses, TARGET.encode(), ctypes.c_void_p(function), platform.encode())
+
+
+def _add(code: ctypes.PyDLL, kernel: Compiled) -> int:
+    return code.add_kernel(
+        kernel.image, ctypes.c_size_t(len(kernel.image)), kernel.name.encode(), kernel.num_warps, kernel.shared_bytes
+    )
+
+
+def call(
+    kernel: int, grid: Sequence[int], operands: Sequence[tf.Tensor], results: Sequence[tuple[Sequence[int], tf.DType]]
+) -> list[tf.Tensor]:
+    """Launches a kernel over a grid of programs, within a program that XLA compiles.
+
+    Args:
+      operands: the kernel's first parameters, row-major.
+      results: shape and type of what the kernel writes, its last parameters.
+    """
+    return gen_xla_ops.xla_custom_call_v2(
+        list(operands),
+        call_target_name=TARGET,
+        backend_config=" ".join(map(str, (kernel, *grid, len(operands) + len(results)))),
+        has_side_effect=False,
+        result_dtypes=[dtype for _, dtype in results],
+        result_shapes=[tf.TensorShape(shape) for shape, _ in results],
+    )

@@ -1,0 +1,38 @@
+"""Which keys a query sees: the attention mask, in the form from which each backend makes its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class VisibleKeys(NamedTuple):
+    """A query sees the keys of its own number.
+
+    Shape letters: B batch, S keys, Q queries, which may be fewer.
+    """
+
+    key_numbers_BxS: tf.Tensor
+    query_numbers_BxQ: tf.Tensor | None = None  # None: all are 1, and the keys' numbers are a mask of zeros and ones
+
+    @classmethod
+    def of(cls, features: dict[str, tf.Tensor]) -> VisibleKeys:
+        """By the features' `input_mask`, or in packed rows by the numbers of the instances."""
+        if "instance_numbers" not in features:
+            return cls(features["input_mask"])
+        return cls(features["instance_numbers"], features["instance_numbers"])
+
+    def to_queries(self, positions_BxP: tf.Tensor) -> VisibleKeys:
+        """The same for the queries at these positions."""
+        if self.query_numbers_BxQ is None:
+            return self
+        return self._replace(query_numbers_BxQ=tf.gather(self.query_numbers_BxQ, positions_BxP, batch_dims=1))
+
+    def mask(self) -> tf.Tensor:
+        """1 for each key that is seen, else 0: float32 [B, 1, 1, S] or [B, 1, Q, S], for scores [B, N, Q, S]."""
+        keys = self.key_numbers_BxS
+        if self.query_numbers_BxQ is None:
+            return tf.cast(keys, tf.float32)[:, tf.newaxis, tf.newaxis, :]
+        seen = self.query_numbers_BxQ[:, :, tf.newaxis] == keys[:, tf.newaxis, :]
+        return tf.cast(seen, tf.float32)[:, tf.newaxis]
