@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -26,8 +27,9 @@ from bert_tf.model.elementwise import (
     row_mean,
 )
 from bert_tf.model.kernels.compilation import Unavailable
-from bert_tf.model.kernels.fused_attention import AttentionShape, FusedAttention, find_attention
-from bert_tf.model.kernels.launching import compute_capability
+from bert_tf.model.kernels.drawing import Site
+from bert_tf.model.kernels.fused_attention import FusedAttention
+from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
 
@@ -35,13 +37,31 @@ from bert_tf.model.visibility import VisibleKeys
 class GpuStep(PlainInStep):
     """Scope "step" on a GPU.
 
-    Attributes:
-      remarks: lines for the user about what is used, complete once the step was traced.
+    Where a kernel of its own (`bert_tf.model.kernels`) fits, it computes; else XLA.
     """
 
     def __init__(self, compute_dtype: str = "float32"):
         super().__init__(compute_dtype)
-        self.remarks: list[str] = []
+        self._kernels: dict[Any, Any] = {}  # by what they are made for; None: there are none
+        self._failures: dict[str, str] = {}
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines for the user about the kernels, complete once the step was traced."""
+        used = list(dict.fromkeys(type(made).__name__ for made in self._kernels.values() if made))
+        lines = [f"kernels of our own: {', '.join(used)}"] * bool(used)
+        return lines + [f"no kernels of our own for {name}: {reason}" for name, reason in self._failures.items()]
+
+    def _find(self, kind: type, *shape: Any) -> Any:
+        """Kernels for a shape; None where there are none."""
+        key = (kind, *shape)
+        if key not in self._kernels:
+            try:
+                self._kernels[key] = kind(*shape)
+            except Unavailable as reason:
+                self._kernels[key] = None
+                self._failures.setdefault(kind.__name__, str(reason))
+        return self._kernels[key]
 
     def dropout(self, key, site, rate, shape, positions_BxP=None):
         if key is None or rate == 0:
@@ -49,27 +69,14 @@ class GpuStep(PlainInStep):
         return _DrawnWhenRead(rate, key.at(site), tuple(shape), positions_BxP)
 
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
-        """In the GPU's own kernels where there are some for this shape; else as in the other backends."""
         fused = None
-        if num_queries == visible.key_numbers_BxS.shape[1] and not isinstance(dropout, Dropout):
-            width = projected[0][0].shape[1]
-            rate = 0.0 if dropout is None else dropout.rate
-            fused = self._fused_attention(
-                AttentionShape(num_queries, num_heads, width // num_heads, rate, self.compute_dtype)
-            )
+        if num_queries == visible.key_numbers_BxS.shape[1] and _may_draw(dropout):
+            head_size = projected[0][0].shape[1] // num_heads
+            fused = self._find(FusedAttention, num_queries, num_heads, head_size, _rate(dropout), self.compute_dtype)
         if fused is None:
             return super().attention(projected, visible, dropout, num_heads, num_queries)
         inputs, biases = zip(*projected)
-        return fused(inputs, biases, visible, None if dropout is None else dropout.site)
-
-    def _fused_attention(self, shape: AttentionShape) -> FusedAttention | None:
-        try:
-            fused, remark = find_attention(shape, compute_capability()), "attention in kernels of its own"
-        except Unavailable as reason:
-            fused, remark = None, f"attention without kernels of its own: {reason}"
-        if remark not in self.remarks:
-            self.remarks.append(remark)
-        return fused
+        return fused(inputs, biases, visible, _site(dropout))
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
         """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
@@ -127,6 +134,12 @@ class GpuStep(PlainInStep):
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None
     ) -> tf.Tensor:
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
+        fused = None
+        if _may_draw(dropout):
+            num_rows, hidden_size = x_RxH.shape
+            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, _rate(dropout), self.compute_dtype)
+        if fused is not None:
+            return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, _site(dropout))
 
         @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
@@ -217,6 +230,9 @@ class GpuStep(PlainInStep):
 
         The bias's gradient is summed in the kernel that writes the gradient of x.
         """
+        fused = self._find(BiasGelu, *x_RxI.shape, exact, self.compute_dtype)
+        if fused is not None:
+            return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu
 
         @tf.custom_gradient
@@ -236,14 +252,27 @@ class _DrawnWhenRead:
     """A `Dropout` whose mask is drawn when it is read: kernels draw it themselves."""
 
     def __init__(self, rate: float, site: tuple[tf.Tensor, tf.Tensor], shape: tuple[int, ...], positions_BxP):
-        self.rate, self.site, self.scale = rate, site, keep_scale(rate)
-        self._shape, self._positions_BxP = shape, positions_BxP
+        self.rate, self.site, self.scale, self.positions_BxP = rate, site, keep_scale(rate), positions_BxP
+        self._shape = shape
 
     @functools.cached_property
     def keep(self) -> tf.Tensor:
         # Behind a barrier, or XLA would draw the random bits eight times.
         (decisions,) = _barrier(draw_decisions(self.rate, *self.site, self._shape, by_arithmetic=True))
-        return keep_mask(decisions, self._shape, self._positions_BxP)
+        return keep_mask(decisions, self._shape, self.positions_BxP)
+
+
+def _may_draw(dropout) -> bool:
+    """Whether a kernel can draw a dropout's mask: that of all positions, which nothing has drawn yet."""
+    return dropout is None or isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None
+
+
+def _rate(dropout: _DrawnWhenRead | None) -> float:
+    return 0.0 if dropout is None else dropout.rate
+
+
+def _site(dropout: _DrawnWhenRead | None) -> Site | None:
+    return None if dropout is None else dropout.site
 
 
 def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:

@@ -24,6 +24,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from bert_tf.model.kernels.dropout_bits import keep
+
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -40,14 +42,6 @@ def _common_range(own, others, start, S: tl.constexpr, BLOCK: tl.constexpr, OTHE
         first = tl.where(may_share, tl.minimum(first, block), first)
         end = tl.where(may_share, block + 1, end)
     return first, end
-
-
-@triton.jit
-def _keep(words, x, Q: tl.constexpr, K: tl.constexpr):
-    """x [Q, K] where the bits of the words [Q, K / 32] are set, else 0."""
-    bits = tl.arange(0, 32)[None, None, :]
-    kept = ((words[:, :, None] >> bits) & 1) != 0
-    return tl.reshape(tl.where(kept, tl.reshape(x, [Q, K // 32, 32]), 0.0), [Q, K])
 
 
 @triton.jit
@@ -107,7 +101,7 @@ def attend_forward(
         shrink = tl.exp2(peak - new_peak)
         total = total * shrink + tl.sum(weights, 1)
         if KEEP_SCALE != 1.0:
-            weights = _keep(tl.load(words + number * (K // 32)), weights, Q, K)
+            weights = keep(tl.load(words + number * (K // 32)), weights, Q, K)
             kept_total = kept_total * shrink + tl.sum(weights, 1)
         v = tl.load(value + tile)
         sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None])
@@ -137,6 +131,7 @@ def attend_query_gradient(
     d_query,
     bias_dots,
     means,
+    bias_sums,
     S: tl.constexpr,
     N: tl.constexpr,
     D: tl.constexpr,
@@ -145,8 +140,9 @@ def attend_query_gradient(
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
 ):
-    """d_query [R, H]; and for the other gradients, [B, N, S]: the product of d_context and the values' bias, and the
-    mean of the gradient of a query's probabilities, weighted by these and divided by the dropout's scale."""
+    """d_query [R, H], and its sum over each block's rows [R / Q, H]; and for the other gradients, [B, N, S]: the product
+    of d_context and the values' bias, and the mean of the gradient of a query's probabilities, weighted by these and
+    divided by the dropout's scale."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
     rows, columns = block * Q + tl.arange(0, Q), head * D + tl.arange(0, D)
@@ -173,10 +169,12 @@ def attend_query_gradient(
         probabilities = tl.exp2(tl.where(seen, scores - log_sum[:, None], -float("inf")))
         d_kept = tl.dot(d_result, tl.trans(v)) + bias_dot[:, None]
         if KEEP_SCALE != 1.0:
-            d_kept = _keep(tl.load(words + number * (K // 32)), d_kept, Q, K)
+            d_kept = keep(tl.load(words + number * (K // 32)), d_kept, Q, K)
         d_scores = probabilities * (d_kept - mean[:, None])
         sums = tl.dot(d_scores.to(k.dtype), k, sums)
-    tl.store(d_query + own, (sums * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty))
+    rounded = (sums * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty)
+    tl.store(d_query + own, rounded)
+    tl.store(bias_sums + (batch * (S // Q) + block) * H + columns, tl.sum(rounded.to(tl.float32), 0))
 
 
 @triton.jit
@@ -193,6 +191,7 @@ def attend_key_value_gradients(
     means,
     d_key,
     d_value,
+    bias_sums,
     S: tl.constexpr,
     N: tl.constexpr,
     D: tl.constexpr,
@@ -200,7 +199,8 @@ def attend_key_value_gradients(
     K: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
 ):
-    """d_key and d_value [R, H]. The scores are computed transposed, keys by queries."""
+    """d_key and d_value [R, H], and their sums over each block's rows [R / K, 2, H]. The scores are computed transposed,
+    keys by queries."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
     keys, columns = block * K + tl.arange(0, K), head * D + tl.arange(0, D)
@@ -230,5 +230,10 @@ def attend_key_value_gradients(
         value_sums = tl.dot(kept.to(d_result.dtype), d_result, value_sums)
         d_scores = probabilities * (d_kept - tl.load(means + in_head)[None, :])
         key_sums = tl.dot(d_scores.to(q.dtype), q, key_sums)
-    tl.store(d_key + own, (key_sums * KEEP_SCALE).to(d_key.dtype.element_ty))
-    tl.store(d_value + own, (value_sums * KEEP_SCALE).to(d_value.dtype.element_ty))
+    rounded_key = (key_sums * KEEP_SCALE).to(d_key.dtype.element_ty)
+    rounded_value = (value_sums * KEEP_SCALE).to(d_value.dtype.element_ty)
+    tl.store(d_key + own, rounded_key)
+    tl.store(d_value + own, rounded_value)
+    target = bias_sums + (batch * (S // K) + block) * (2 * H) + columns
+    tl.store(target, tl.sum(rounded_key.to(tl.float32), 0))
+    tl.store(target + H, tl.sum(rounded_value.to(tl.float32), 0))

@@ -15,7 +15,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ class Unavailable(Exception):
 class Kernel:
     """What determines a kernel's machine code, besides the card, Triton and the source.
 
-    constants: the values of the parameters that are `tl.constexpr`.
-    types: Triton's names of the other parameters' types, in their order, such as ``*bf16``.
+    types: Triton's names of the parameters' types, in their order, such as ``*i32``.
+    constants: the values of the last parameters, which are `tl.constexpr`.
     """
 
     module: str  # in this package
@@ -41,6 +41,18 @@ class Kernel:
     constants: tuple[tuple[str, float], ...]
     num_warps: int
     num_stages: int
+
+    @classmethod
+    def of(
+        cls,
+        module: str,
+        function: str,
+        types: Sequence[str],
+        constants: Mapping[str, float],
+        num_warps: int,
+        num_stages: int,
+    ) -> Kernel:
+        return cls(module, function, tuple(types), tuple(constants.items()), num_warps, num_stages)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,14 @@ _STEP_A, _STEP_C = tl.constexpr(0x9E3779B9), tl.constexpr(0xBB67AE85)
 
 
 @triton.jit
+def keep(words, x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """x [ROWS, COLUMNS] where the bits of the words [ROWS, COLUMNS / 32] are set, else 0."""
+    bits = tl.arange(0, 32)[None, None, :]
+    kept = ((words[:, :, None] >> bits) & 1) != 0
+    return tl.reshape(tl.where(kept, tl.reshape(x, [ROWS, COLUMNS // 32, 32]), 0.0), [ROWS, COLUMNS])
+
+
+@triton.jit
 def draw_keep_bits(
     key,
     first_row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,13 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.model.kernels.compilation import Compiled, Unavailable
+from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
+OLDEST_CAPABILITY = (8, 0)  # on older cards Triton makes no matrix instructions of our kernels
+# Types of kernels' parameters: the compute type, and others.
+DATA, FLOATS, INTEGERS = "data", "*fp32", "*i32"
+_NAMES = {tf.bfloat16: "*bf16", tf.float16: "*fp16"}
 TARGET = "bert_tf_kernel"  # XLA's name for the C function
 # C++ names in TensorFlow's library: xla::CustomCallTargetRegistry's Global() and Register(name, function, platform).
 _REGISTRY = "_ZN3xla24CustomCallTargetRegistry6GlobalEv"
@@ -25,6 +30,33 @@ def compute_capability() -> tuple[int, int]:
     for gpu in tf.config.get_visible_devices("GPU"):
         return tf.config.experimental.get_device_details(gpu)["compute_capability"]
     raise Unavailable("there is no GPU")
+
+
+def find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None = None) -> list[int]:
+    """The numbers by which `call` names these kernels, compiled for this machine's GPU.
+
+    Args:
+      dtype: what `DATA` stands for in their types.
+
+    Raises: Unavailable.
+    """
+    if dtype is not None and dtype not in _NAMES:
+        raise Unavailable(f"they compute in bfloat16 and float16, not in {dtype.name}")
+    return _find_kernels(kernels, dtype)
+
+
+@functools.cache
+def _find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None) -> list[int]:
+    capability = compute_capability()
+    if capability < OLDEST_CAPABILITY:
+        raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
+    named = [
+        dataclasses.replace(
+            kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types)
+        )
+        for kernel in kernels
+    ]
+    return add_kernels(compile_kernels(named, capability))
 
 
 def add_kernels(kernels: Sequence[Compiled]) -> list[int]:

@@ -1,0 +1,152 @@
+"""What lies between the matmuls of a layer, as calls of the kernels in `between_matmuls`.
+
+Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from bert_tf.model.elementwise import LAYER_NORM_EPSILON
+from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits, Site
+from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_kernels
+from bert_tf.model.randomness import keep_scale
+
+# Rows that a kernel's programs take at once, and how often: the fastest on an H200.
+_NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 2, 16, 4
+_GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
+_LARGEST_NORM = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class AddNorm:
+    """LayerNorm(residual + dropout(x + bias)). Raises: Unavailable, when it is made."""
+
+    num_rows: int  # R
+    sequence_length: int  # rows of the dropout's first dimension
+    hidden_size: int
+    dropout_rate: float
+    dtype: tf.DType
+
+    def __post_init__(self):
+        if self.num_rows % (_NORM_ROWS * _NORM_STEPS):
+            raise Unavailable(f"{self.num_rows} rows are no multiple of {_NORM_ROWS * _NORM_STEPS}")
+        if self.hidden_size % BITS_PER_WORD or self.hidden_size > _LARGEST_NORM:
+            raise Unavailable(f"a hidden size of {self.hidden_size} is no multiple of 32, or over {_LARGEST_NORM}")
+        find_kernels(self._kernels(), self.dtype)
+        self._keep_bits()
+
+    def _keep_bits(self) -> KeepBits | None:
+        num_elements = self.sequence_length * self.hidden_size
+        return KeepBits(num_elements, self.dropout_rate) if self.dropout_rate else None
+
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """The forward kernel and that of the gradients."""
+        constants = {
+            "H": self.hidden_size,
+            "COLUMNS": 1 << (self.hidden_size - 1).bit_length(),
+            "ROWS": _NORM_ROWS,
+            "KEEP_SCALE": keep_scale(self.dropout_rate),
+        }
+        forward = [DATA, FLOATS, DATA, FLOATS, FLOATS, INTEGERS, DATA, DATA, FLOATS, FLOATS]
+        gradients = [DATA, DATA, *[FLOATS] * 3, INTEGERS, DATA, DATA, FLOATS]
+        module, epsilon, steps = "between_matmuls", {"EPSILON": LAYER_NORM_EPSILON}, {"STEPS": _NORM_STEPS}
+        return (
+            Kernel.of(module, "add_norm_forward", forward, {**constants, **epsilon}, _NORM_WARPS, 1),
+            Kernel.of(module, "add_norm_gradients", gradients, {**constants, **steps}, _NORM_WARPS, 1),
+        )
+
+    def __call__(self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site: Site | None) -> tf.Tensor:
+        forward, gradients = find_kernels(self._kernels(), self.dtype)
+        keep_bits = self._keep_bits()
+        # Without dropout the kernels do not read the words.
+        words = tf.zeros([1], tf.int32)
+        if keep_bits and site:
+            words = keep_bits.draw(site, self.num_rows // self.sequence_length)
+        flat = ([self.num_rows, self.hidden_size], self.dtype)
+        by_row = ([self.num_rows], tf.float32)
+
+        @tf.custom_gradient
+        def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
+            result, argument, means, inverses = call(
+                forward,
+                (self.num_rows // _NORM_ROWS, 1, 1),
+                [x_RxH, bias_H, residual_RxH, gamma_H, beta_H, words],
+                [flat, flat, by_row, by_row],
+            )
+
+            def gradient(d_result_RxH: tf.Tensor) -> list[tf.Tensor]:
+                num_programs = self.num_rows // (_NORM_ROWS * _NORM_STEPS)
+                d_x, d_residual, sums = call(
+                    gradients,
+                    (num_programs, 1, 1),
+                    [d_result_RxH, argument, means, inverses, gamma_H, words],
+                    [flat, flat, ([num_programs, 3, self.hidden_size], tf.float32)],
+                )
+                d_gamma, d_beta, d_bias = tf.unstack(tf.reduce_sum(sums, axis=0))
+                return [d_x, d_bias, d_residual, d_gamma, d_beta]
+
+            return result, gradient
+
+        return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasGelu:
+    """GELU(x + bias). Raises: Unavailable, when it is made."""
+
+    num_rows: int
+    intermediate_size: int
+    exact: bool
+    dtype: tf.DType
+
+    def __post_init__(self):
+        if self.num_rows % (_GELU_ROWS * _GELU_STEPS):
+            raise Unavailable(f"{self.num_rows} rows are no multiple of {_GELU_ROWS * _GELU_STEPS}")
+        if self.intermediate_size % 128:
+            raise Unavailable(f"an intermediate size of {self.intermediate_size} is no multiple of 128")
+        find_kernels(self._kernels(), self.dtype)
+
+    @property
+    def _num_columns(self) -> int:
+        return next(size for size in (512, 256, 128) if self.intermediate_size % size == 0)
+
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """The forward kernel and that of the gradients."""
+        constants = {
+            "I": self.intermediate_size,
+            "COLUMNS": self._num_columns,
+            "ROWS": _GELU_ROWS,
+            "EXACT": self.exact,
+        }
+        module, gradients = "between_matmuls", [DATA, DATA, FLOATS, DATA, FLOATS]
+        return (
+            Kernel.of(module, "bias_gelu_forward", [DATA, FLOATS, DATA], constants, _GELU_WARPS, 1),
+            Kernel.of(module, "bias_gelu_gradients", gradients, {**constants, "STEPS": _GELU_STEPS}, _GELU_WARPS, 1),
+        )
+
+    def __call__(self, x_RxI, bias_I) -> tf.Tensor:
+        forward, gradients = find_kernels(self._kernels(), self.dtype)
+        num_blocks = self.intermediate_size // self._num_columns
+        flat = ([self.num_rows, self.intermediate_size], self.dtype)
+
+        @tf.custom_gradient
+        def run(x_RxI, bias_I):
+            (result,) = call(forward, (num_blocks, self.num_rows // _GELU_ROWS, 1), [x_RxI, bias_I], [flat])
+
+            def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
+                num_programs = self.num_rows // (_GELU_ROWS * _GELU_STEPS)
+                d_x, sums = call(
+                    gradients,
+                    (num_blocks, num_programs, 1),
+                    [d_result_RxI, x_RxI, bias_I],
+                    [flat, ([num_programs, self.intermediate_size], tf.float32)],
+                )
+                return [d_x, tf.reduce_sum(sums, axis=0)]
+
+            return result, gradient
+
+        return run(x_RxI, tf.convert_to_tensor(bias_I))
