@@ -24,6 +24,7 @@ from bert_tf.model.elementwise import (
     normalise,
     row_mean,
 )
+from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask
 
 
@@ -56,7 +57,7 @@ class GpuStep(PlainInStep):
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
         """Behind a barrier, or XLA would fuse the total into this addition and not update it in place."""
         (total_VxH,) = _barrier(total_VxH)
-        return super().add_looked_up(total_VxH, rows)
+        return add_in_fixed_order(total_VxH, rows)
 
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The gradients are added in an order that lets XLA accumulate them within the matmuls."""
