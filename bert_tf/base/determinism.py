@@ -1,43 +1,25 @@
-"""Bitwise reproducible runs; on GPUs the fastest operations are not deterministic."""
+"""Matmuls on GPUs that are the same in every run."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Mapping, MutableMapping
-from pathlib import Path
+import re
+from collections.abc import MutableMapping
 
-from bert_tf.base.machine import rank_number
+# XLA would time several algorithms of cuBLAS for a matmul, and kernels of its own that are only chosen by timing. The
+# fastest one differs from run to run, and rounds otherwise. All supported versions of TensorFlow, those for CPUs too,
+# know these flags; XLA ends the process at one that it does not know.
+_WITHOUT_TIMING = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": "false"}
 
 
-def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Asks TensorFlow and XLA for the same bits in every run. Must be called before TensorFlow is imported.
+def choose_matmuls_without_timing(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Lets XLA take cuBLAS's own choice for each matmul. Must be called before TensorFlow is imported.
 
-    On GPUs XLA chooses among matmul kernels by timing them. So each rank's choices are kept in the run folder
-    (`keep_autotune_results`) and reused when the run is started again.
+    A flag that the user has set stays as it is, and so does XLA_FLAGS if it names a file of flags.
     """
-    known, unfinished = _autotune_files(run_folder, environ)
-    options = ["--xla_gpu_deterministic_ops=true"]
-    if known.exists():
-        options.append(f"--xla_gpu_load_autotune_results_from={known}")
-    else:
-        options.append(f"--xla_gpu_dump_autotune_results_to={unfinished}")
-    environ["XLA_FLAGS"] = " ".join([environ.get("XLA_FLAGS", ""), *options]).strip()
-    environ["TF_DETERMINISTIC_OPS"] = "1"
-
-
-def keep_autotune_results(run_folder: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Keeps XLA's choices on this rank so far for the next start; must be called before a checkpoint is saved.
-
-    XLA rewrites its file in place at each compilation; renaming leaves a complete file for the next start.
-    Does nothing if XLA has not written one.
-    """
-    known, unfinished = _autotune_files(run_folder, environ)
-    with contextlib.suppress(FileNotFoundError):
-        unfinished.replace(known)
-
-
-def _autotune_files(run_folder: Path, environ: Mapping[str, str]) -> tuple[Path, Path]:
-    """This rank's file for the next start, and the one that XLA writes (as text, because of the suffix .txt)."""
-    rank = rank_number(environ)
-    return (run_folder / f"xla_autotune_results_{rank}.txt", run_folder / f"xla_autotune_results_{rank}.unfinished.txt")
+    given = environ.get("XLA_FLAGS", "").strip()
+    if given and not given.startswith("-"):
+        return
+    named = set(re.findall(r"(?:^|\s)--?(\w+)", given))
+    added = [f"--{name}={value}" for name, value in _WITHOUT_TIMING.items() if name not in named]
+    environ["XLA_FLAGS"] = " ".join(filter(None, [given, *added]))

@@ -1,36 +1,42 @@
-"""What XLA chose is kept: by rank, as a whole or not at all."""
+"""XLA is told not to time matmuls, unless the user has told it otherwise."""
 
-from bert_tf.base.determinism import keep_autotune_results, make_deterministic
+import subprocess
+import sys
 
+import pytest
 
-def flags_of(folder, **environ):
-    make_deterministic(folder, environ)
-    assert environ["TF_DETERMINISTIC_OPS"] == "1"
-    return environ["XLA_FLAGS"]
+from bert_tf.base.determinism import choose_matmuls_without_timing
 
-
-def test_what_the_user_has_set_stays(tmp_path):
-    assert flags_of(tmp_path, XLA_FLAGS="--xla_dump_to=x").startswith(
-        "--xla_dump_to=x --xla_gpu_deterministic_ops=true "
-    )
-
-
-def test_a_file_that_was_cut_off_is_not_read(tmp_path):
-    """XLA writes it with each compilation; only a checkpoint makes it the run's."""
-    written = flags_of(tmp_path).split("--xla_gpu_dump_autotune_results_to=")[1]
-    assert written.endswith(".txt"), "or XLA writes it in another format"
-    with open(written, "w") as file:
-        file.write("half of")
-    assert "load_autotune" not in flags_of(tmp_path)
-    keep_autotune_results(tmp_path, {})
-    assert flags_of(tmp_path).endswith(f"--xla_gpu_load_autotune_results_from={tmp_path}/xla_autotune_results_0.txt")
-    keep_autotune_results(tmp_path, {})  # nothing new
-    assert (tmp_path / "xla_autotune_results_0.txt").read_text() == "half of"
+LEVEL, TRITON = "--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"
+COMPILES = """
+from bert_tf.base.determinism import choose_matmuls_without_timing
+choose_matmuls_without_timing()
+import tensorflow as tf
+tf.function(lambda x: x + 1.0, jit_compile=True)(tf.ones([2]))
+"""
 
 
-def test_each_rank_has_its_own(tmp_path):
-    names = {
-        flags_of(tmp_path, **{variable: str(rank)}).split("=")[-1]
-        for rank, variable in enumerate(("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
-    }
-    assert len(names) == 3
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        (None, f"{LEVEL} {TRITON}"),
+        (" ", f"{LEVEL} {TRITON}"),
+        ("--xla_dump_to=x", f"--xla_dump_to=x {LEVEL} {TRITON}"),
+        ("--xla_gpu_autotune_level=4", f"--xla_gpu_autotune_level=4 {TRITON}"),
+        (f"--xla_gpu_enable_triton_gemm {LEVEL}", f"--xla_gpu_enable_triton_gemm {LEVEL}"),
+        ("--xla_gpu_autotune_level_of_mine=4", f"--xla_gpu_autotune_level_of_mine=4 {LEVEL} {TRITON}"),
+        ("/etc/xla_flags", "/etc/xla_flags"),  # a file
+    ],
+)
+def test_what_the_user_has_set_stays(given, expected):
+    environ = {} if given is None else {"XLA_FLAGS": given}
+    for _ in range(2):  # a rank may inherit what its launcher has set
+        choose_matmuls_without_timing(environ)
+        assert environ == {"XLA_FLAGS": expected}
+
+
+@pytest.mark.slow
+def test_this_tensorflow_knows_the_flags():
+    """XLA ends the process otherwise."""
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
