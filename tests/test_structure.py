@@ -63,7 +63,7 @@ SETTINGS = {
 FLAGS = {
     "classifier": """
         adam_bias_correction allow_missing_weights
-        bert_config_file continue_with_changes data_dir deterministic device display_loss_steps dllog_path
+        bert_config_file continue_with_changes data_dir device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
         model_export_path no_score_for num_accumulation_steps num_train_epochs plan precision predict_batch_size
@@ -71,7 +71,7 @@ FLAGS = {
         train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "ner": """
         adam_bias_correction allow_missing_weights
-        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
+        bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case
         enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints label_names
         learning_rate max_bad_records max_hours max_seq_length mode model_dir model_export_path num_accumulation_steps
         num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
@@ -79,14 +79,14 @@ FLAGS = {
     "pretraining": """
         adam_bias_correction allow_missing_weights
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
-        deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
+        device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
         gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate masked_lm_prob
         max_eval_steps max_hours max_predictions_per_seq max_seq_length model_dir no_next_sentence
         num_accumulation_steps num_train_steps optimizer_type packing plan precision recompute replay_update
         save_checkpoint_steps seed train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "squad": """
         adam_bias_correction allow_missing_weights
-        bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
+        bert_config_file context_file continue_with_changes device display_loss_steps dllog_path
         do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints learning_rate max_answer_length max_hours max_query_length max_seq_length mode model_dir
         model_export_path n_best_size
@@ -95,7 +95,7 @@ FLAGS = {
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
     "swag": """
         adam_bias_correction allow_missing_weights
-        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
+        bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case
         enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
         learning_rate max_bad_records max_hours max_seq_length mode model_dir model_export_path num_accumulation_steps
         num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed

@@ -14,6 +14,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from bert_tf.base.xla_flags import configure_xla
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, predict
@@ -181,5 +182,6 @@ def update(row: Row) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    configure_xla()  # as the programs do
     asked = json.loads(sys.argv[1])
     print(json.dumps(update(Row(**asked)) if asked else device()))

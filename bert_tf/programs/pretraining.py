@@ -9,11 +9,11 @@ from pathlib import Path
 
 from absl import flags
 
-from bert_tf.base.determinism import make_deterministic
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.installed import check_tensorflow
 from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.base.xla_flags import configure_xla
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import PretrainingConfig, check_unpacked
@@ -86,8 +86,6 @@ def _max_eval_steps(num_ranks: int) -> int:
 def _replay() -> None:
     if not FLAGS.model_dir or FLAGS.use_horovod:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
-    if FLAGS.deterministic:
-        make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.training.replay import replay
 
     started_from, attempts = replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files)
@@ -114,12 +112,11 @@ def main(_: Sequence[str]) -> None:
         _plan()
         return
     check_tensorflow(count_gpus(os.environ))
+    configure_xla()
     if FLAGS.replay_update is not None:
         _replay()
         return
     require_flags(FLAGS.flag_values_dict(), "input_files", "model_dir", "num_train_steps")
-    if FLAGS.deterministic:
-        make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.memory.plan import Workload
     from bert_tf.memory.split import choose_split, with_scope
     from bert_tf.ranks.connect import connect

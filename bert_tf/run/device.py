@@ -28,8 +28,11 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, facts: Mapping[str, s
     return not {"avx512f", "bf16"}.isdisjoint(facts.get("flags", facts.get("Features", "")).split())
 
 
-def prepare_device(precision: str) -> None:
-    """Turns TF32 on or off, for the whole process, before there is a model.
+def prepare_device(precision: str, scope: str) -> None:
+    """Turns TF32 on or off, and makes GPUs add in one order, for the whole process, before there is a model.
+
+    `scope`: XLA's, of `model.backends`. In "step", where XLA compiles all that adds, `model.lookup_gradient` keeps the
+    order; there TensorFlow's demand for it would turn each sum over equal ids into a loop over the tokens.
 
     Raises: UserError for bf16 on a processor that gains nothing.
     """
@@ -39,4 +42,6 @@ def prepare_device(precision: str) -> None:
             "is a Mac: bfloat16 is slower there than fp32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    if scope != "step" and tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.enable_op_determinism()
     limit_lost_memory()

@@ -40,9 +40,6 @@ class ProgramOptions:
     use_horovod: bool = setting(False, "Share the work among the ranks of a Horovod job.")
     enable_xla: bool = setting(False, "Compile with XLA.")
     xla_scope: str = with_default(TrainingConfig, "xla_scope", AUTO)
-    deterministic: bool = setting(
-        False, "Only operations that give the same bits in every run, where GPUs have faster ones that do not."
-    )
     plan: bool = setting(False, "Print how much memory the training needs and which micro-batches fit, and exit.")
     gpu_memory_gib: float | None = setting(
         None,

@@ -211,8 +211,8 @@ class TaskRun:
         if assumed:
             self.say(assumed)
         self.bert_config.check_length(task.max_seq_length)
-        prepare_device(job.training.precision)
         config = job.training
+        prepare_device(config.precision, config.xla_scope)
         self.backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
 
     def _find_weights(self) -> Weights | None:

@@ -111,7 +111,7 @@ def make_training(
 ) -> Training:
     """The training of one phase, whose model has random weights as yet."""
     bert_config = inputs.bert_config
-    prepare_device(config.precision)
+    prepare_device(config.precision, config.xla_scope)
     backend = make_backend(config.xla_scope, compute_dtype(config.precision), recompute=config.recompute)
     model_class, objective = _LEARNED[config.no_next_sentence]
     model = model_class(bert_config, backend, config.seed)

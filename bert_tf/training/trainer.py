@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import report
-from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras
@@ -275,7 +274,6 @@ class Trainer:
             self._telemetry.warning(warning)
 
     def _save(self) -> None:
-        keep_autotune_results(self._folder.path)
         if self._workers.is_chief:
             is_last = bool(self._stopped_by) or self._is_at_end
             self._writer.save(self.state, self._training.identity, is_last=is_last)

@@ -192,6 +192,15 @@ def test_the_scope_that_the_flags_choose():
     assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")
 
 
+@pytest.mark.gpu
+@pytest.mark.computes
+@pytest.mark.parametrize("backend", [Plain, CpuBlocks])
+def test_lookups_are_added_on_a_gpu_as_on_a_cpu(backend):
+    expected = Plain().add_looked_up(tf.ones([8, H]), ROWS)
+    np.testing.assert_allclose(backend(for_gpu=True).add_looked_up(tf.ones([8, H]), ROWS), expected, rtol=1e-6)
+
+
 def test_the_backend_of_a_scope():
     kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
     assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
+    assert all(make_backend(scope, for_gpu=True).for_gpu for scope in ("off", "blocks"))

@@ -203,7 +203,7 @@ def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
 
 
 def flags_to_change(*classes):
-    unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path", "deterministic")  # of which any value may be right
+    unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path")  # of which any value may be right
     return [each.name for each in settings_of(*classes) if each.is_flag and each.name not in unlike] + ["no_such_flag"]
 
 

@@ -23,9 +23,11 @@ from bert_tf.run.device import has_fast_bf16
 from bert_tf.settings.training import compute_dtype
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import GradientSums, TrainStep
-from bert_tf.training.tensor_list import pack
+from bert_tf.training.tensor_list import pack, unpack
 from tests import processes
 from tests.ranks.test_distributed import load, needs_horovod
+from tests.training.test_packed_update import pack as pack_rows
+from tests.training.test_packed_update import short_batch
 from tests.training.test_train_step import CONFIG, global_batch, rows_of, sum_gradients
 from tests.training.test_training import KILLED, command, dataset, run_by, weights  # noqa: F401  # a fixture
 
@@ -65,6 +67,16 @@ def gradients(place, scope="off", precision="fp32"):
         return [each.numpy() for each in sum_gradients(step, rows_of(global_batch(), 0, 2, 4))[0]]
 
 
+@functools.cache
+def packed_gradients(place, scope="off"):
+    """Of an update of packed rows, where positions are looked up, too."""
+    step, (batch, num_micro_batches) = make_step(place, scope, "fp32"), pack_rows(short_batch(3), 2)
+    with tf.device(place):
+        update = step.agree(rows_of(batch, 0, 4, 2), 0, num_micro_batches=num_micro_batches)
+        shapes = [variable.shape for variable in step.variables]
+        return [each.numpy() for each in unpack(step.sum_gradients(update).gradients, tf.float32, shapes)]
+
+
 def joined(tensors):
     return np.concatenate([tensor.ravel() for tensor in tensors])
 
@@ -74,6 +86,12 @@ def joined(tensors):
 def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision, tolerance):
     expected = joined(gradients(CPU))
     assert np.linalg.norm(joined(gradients(DEVICE, scope, precision)) - expected) < tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_packed_gradients_are_the_cpus_in_every_scope(scope):
+    expected = joined(packed_gradients(CPU))
+    assert np.linalg.norm(joined(packed_gradients(DEVICE, scope)) - expected) < 1e-5 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -115,9 +133,9 @@ def test_weights_are_drawn_as_on_the_cpu():
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bits(dataset, tmp_path):  # noqa: F811
-    """Compiled by XLA as a whole and with --deterministic, which a GPU needs for that."""
-    settings = dict(precision="fp16", enable_xla="true", xla_scope="step", deterministic="true", eval_files=None)
+@pytest.mark.parametrize("scope", ["step", "blocks"])
+def test_a_killed_run_ends_with_the_same_bits(dataset, tmp_path, scope):  # noqa: F811
+    settings = dict(precision="fp16", enable_xla="true", xla_scope=scope, eval_files=None)
     for name in "whole", "killed":
         started = command(dataset, tmp_path / name, **settings)
         if name == "killed":

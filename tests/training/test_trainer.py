@@ -40,8 +40,20 @@ def test_bfloat16_wants_avx512_or_arms_bf16():
 
 def test_bfloat16_is_refused_where_it_is_slower(monkeypatch):
     monkeypatch.setattr(device, "has_fast_bf16", lambda: False)
-    device.prepare_device("fp32")
-    refused("--precision=bf16: this processor has no AVX-512", device.prepare_device, "bf16")
+    device.prepare_device("fp32", "off")
+    refused("--precision=bf16: this processor has no AVX-512", device.prepare_device, "bf16", "off")
+
+
+@pytest.mark.parametrize(
+    "scope, gpus, expected", [("off", 1, 1), ("blocks", 1, 1), ("step", 1, 0), ("off", 0, 0), ("blocks", 0, 0)]
+)
+def test_tensorflows_kernels_add_in_one_order_on_gpus(monkeypatch, scope, gpus, expected):
+    """XLA's program of a whole step does so by itself."""
+    calls = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append(scope))
+    device.prepare_device("fp32", scope)
+    assert len(calls) == expected
 
 
 # --- Checkpoints that are written while the updates go on -----------------------------------------

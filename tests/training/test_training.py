@@ -349,7 +349,7 @@ def test_one_rank_then_two_then_one_again_see_the_same_examples(finished, datase
 
 
 @pytest.mark.slow
-def test_lars_with_compression_and_determinism_goes_on_from_the_encoder(finished, dataset, tmp_path):
+def test_lars_with_compression_goes_on_from_the_encoder(finished, dataset, tmp_path):
     """With every option that touches the update, and the configuration that lies beside the weights."""
     done = run(
         dataset,
@@ -359,7 +359,6 @@ def test_lars_with_compression_and_determinism_goes_on_from_the_encoder(finished
         optimizer_type="lars",
         learning_rate=1.0,
         allreduce_compression="fp16",
-        deterministic="true",
         num_train_steps=5,
         eval_files=None,
     )

@@ -53,14 +53,14 @@ def make_backend(
     Args:
       compute_dtype: "float32", "bfloat16" or "float16".
       recompute: the backward pass computes each encoder layer again.
-      for_gpu: whether "step" computes more to move fewer bytes, which pays off only on a GPU and changes results by
-        rounding. None: if TensorFlow sees a GPU.
+      for_gpu: whether the gradients of lookups are added as a GPU needs it, and "step" computes more to move fewer
+        bytes; results change by rounding. None: if TensorFlow sees a GPU.
     """
-    if scope == "blocks":
-        return CpuBlocks(compute_dtype, recompute)
-    if scope == "off":
-        return Plain(compute_dtype, recompute)
-    assert scope == "step" and not recompute, "`choose_scope` gives no other"
     if for_gpu is None:
         for_gpu = bool(tf.config.get_visible_devices("GPU"))
+    if scope == "blocks":
+        return CpuBlocks(compute_dtype, recompute, for_gpu)
+    if scope == "off":
+        return Plain(compute_dtype, recompute, for_gpu)
+    assert scope == "step" and not recompute, "`choose_scope` gives no other"
     return GpuStep(compute_dtype) if for_gpu else PlainInStep(compute_dtype)

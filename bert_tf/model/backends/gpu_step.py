@@ -30,6 +30,7 @@ from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
+from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
 
@@ -50,7 +51,8 @@ class GpuStep(PlainInStep):
         """Lines for the user about the kernels, complete once the step was traced."""
         used = list(dict.fromkeys(type(made).__name__ for made in self._kernels.values() if made))
         lines = [f"kernels of our own: {', '.join(used)}"] * bool(used)
-        return lines + [f"no kernels of our own for {name}: {reason}" for name, reason in self._failures.items()]
+        unused = ((name, reason) for name, reason in self._failures.items() if name not in used)
+        return lines + [f"no kernels of our own for {name}: {reason}" for name, reason in unused]
 
     def _find(self, kind: type, *shape: Any) -> Any:
         """Kernels for a shape; None where there are none."""
@@ -99,7 +101,7 @@ class GpuStep(PlainInStep):
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
         """Behind a barrier, or XLA would fuse the total into this addition and not update it in place."""
         (total_VxH,) = _barrier(total_VxH)
-        return super().add_looked_up(total_VxH, rows)
+        return add_in_fixed_order(total_VxH, rows)
 
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The gradients are added in an order that lets XLA accumulate them within the matmuls."""

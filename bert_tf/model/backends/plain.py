@@ -32,13 +32,14 @@ class Plain:
     Args:
       compute_dtype: the type of the matmuls.
       recompute: whether `run_layer` keeps only its arguments for the backward pass.
+      for_gpu: whether what XLA does not compile runs on a GPU.
     """
 
     scope = "off"
 
-    def __init__(self, compute_dtype: str = "float32", recompute: bool = False):
+    def __init__(self, compute_dtype: str = "float32", recompute: bool = False, for_gpu: bool = False):
         self.compute_dtype = tf.as_dtype(compute_dtype)
-        self.recompute = recompute
+        self.recompute, self.for_gpu = recompute, for_gpu
 
     def _rounded(self, x: tf.Tensor) -> tf.Tensor:
         """x in the compute type."""
@@ -79,6 +80,9 @@ class Plain:
 
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
         """The total plus the gradient of an embedding lookup."""
+        if self.for_gpu:
+            # With `run.device`'s demand for one order, TensorFlow sorts the rows here, but would scatter on the host.
+            return total_VxH + tf.math.unsorted_segment_sum(rows.values, rows.indices, total_VxH.shape[0])
         return tf.tensor_scatter_nd_add(total_VxH, rows.indices[:, tf.newaxis], rows.values)
 
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -1,5 +1,6 @@
-"""The GPU's own kernels, in Triton: which they are, how they are compiled and kept, and how XLA's programs call them.
+"""The GPU's own kernels, in Triton: what they compute, how they are compiled and kept, how XLA's programs call them.
 
-`attention` and `dropout_bits` hold the kernels, `compilation` compiles them for a card and keeps the result, `launching`
-lets programs that XLA has compiled call them, and `fused_attention` is what a backend uses.
+`attention`, `between_matmuls` and `dropout_bits` hold the kernels. `compilation` compiles them for a card and keeps the
+result, and `launching` lets programs that XLA has compiled call them. A backend uses `fused_attention` and
+`fused_blocks`, whose dropouts come from `drawing`.
 """

@@ -237,3 +237,63 @@ def attend_key_value_gradients(
     target = bias_sums + (batch * (S // K) + block) * (2 * H) + columns
     tl.store(target, tl.sum(rounded_key.to(tl.float32), 0))
     tl.store(target + H, tl.sum(rounded_value.to(tl.float32), 0))
+
+
+@triton.jit
+def attend_gradients(
+    scaled_query,
+    key,
+    value,
+    value_bias,
+    query_numbers,
+    key_numbers,
+    keep_words,
+    context,
+    log_sums,
+    d_context,
+    d_query,
+    d_key,
+    d_value,
+    bias_sums,
+    S: tl.constexpr,
+    N: tl.constexpr,
+    D: tl.constexpr,
+    SCALE: tl.constexpr,
+    KEEP_SCALE: tl.constexpr,
+):
+    """All gradients in one kernel, where a program holds all queries and keys of a row: d_query, d_key and d_value
+    [R, H], and their sums over each row's positions [B, 3, H]."""
+    head, batch = tl.program_id(1), tl.program_id(2)
+    H: tl.constexpr = N * D
+    rows, columns = batch * S + tl.arange(0, S), head * D + tl.arange(0, D)
+    tile = rows[:, None] * H + columns[None, :]
+    in_head = (batch * N + head) * S + tl.arange(0, S)
+    q, k, v, d_result = (
+        tl.load(scaled_query + tile),
+        tl.load(key + tile),
+        tl.load(value + tile),
+        tl.load(d_context + tile),
+    )
+    exact = d_result.to(tl.float32)
+    bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
+    mean = tl.sum(exact * tl.load(context + tile).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
+    scores = tl.dot(k, tl.trans(q)) * LOG2_E
+    seen = tl.load(key_numbers + rows)[:, None] == tl.load(query_numbers + rows)[None, :]
+    probabilities = tl.exp2(tl.where(seen, scores - tl.load(log_sums + in_head)[None, :], -float("inf")))
+    d_kept = tl.dot(v, tl.trans(d_result)) + bias_dot[None, :]
+    kept = probabilities
+    if KEEP_SCALE != 1.0:
+        words = tl.load(keep_words + in_head[None, :] * (S // 32) + tl.arange(0, S // 32)[:, None])
+        kept = _keep_transposed(words, kept, S, S)
+        d_kept = _keep_transposed(words, d_kept, S, S)
+    d_scores = (probabilities * (d_kept - mean[None, :])).to(k.dtype)
+    rounded_value = (tl.dot(kept.to(v.dtype), d_result) * KEEP_SCALE).to(d_value.dtype.element_ty)
+    rounded_key = (tl.dot(d_scores, q) * KEEP_SCALE).to(d_key.dtype.element_ty)
+    rounded_query = (tl.dot(tl.trans(d_scores), k) * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty)
+    tl.store(d_query + tile, rounded_query)
+    tl.store(d_key + tile, rounded_key)
+    tl.store(d_value + tile, rounded_value)
+    target = bias_sums + batch * (3 * H) + columns
+    tl.store(target, tl.sum(rounded_query.to(tl.float32), 0))
+    tl.store(target + H, tl.sum(rounded_key.to(tl.float32), 0))
+    tl.store(target + 2 * H, tl.sum(rounded_value.to(tl.float32), 0))

@@ -108,9 +108,7 @@ def add_norm_gradients(
 
 
 @triton.jit
-def bias_gelu_forward(
-    x, bias, result, I: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr
-):
+def bias_gelu_forward(x, bias, result, I: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr):
     """GELU(x + bias) [R, I]."""
     rows, columns = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     at = rows[:, None] * I + columns[None, :]

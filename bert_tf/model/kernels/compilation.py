@@ -159,9 +159,7 @@ def _compile(kernel: dict[str, Any], capability: Sequence[int]) -> Compiled:
     signature = {name: "constexpr" if name in constants else next(types) for name in function.arg_names}
     # XLA's buffers are aligned.
     aligned = {
-        (number,): [["tt.divisibility", 16]]
-        for number, kind in enumerate(signature.values())
-        if kind.startswith("*")
+        (number,): [["tt.divisibility", 16]] for number, kind in enumerate(signature.values()) if kind.startswith("*")
     }
     by_place = {(function.arg_names.index(name),): value for name, value in constants.items()}
     made = triton.compile(

@@ -19,14 +19,7 @@ def keep(words, x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def draw_keep_bits(
-    key,
-    first_row,
-    keep_words,
-    COUNTS: tl.constexpr,
-    THRESHOLD: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: tl.constexpr, BLOCK: tl.constexpr):
     """`randomness.draw_decisions` as bits [B, 8, COUNTS / 32] of words: element i * COUNTS + q of a row is bit q % 32 of
     word i, q // 32.
 

@@ -71,16 +71,8 @@ class FusedAttention:
         masks = [INTEGERS] * 3
         signatures = (
             ("attend_forward", [*[DATA] * 3, FLOATS, FLOATS, *masks, DATA, DATA, FLOATS], scale),
-            (
-                "attend_query_gradient",
-                [*[DATA] * 3, FLOATS, *masks, DATA, FLOATS, DATA, DATA, *[FLOATS] * 3],
-                scale,
-            ),
-            (
-                "attend_key_value_gradients",
-                [*[DATA] * 3, *masks, FLOATS, DATA, FLOATS, FLOATS, DATA, DATA, FLOATS],
-                {},
-            ),
+            ("attend_query_gradient", [*[DATA] * 3, FLOATS, *masks, DATA, FLOATS, DATA, DATA, *[FLOATS] * 3], scale),
+            ("attend_key_value_gradients", [*[DATA] * 3, *masks, FLOATS, DATA, FLOATS, FLOATS, DATA, DATA, FLOATS], {}),
         )
         return tuple(
             Kernel.of(
@@ -98,7 +90,11 @@ class FusedAttention:
         """Attention of queries, keys and values (`inputs_RxH`) without their biases (float32) -> [R, H]."""
         forward, query_gradient, key_value_gradients = find_kernels(self._kernels(), self.dtype)
         for_forward, for_query, for_key_value = self._blocks()
-        num_rows, length, width = visible.key_numbers_BxS.shape[0], self.sequence_length, self.num_heads * self.head_size
+        num_rows, length, width = (
+            visible.key_numbers_BxS.shape[0],
+            self.sequence_length,
+            self.num_heads * self.head_size,
+        )
         flat: Buffer = ([num_rows * length, width], self.dtype)
         by_query: Buffer = ([num_rows, self.num_heads, length], tf.float32)
 

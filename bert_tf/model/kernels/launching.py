@@ -51,9 +51,7 @@ def _find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None) -> list[i
     if capability < OLDEST_CAPABILITY:
         raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
     named = [
-        dataclasses.replace(
-            kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types)
-        )
+        dataclasses.replace(kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types))
         for kernel in kernels
     ]
     return add_kernels(compile_kernels(named, capability))
