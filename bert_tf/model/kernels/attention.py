@@ -140,9 +140,11 @@ def attend_query_gradient(
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
 ):
-    """d_query [R, H], and its sum over each block's rows [R / Q, H]; and for the other gradients, [B, N, S]: the product
-    of d_context and the values' bias, and the mean of the gradient of a query's probabilities, weighted by these and
-    divided by the dropout's scale."""
+    """d_query [R, H], and its sum over each block's rows [R / Q, H].
+
+    And for the other gradients, [B, N, S]: the product of d_context and the values' bias, and the mean of the gradient
+    of a query's probabilities, weighted by these and divided by the dropout's scale.
+    """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
     rows, columns = block * Q + tl.arange(0, Q), head * D + tl.arange(0, D)
@@ -199,8 +201,10 @@ def attend_key_value_gradients(
     K: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
 ):
-    """d_key and d_value [R, H], and their sums over each block's rows [R / K, 2, H]. The scores are computed transposed,
-    keys by queries."""
+    """d_key and d_value [R, H], and their sums over each block's rows [R / K, 2, H].
+
+    The scores are computed transposed, keys by queries.
+    """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
     keys, columns = block * K + tl.arange(0, K), head * D + tl.arange(0, D)

@@ -75,8 +75,10 @@ def add_norm_gradients(
     STEPS: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
 ):
-    """d_x and d_residual [R, H]; and of each program's ROWS * STEPS rows the sums that make the gradients of gamma, beta
-    and the bias, [programs, 3, H]."""
+    """d_x and d_residual [R, H].
+
+    And of each program's ROWS * STEPS rows the sums that make the gradients of gamma, beta and bias, [programs, 3, H].
+    """
     columns = tl.arange(0, COLUMNS)
     inside = (columns < H)[None, :]
     factor = tl.load(gamma + columns, columns < H, 0.0)[None, :]
@@ -108,10 +110,12 @@ def add_norm_gradients(
 
 
 @triton.jit
-def bias_gelu_forward(x, bias, result, I: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr):
+def bias_gelu_forward(
+    x, bias, result, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr
+):
     """GELU(x + bias) [R, I]."""
     rows, columns = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    at = rows[:, None] * I + columns[None, :]
+    at = rows[:, None] * WIDTH + columns[None, :]
     exact = tl.load(x + at).to(tl.float32) + tl.load(bias + columns)[None, :]
     tl.store(result + at, (exact * _share(exact, EXACT)).to(result.dtype.element_ty))
 
@@ -132,7 +136,7 @@ def bias_gelu_gradients(
     bias,
     d_x,
     sums,
-    I: tl.constexpr,
+    WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
     STEPS: tl.constexpr,
@@ -144,7 +148,7 @@ def bias_gelu_gradients(
     of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
-        at = rows[:, None] * I + columns[None, :]
+        at = rows[:, None] * WIDTH + columns[None, :]
         exact = tl.load(x + at).to(tl.float32) + added
         share = _share(exact, EXACT)
         if EXACT:
@@ -154,4 +158,4 @@ def bias_gelu_gradients(
         rounded = (tl.load(d_result + at).to(tl.float32) * slope).to(d_x.dtype.element_ty)
         tl.store(d_x + at, rounded)
         of_bias += rounded.to(tl.float32)
-    tl.store(sums + tl.program_id(1) * I + columns, tl.sum(of_bias, 0))
+    tl.store(sums + tl.program_id(1) * WIDTH + columns, tl.sum(of_bias, 0))

@@ -1,4 +1,4 @@
-"""Dropout masks in bits, in Triton: those of `bert_tf.model.randomness`, in the order in which `attention` reads them."""
+"""Dropout masks in bits, in Triton: the masks of `bert_tf.model.randomness`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def keep(words, x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: tl.constexpr, BLOCK: tl.constexpr):
-    """`randomness.draw_decisions` as bits [B, 8, COUNTS / 32] of words: element i * COUNTS + q of a row is bit q % 32 of
-    word i, q // 32.
+    """`randomness.draw_decisions` as bits of words [B, 8, COUNTS / 32].
+
+    Element i * COUNTS + q of a row is bit q % 32 of word i, q // 32.
 
     key: the site's, a uint64 scalar; first_row: an int64 scalar.
     """

@@ -116,7 +116,12 @@ class BiasGelu:
 
     def _kernels(self) -> tuple[Kernel, Kernel]:
         """The forward kernel and that of the gradients."""
-        constants = {"I": self.intermediate_size, "COLUMNS": self._num_columns, "ROWS": _GELU_ROWS, "EXACT": self.exact}
+        constants = {
+            "WIDTH": self.intermediate_size,
+            "COLUMNS": self._num_columns,
+            "ROWS": _GELU_ROWS,
+            "EXACT": self.exact,
+        }
         module, gradients = "between_matmuls", [DATA, DATA, FLOATS, DATA, FLOATS]
         return (
             Kernel.of(module, "bias_gelu_forward", [DATA, FLOATS, DATA], constants, _GELU_WARPS, 1),
