@@ -74,7 +74,10 @@ class GpuStep(PlainInStep):
         fused = None
         if num_queries == visible.key_numbers_BxS.shape[1] and _may_draw(dropout):
             head_size = projected[0][0].shape[1] // num_heads
-            fused = self._find(FusedAttention, num_queries, num_heads, head_size, _rate(dropout), self.compute_dtype)
+            is_packed = visible.query_numbers_BxQ is not None
+            fused = self._find(
+                FusedAttention, num_queries, num_heads, head_size, _rate(dropout), is_packed, self.compute_dtype
+            )
         if fused is None:
             return super().attention(projected, visible, dropout, num_heads, num_queries)
         inputs, biases = zip(*projected)

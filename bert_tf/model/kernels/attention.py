@@ -47,9 +47,20 @@ def _common_range(own, others, start, S: tl.constexpr, BLOCK: tl.constexpr, OTHE
 @triton.jit
 def _keep_transposed(words, x, Q: tl.constexpr, K: tl.constexpr):
     """x [K, Q] where the bits of the words [K / 32, Q] are set, else 0."""
-    bits = tl.arange(0, 32)[None, :, None]
-    kept = ((words[:, None, :] >> bits) & 1) != 0
-    return tl.reshape(tl.where(kept, tl.reshape(x, [K // 32, 32, Q]), 0.0), [K, Q])
+    # Bit 16 a + 8 b + c, where a thread has both b of one a and c; see `keep`.
+    shifts = (16 * tl.arange(0, 2))[None, :, None, None, None] + tl.arange(0, 8)[None, None, None, :, None]
+    shifted = words[:, None, None, None, :] >> shifts
+    kept = (shifted & (1 << (8 * tl.arange(0, 2)))[None, None, :, None, None]) != 0
+    return tl.reshape(tl.where(kept, tl.reshape(x, [K // 32, 2, 2, 8, Q]), 0.0), [K, Q])
+
+
+@triton.jit
+def _hidden(key_numbers, query_numbers, PACKED: tl.constexpr):
+    """What is added to scores: minus infinity where numbers differ, else 0. Unpacked, all queries' numbers are 1."""
+    if PACKED:
+        return tl.where(key_numbers == query_numbers, 0.0, -float("inf"))
+    else:
+        return tl.where(key_numbers == 1, 0.0, -float("inf"))
 
 
 @triton.jit
@@ -72,6 +83,7 @@ def attend_forward(
     K: tl.constexpr,
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """context [R, H]; the biased and scaled query [R, H]; log2 of each query's sum of exponentials [B, N, S]."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -93,9 +105,8 @@ def attend_forward(
         keys = number * K + tl.arange(0, K)
         tile = (batch * S + keys)[:, None] * H + columns[None, :]
         k = tl.load(key + tile)
-        scores = tl.dot(q, tl.trans(k)) * LOG2_E
-        seen = tl.load(key_numbers + batch * S + keys)[None, :] == own_numbers[:, None]
-        scores = tl.where(seen, scores, -float("inf"))
+        hidden = _hidden(tl.load(key_numbers + batch * S + keys)[None, :], own_numbers[:, None], PACKED)
+        scores = tl.dot(q, tl.trans(k)) * LOG2_E + hidden
         new_peak = tl.maximum(peak, tl.max(scores, 1))
         weights = tl.exp2(scores - new_peak[:, None])
         shrink = tl.exp2(peak - new_peak)
@@ -139,6 +150,7 @@ def attend_query_gradient(
     K: tl.constexpr,
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """d_query [R, H], and its sum over each block's rows [R / Q, H].
 
@@ -166,9 +178,8 @@ def attend_query_gradient(
         keys = number * K + tl.arange(0, K)
         tile = (batch * S + keys)[:, None] * H + columns[None, :]
         k, v = tl.load(key + tile), tl.load(value + tile)
-        scores = tl.dot(q, tl.trans(k)) * LOG2_E
-        seen = tl.load(key_numbers + batch * S + keys)[None, :] == own_numbers[:, None]
-        probabilities = tl.exp2(tl.where(seen, scores - log_sum[:, None], -float("inf")))
+        hidden = _hidden(tl.load(key_numbers + batch * S + keys)[None, :], own_numbers[:, None], PACKED)
+        probabilities = tl.exp2(tl.dot(q, tl.trans(k)) * LOG2_E + hidden - log_sum[:, None])
         d_kept = tl.dot(d_result, tl.trans(v)) + bias_dot[:, None]
         if KEEP_SCALE != 1.0:
             d_kept = keep(tl.load(words + number * (K // 32)), d_kept, Q, K)
@@ -200,6 +211,7 @@ def attend_key_value_gradients(
     Q: tl.constexpr,
     K: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """d_key and d_value [R, H], and their sums over each block's rows [R / K, 2, H].
 
@@ -221,10 +233,9 @@ def attend_key_value_gradients(
         tile = (batch * S + rows)[:, None] * H + columns[None, :]
         in_head = (batch * N + head) * S + rows
         q, d_result = tl.load(scaled_query + tile), tl.load(d_context + tile)
-        scores = tl.dot(k, tl.trans(q)) * LOG2_E
-        seen = own_numbers[:, None] == tl.load(query_numbers + batch * S + rows)[None, :]
+        hidden = _hidden(own_numbers[:, None], tl.load(query_numbers + batch * S + rows)[None, :], PACKED)
         log_sum = tl.load(log_sums + in_head)[None, :]
-        probabilities = tl.exp2(tl.where(seen, scores - log_sum, -float("inf")))
+        probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum)
         d_kept = tl.dot(v, tl.trans(d_result)) + tl.load(bias_dots + in_head)[None, :]
         kept = probabilities
         if KEEP_SCALE != 1.0:
@@ -264,6 +275,7 @@ def attend_gradients(
     D: tl.constexpr,
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
 ):
     """All gradients in one kernel, where a program holds all queries and keys of a row: d_query, d_key and d_value
     [R, H], and their sums over each row's positions [B, 3, H]."""
@@ -281,9 +293,9 @@ def attend_gradients(
     exact = d_result.to(tl.float32)
     bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
     mean = tl.sum(exact * tl.load(context + tile).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
-    scores = tl.dot(k, tl.trans(q)) * LOG2_E
-    seen = tl.load(key_numbers + rows)[:, None] == tl.load(query_numbers + rows)[None, :]
-    probabilities = tl.exp2(tl.where(seen, scores - tl.load(log_sums + in_head)[None, :], -float("inf")))
+    hidden = _hidden(tl.load(key_numbers + rows)[:, None], tl.load(query_numbers + rows)[None, :], PACKED)
+    log_sum = tl.load(log_sums + in_head)[None, :]
+    probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum)
     d_kept = tl.dot(v, tl.trans(d_result)) + bias_dot[None, :]
     kept = probabilities
     if KEEP_SCALE != 1.0:

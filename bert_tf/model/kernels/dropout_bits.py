@@ -13,9 +13,12 @@ _STEP_A, _STEP_C = tl.constexpr(0x9E3779B9), tl.constexpr(0xBB67AE85)
 @triton.jit
 def keep(words, x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """x [ROWS, COLUMNS] where the bits of the words [ROWS, COLUMNS / 32] are set, else 0."""
-    bits = tl.arange(0, 32)[None, None, :]
-    kept = ((words[:, :, None] >> bits) & 1) != 0
-    return tl.reshape(tl.where(kept, tl.reshape(x, [ROWS, COLUMNS // 32, 32]), 0.0), [ROWS, COLUMNS])
+    # Bit 8 a + 2 b + c. In a matmul's result a thread has all a and c of one b: so it shifts a word once, by 2 b, and
+    # then looks at bits whose numbers are constants.
+    shifted = words[:, :, None, None, None] >> (2 * tl.arange(0, 4))[None, None, None, :, None]
+    numbers = (8 * tl.arange(0, 4))[None, None, :, None, None] + tl.arange(0, 2)[None, None, None, None, :]
+    kept = (shifted & (1 << numbers)) != 0
+    return tl.reshape(tl.where(kept, tl.reshape(x, [ROWS, COLUMNS // 32, 4, 4, 2]), 0.0), [ROWS, COLUMNS])
 
 
 @triton.jit

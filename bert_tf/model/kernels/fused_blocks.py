@@ -16,7 +16,7 @@ from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_k
 from bert_tf.model.randomness import keep_scale
 
 # Rows that a kernel's programs take at once, and how often: the fastest on an H200.
-_NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 2, 16, 4
+_NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
 _LARGEST_NORM = 4096
 
@@ -112,7 +112,7 @@ class BiasGelu:
 
     @property
     def _num_columns(self) -> int:
-        return next(size for size in (512, 256, 128) if self.intermediate_size % size == 0)
+        return next(size for size in (256, 128) if self.intermediate_size % size == 0)
 
     def _kernels(self) -> tuple[Kernel, Kernel]:
         """The forward kernel and that of the gradients."""
