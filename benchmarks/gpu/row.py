@@ -56,7 +56,7 @@ class Row:
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     rng, length, masked = np.random.default_rng(seed), work.sequence_length, work.num_predictions
     size = num_steps * work.micro_batch_size
@@ -85,9 +85,8 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
 
 def batches(row: Row, count: int) -> list[Batch]:
     """Batches on the host, as from the input pipeline."""
-    import tensorflow as tf
-
     from benchmarks.made_up import made_up_rows
+    from bert_tf.base.tensorflow import tf
 
     if row.packing:
         return [packed_rows(row.workload, row.num_accumulation_steps, seed) for seed in range(count)]
@@ -97,8 +96,7 @@ def batches(row: Row, count: int) -> list[Batch]:
 
 def start_device(precision: str) -> tuple[dict[str, Any], str]:
     """What TensorFlow knows of the GPU (nothing without one), and its name of the device."""
-    import tensorflow as tf
-
+    from bert_tf.base.tensorflow import tf
     from bert_tf.ranks.connect import connect
 
     connect(False)  # memory growth: memory is allocated as needed
@@ -110,7 +108,7 @@ def start_device(precision: str) -> tuple[dict[str, Any], str]:
 
 
 def device() -> dict[str, Any]:
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     build, details = tf.sysconfig.get_build_info(), start_device("fp32")[0]
     return {
@@ -124,9 +122,8 @@ def device() -> dict[str, Any]:
 
 def update(row: Row) -> dict[str, Any]:
     """Throughput, memory, and how long the host was blocked."""
-    import tensorflow as tf
-
     from benchmarks.made_up import make_step
+    from bert_tf.base.tensorflow import tf
     from bert_tf.memory.plan import find_device
     from bert_tf.planning.gpus import recognise
     from bert_tf.run.gpus import peak_tflops, pretraining_flops_per_sequence

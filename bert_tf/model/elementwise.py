@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.

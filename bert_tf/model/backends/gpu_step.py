@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 
-import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
+from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.plain import PlainInStep
 from bert_tf.model.elementwise import (
     Dropout,
@@ -195,8 +193,8 @@ class GpuStep(PlainInStep):
 
 
 def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Copies behind an XLA optimisation barrier: XLA neither fuses nor merges what reads them with earlier work."""
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+    """`optimization_barrier` of several tensors, which are taken and returned one by one."""
+    return optimization_barrier(tensors)
 
 
 def _hide_rounding(x: tf.Tensor) -> tf.Tensor:
