@@ -48,9 +48,8 @@ def arguments() -> argparse.Namespace:
 
 def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     """A function that makes one update, or one prediction, and waits for the result."""
-    import tensorflow as tf
-
     from benchmarks.made_up import HEADS, made_up_rows, make_state
+    from bert_tf.base.tensorflow import tf
     from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload
     from bert_tf.model.backends import choose_scope

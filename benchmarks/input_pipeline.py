@@ -33,7 +33,7 @@ INSTANCES_PER_SEC = 3_000
 
 
 def tf_data_by_batch(records, batch_size: int, _: int) -> Iterator[Any]:
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     spec = {
         records.schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from benchmarks.child import timed
 from benchmarks.frame import Bench
+from bert_tf.base.tensorflow import tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.optimizer.keras_optimizers import NVLAMB

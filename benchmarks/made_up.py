@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-import tensorflow as tf
-
 from benchmarks.variants.shared import random_batch
+from bert_tf.base.tensorflow import tf
 from bert_tf.memory.plan import Workload
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel, TokenModel

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import resource
 from pathlib import Path
 from typing import Any, Callable
@@ -57,13 +56,10 @@ def resident(kind: str) -> float:
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a configuration; the figures are in MiB."""
-    # Only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
     if settings["address_space_gib"]:
         resource.setrlimit(resource.RLIMIT_AS, (int(settings["address_space_gib"] * 1024) * MIB,) * 2)
-    import tensorflow as tf
-
     from benchmarks.made_up import made_up_rows, make_step
+    from bert_tf.base.tensorflow import tf
 
     work = describe(settings["configuration"])
 

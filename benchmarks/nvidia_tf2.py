@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
-import tensorflow as tf
 
 from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import LENGTHS, record_settings, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
+from bert_tf.base.tensorflow import tf
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig

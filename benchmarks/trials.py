@@ -250,7 +250,7 @@ def rounded_matmuls(precision: str):
     """Rounds both operands of every matmul, forward and backward, as tensor cores see them; sums stay float32."""
     from unittest import mock
 
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     exact = tf.matmul
     rounding = EMULATED[precision]
@@ -276,7 +276,7 @@ def rounded_matmuls(precision: str):
 
 def _tf32(x, _: float):
     """Rounded to 10 bits of mantissa, ties to even."""
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     bits = tf.bitcast(x, tf.int32)
     odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 13), 1)
@@ -285,7 +285,7 @@ def _tf32(x, _: float):
 
 def _fp16(x, scale: float):
     """Rounded to float16 and back; gradients with a loss scale, without which small ones become 0."""
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     return tf.cast(tf.cast(x * scale, tf.float16), tf.float32) / scale
 

@@ -8,7 +8,6 @@ FOLDER: weights of this project, Google, NVIDIA or Hugging Face; explained in do
 import sys
 
 import numpy as np
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.base.tensorflow import keras
@@ -17,7 +16,7 @@ from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 
 bert = bert_tf.from_pretrained(sys.argv[1])
 names = ("input_ids", "input_mask", "segment_ids")
-inputs = {name: keras.Input([16], dtype=tf.int32, name=name) for name in names}
+inputs = {name: keras.Input([16], dtype="int32", name=name) for name in names}
 _, pooled = bert.encoder(inputs)
 hidden = keras.layers.Dropout(0.1)(pooled)
 classifier = keras.Model(inputs, keras.layers.Dense(2, name="classifier")(hidden))

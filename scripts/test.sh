@@ -64,7 +64,7 @@ by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
 python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" -m "$tier" "$@" # two more, because some tests wait
 if (($# == 0)); then
-  # On processors without AVX-512 TensorFlow leaves oneDNN off and computes with other code.
+  # Without oneDNN, which users may switch off, and which some builds lack, TensorFlow computes with other code.
   echo "[test] pytest, what computes, without oneDNN"
   # shellcheck disable=SC2046  # names without blanks
   TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" \

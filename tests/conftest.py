@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
+
+# As in `bert_tf.base.tensorflow`, before which most tests import TensorFlow.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def pytest_collection_modifyitems(items):

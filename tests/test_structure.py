@@ -160,7 +160,9 @@ def test_imports_go_upwards(path):
         if inside:
             other = inside.split(".")[0]
             assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} imports {dotted} from below"
-        if top in ("tensorflow", "keras"):
+        # What base.tensorflow chooses must be chosen before TensorFlow is imported.
+        assert top not in ("tensorflow", "keras") or module == "base.tensorflow", f"{dotted}: from base.tensorflow"
+        if inside and is_in(inside, {"base.tensorflow"}):
             assert not is_without_tensorflow(path), dotted
         if top == "horovod":
             assert module in MODULES_WITH_HOROVOD or (package == "launch" and dotted.startswith("horovod.runner."))

@@ -1,18 +1,18 @@
-"""What is asked before anything is measured: the doctor, and the tests of what a GPU computes."""
+"""What is asked besides figures: the doctor, and the tests of what a GPU computes."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from bert_tf.base.files import checkout
+from bert_tf.base.machine import GIB
+
+# In scope `step` XLA compiles a test's kernels for the card. Of TensorFlow's own ones each takes a second and more when
+# it is first used, where there is no machine code for the card, as in 2.15 for compute capability 9.0.
+TELLING = "step or attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,55 +22,27 @@ class Check:
     part: str  # of the report
     title: str
     marks: str = ""  # of the tests; without any it is the doctor
+    names: str = ""  # words in the tests' names, as for pytest's -k
 
-    def run(self, limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
+    @property
+    def memory(self) -> float:
+        """Bytes of the GPU that its process may take; the tests' models are small."""
+        return 4.0 * GIB if self.marks else 0.0
+
+    def arguments(self, counts: Path) -> list[str]:
+        """Of Python. Tests write their counts into the file."""
+        if not self.marks:
+            return ["-m", "bert_tf.doctor"]
+        return ["-m", "pytest", "-q", "-m", self.marks, "-k", self.names, f"--junitxml={counts}", "tests"]
+
+    def outcome(self, code: int, printed: str, counts: Path) -> dict[str, Any]:
         """What was found; {"failed": reason} if the program itself failed."""
-        with tempfile.TemporaryDirectory() as folder:
-            counts = Path(folder) / "tests.xml"
-            arguments = ["-m", "bert_tf.doctor"]
-            if self.marks:
-                arguments = ["-m", "pytest", "-q", "-m", self.marks, f"--junitxml={counts}", "tests"]
-            code, text = run_program(arguments, limit_secs, log, rehearse)
-            if code is None:
-                return timed_out(limit_secs)
-            if counts.exists():
-                return read_counts(counts)
-        said = text.replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
+        if counts.exists():
+            return read_counts(counts)
+        said = printed.replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
         if self.marks:
             return {"failed": f"exit code {code}: {(said or ['nothing was said'])[-1][:300]}"}
         return {"said": said}
-
-
-def run_program(arguments: Sequence[str], limit_secs: float, log: Path, rehearse: bool) -> tuple[int | None, str]:
-    """Runs this Python in the checkout. Its errors go to `log`, and what it printed, too.
-
-    Returns: the exit code, None where the time was over, and what it printed.
-    """
-    # Without growth a process would take all of the GPU's memory from those that it starts.
-    chosen = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    if rehearse:
-        # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
-        chosen = {"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    with open(log, "w", encoding="utf-8") as errors:
-        try:
-            done = subprocess.run(
-                [sys.executable, *arguments],
-                cwd=checkout(),
-                env={**os.environ, **chosen},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                timeout=limit_secs,
-            )
-        except subprocess.TimeoutExpired:
-            return None, ""
-        errors.write(done.stdout)
-    return done.returncode, done.stdout
-
-
-def timed_out(limit_secs: float) -> dict[str, Any]:
-    return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
 
 
 def read_counts(file: Path) -> dict[str, Any]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.finished import Finished, Line
+from benchmarks.gpu.checks import Check
+from benchmarks.gpu.row import Row
 from benchmarks.results import Columns, column_table
 
 MIB = 1 << 20
+# What a row has in common with its peer's.
+COMPARED = tuple("bert_model precision length predictions num_accumulation_steps micro_batch_size num_layers".split())
 
 
 def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
@@ -18,7 +22,7 @@ def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
 
 def predicted(line: Line) -> str:
     """How many times as fast as predicted."""
-    known = line["predicted_rows_per_sec"]
+    known = line.get("predicted_rows_per_sec")
     return number(line["rows_per_sec"] / known, 2) if known else "-"
 
 
@@ -28,15 +32,13 @@ def planned(line: Line) -> str:
 
 SPEED: Columns = (
     ("sequences/s", lambda line: number(line["sequences_per_sec"])),
-    ("rows/s", lambda line: number(line["rows_per_sec"])),
-    ("predicted", lambda line: number(line["predicted_rows_per_sec"])),
+    ("rows/s", lambda line: number(line.get("rows_per_sec"))),
+    ("predicted", lambda line: number(line.get("predicted_rows_per_sec"))),
     ("times", predicted),
-    ("TFLOP/s", lambda line: number(line["model_tflops"])),
-    ("MFU %", lambda line: number(line["mfu"], 1, 100.0)),
+    ("MFU %", lambda line: number(line.get("mfu"), 1, 100.0)),
     ("update ms", lambda line: number(line["update_secs"], 1, 1000.0)),
-    ("read after each: ms", lambda line: number(line["waited_for_secs"], 1, 1000.0)),
-    ("of that the host was held: ms", lambda line: number(line["handed_over_secs"], 1, 1000.0)),
-    ("first call s", lambda line: number(line["first_call_secs"])),
+    ("held the host: ms", lambda line: number(line.get("held_secs"), 1, 1000.0)),
+    ("first update s", lambda line: number(line["first_call_secs"])),
     ("finite", lambda line: "yes" if line["is_finite"] else "NO"),
 )
 MEMORY: Columns = (
@@ -54,15 +56,43 @@ def brief(outcome: Line) -> str:
         return outcome["said"][-1]
     if "wrong" in outcome:
         return f"{outcome['passed']} passed, {len(outcome['skipped'])} skipped, {len(outcome['wrong'])} failed"
-    mfu = "" if outcome["mfu"] is None else f", MFU {100 * outcome['mfu']:.1f} %"
-    times = predicted(outcome)
-    return f"{number(outcome['sequences_per_sec'])} sequences/s{mfu}" + f", {times} of what was predicted" * (
-        times != "-"
-    )
+    if "sequences_per_sec" in outcome:
+        mfu, known = outcome.get("mfu"), outcome.get("predicted_rows_per_sec")
+        words = [f"{number(outcome['sequences_per_sec'])} sequences/s", *([f"MFU {100 * mfu:.1f} %"] if mfu else [])]
+        return ", ".join([*words, *([f"{predicted(outcome)} of what was predicted"] if known else [])])
+    ran = f"runs, first update {outcome['first_call_secs']:.0f} s"
+    return f"{ran}, weights {outcome['digest'][:12]}" if "digest" in outcome else f"{ran}, plan {planned(outcome)}"
 
 
-def is_right(line: Line) -> bool:
-    return not ("failed" in line or line.get("wrong"))
+def same_bits(lines: list[Line]) -> bool | None:
+    """Whether two starts ended with the same weights; None if there are not two yet."""
+    digests = [line["digest"] for line in of_part(lines, "start")]
+    return len(set(digests)) == 1 if len(digests) > 1 else None
+
+
+def is_right(lines: list[Line]) -> bool:
+    wrong = any("failed" in line or line.get("wrong") or line.get("is_finite") is False for line in lines)
+    return not wrong and same_bits(lines) is not False
+
+
+def beside_peer(lines: list[Line]) -> Columns:
+    """The column of how many times as fast as the peer's row of the same size a line is."""
+
+    def size(line: Line) -> tuple[Any, ...]:
+        return tuple(line["row"][name] for name in COMPARED)
+
+    peers = {size(line): line["sequences_per_sec"] for line in of_part(lines, "peer")}
+
+    def times(line: Line) -> str:
+        return number(line["sequences_per_sec"] / peers[size(line)], 2) if size(line) in peers else "-"
+
+    return (("times the peer", times),) if peers else ()
+
+
+def starts_of(lines: list[Line]) -> list[str]:
+    said = {None: "Not two starts yet.", True: "The same.", False: "THEY DIFFER."}[same_bits(lines)]
+    each = [f"- {line['title']}: {line['digest']}" for line in of_part(lines, "start")]
+    return ["## The bits of two starts", "", said, "", *each, ""]
 
 
 def checks_of(lines: list[Line]) -> list[str]:
@@ -89,7 +119,8 @@ def opening(facts: Mapping[str, Any], lines: list[Line]) -> str:
     title = f"BERT on {facts['device']}"
     if facts["rehearsal"]:
         title = "Rehearsal on a CPU: no figure here says anything about a GPU"
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    known = {**facts["versions"], **{name: each for line in lines for name, each in line.get("versions", {}).items()}}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items())
     commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
     capability = ".".join(map(str, facts["compute_capability"] or ["-"]))
     environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
@@ -105,20 +136,26 @@ def opening(facts: Mapping[str, Any], lines: list[Line]) -> str:
 """
 
 
-def render(finished: Finished, planned_rows: list[Line]) -> str:
-    lines = finished.lines
+def render(finished: Finished, rows: Sequence[Row | Check]) -> str:
+    order = {(row.title, row.part): number for number, row in enumerate(rows)}
+    lines = sorted(finished.lines, key=lambda line: order.get((line["title"], line["row"]["part"]), len(order)))
     done = {(line["title"], line["row"]["part"]) for line in lines}
-    missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
+    missing = [row.title for row in rows if (row.title, row.part) not in done]
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
-    text = [opening(finished.facts, lines), *checks_of(lines)]
-    text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
+    text = [opening(finished.facts, lines), *checks_of(lines), *starts_of(lines)]
+    text += ["## Speed", "", *rows_of(of_part(lines, "speed", "peer"), (*beside_peer(lines), *SPEED))]
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",
         "`bert_tf.planning` for this GPU's data sheet, where that is known; times: measured / predicted. The host is",
-        "held until it has handed an update over; for the rest of the update's time it is free.",
+        "held until it has handed an update over; for the rest of the update's time it is free. Nothing else ran on",
+        "the GPU while a row was measured. While it was compiled, other rows were, too, and compiling chooses among",
+        "matmul kernels by timing them: to measure a row that had the GPU to itself throughout, delete its line and",
+        "name it with --only.",
         "",
     ]
+    if not of_part(lines, "peer"):
+        text += ["No peer was measured: --peer_python names a Python with PyTorch and transformers for that.", ""]
     text += ["## Memory", "", *rows_of(measured, MEMORY)]
     if errors:
         largest, mean = max(errors), statistics.mean(errors)

@@ -6,21 +6,25 @@ An empty row asks what device there is.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import numpy as np
 
-from bert_tf.base.xla_flags import configure_xla
+from benchmarks.gpu.jobs import await_turn
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.memory.plan import Workload, predict
+from bert_tf.memory.plan import PROGRAM, Workload, predict
 
 MASKED_SHARE, SHORTEST = 0.15, 5
-NUM_TRIALS = 3  # updates measured one by one, waiting for each
+NUM_FIRST_UPDATES = 3  # of which the first one is compiled, and after which bits are compared
+# Of memory, over the plan: the allocator asks the GPU for more and more, and may not use all that it has got.
+GROWTH = 1.15
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
 
@@ -29,7 +33,7 @@ Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how man
 class Row:
     """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
 
-    part: str  # of the report
+    part: str  # of the report: "start" and "memory" time nothing
     bert_model: str
     length: int
     predictions: int
@@ -39,25 +43,47 @@ class Row:
     scope: str = "step"
     micro_batch_size: int = 1
     packing: bool = False
+    num_layers: int | None = None  # None: all of the model's
+    start: int = 0  # of several with the same settings, which must make the same bits
+
+    @property
+    def size(self) -> str:
+        """What a peer's row has in common with ours."""
+        size = f"{self.bert_model} {self.precision} {self.length}/{self.predictions}"
+        return f"{size}, {self.num_accumulation_steps} x {self.micro_batch_size}"
 
     @property
     def title(self) -> str:
-        words = [
-            f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
-            f"{self.num_accumulation_steps} x {self.micro_batch_size}",
-            f"scope {self.scope}",
-        ]
+        words = [self.size, "Hugging Face on PyTorch" if self.part == "peer" else f"scope {self.scope}"]
+        words += [f"{self.num_layers} layer(s)"] if self.num_layers else []
+        words += [f"start {self.start}"] if self.start else []
         return ", ".join([*words, *["packed"] * self.packing])
 
     @property
     def workload(self) -> Workload:
         config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
+        config = dataclasses.replace(config, num_hidden_layers=self.num_layers or config.num_hidden_layers)
         return Workload(config, self.length, self.predictions, self.scope, self.micro_batch_size, self.precision)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the GPU that its process may take."""
+        return GROWTH * predict(self.workload).total + PROGRAM
+
+    @property
+    def asked_of_peer(self) -> dict[str, Any]:
+        """The settings of `benchmarks.variants.hugging_face.make_update`, and how many updates are measured."""
+        return {
+            **dataclasses.asdict(self),
+            "bert_config": dataclasses.asdict(self.workload.bert_config),
+            "seq_length": self.length,
+            "vocab_size": GOOGLE_VOCAB_SIZE,
+        }
 
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     rng, length, masked = np.random.default_rng(seed), work.sequence_length, work.num_predictions
     size = num_steps * work.micro_batch_size
@@ -86,9 +112,8 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
 
 def batches(row: Row, count: int) -> list[Batch]:
     """Batches on the host, as from the input pipeline."""
-    import tensorflow as tf
-
     from benchmarks.made_up import made_up_rows
+    from bert_tf.base.tensorflow import tf
 
     if row.packing:
         return [packed_rows(row.workload, row.num_accumulation_steps, seed) for seed in range(count)]
@@ -98,8 +123,7 @@ def batches(row: Row, count: int) -> list[Batch]:
 
 def start_device(precision: str) -> tuple[dict[str, Any], str]:
     """What TensorFlow knows of the GPU (nothing without one), and its name of the device."""
-    import tensorflow as tf
-
+    from bert_tf.base.tensorflow import tf
     from bert_tf.ranks.connect import connect
 
     connect(False)  # memory growth: memory is allocated as needed
@@ -111,7 +135,7 @@ def start_device(precision: str) -> tuple[dict[str, Any], str]:
 
 
 def device() -> dict[str, Any]:
-    import tensorflow as tf
+    from bert_tf.base.tensorflow import tf
 
     build, details = tf.sysconfig.get_build_info(), start_device("fp32")[0]
     return {
@@ -123,65 +147,68 @@ def device() -> dict[str, Any]:
     }
 
 
-def update(row: Row) -> dict[str, Any]:
-    """Throughput, memory, and how long the host was blocked."""
-    import tensorflow as tf
-
+def run(row: Row) -> dict[str, Any]:
+    """What a row asks for: the bits after a few updates, or memory, or throughput."""
     from benchmarks.made_up import make_step
+    from bert_tf.base.tensorflow import tf
+
+    details, place = start_device(row.precision)
+    step = make_step(row.workload)
+    given = batches(row, max(NUM_FIRST_UPDATES, row.num_updates))
+    tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
+
+    def make_updates(count: int) -> Iterator[tuple[float, bool]]:
+        """The seconds for which each held the host, and whether it is finite, for which it must be waited."""
+        for number, (features, num_micro_batches) in enumerate(given[:count]):
+            started = time.perf_counter()
+            result = step(features, number, num_micro_batches=num_micro_batches)
+            yield time.perf_counter() - started, result.is_finite
+
+    started = time.perf_counter()
+    first = make_updates(NUM_FIRST_UPDATES)
+    finite = [bool(next(first)[1])]
+    found: dict[str, Any] = {"first_call_secs": time.perf_counter() - started}
+    finite += [bool(is_finite) for _, is_finite in first]
+    if row.start:
+        found["digest"] = hashlib.sha256(b"".join(each.numpy().tobytes() for each in step.variables)).hexdigest()
+    if row.part == "speed":
+        await_turn()
+        started = time.perf_counter()
+        held_secs, results = zip(*make_updates(row.num_updates))  # as in training: results are read only at the end
+        finite.append(bool(results[-1]))
+        update_secs = (time.perf_counter() - started) / row.num_updates
+        counts = [count or row.num_accumulation_steps for _, count in given[: row.num_updates]]
+        figures = speed(row, update_secs, statistics.mean(counts), details.get("device_name", ""))
+        found.update(figures, held_secs=statistics.mean(held_secs))
+    return {
+        **found,
+        "is_finite": all(finite),
+        "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
+        "memory_planned": predict(row.workload).total,
+    }
+
+
+def speed(row: Row, update_secs: float, mean_count: float, device_name: str) -> dict[str, Any]:
+    """Rates of updates of `mean_count` micro-batches, beside what is predicted and the device's peak."""
     from bert_tf.memory.plan import find_device
     from bert_tf.planning.gpus import recognise
     from bert_tf.run.gpus import peak_tflops, pretraining_flops_per_sequence
 
-    work, num_steps = row.workload, row.num_accumulation_steps
-    details, place = start_device(row.precision)
-    name = details.get("device_name", "")
-    step = make_step(work)
-    given = batches(row, max(NUM_TRIALS, row.num_updates))
-    tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
-
-    def one(number: int) -> tuple[float, float, Any]:
-        features, count = given[number % len(given)]
-        started = time.perf_counter()
-        result = step(features, number, num_micro_batches=count)
-        handed_over = time.perf_counter() - started
-        float(result.gradient_norm)
-        return handed_over, time.perf_counter() - started, result
-
-    first = one(0)[1]
-    trials = [one(number) for number in range(NUM_TRIALS)]
-    started = time.perf_counter()
-    for number in range(row.num_updates):  # as in training: results are read only at the end
-        features, count = given[number]
-        result = step(features, number, num_micro_batches=count)
-    finite = bool(result.is_finite)
-    secs = (time.perf_counter() - started) / row.num_updates
-    used = [count or num_steps for _, count in given[: row.num_updates]]
-    rows_computed = statistics.mean(used) * work.micro_batch_size
+    work = row.workload
+    rows_per_sec = mean_count * work.micro_batch_size / update_secs
     flops = pretraining_flops_per_sequence(work.bert_config, work.sequence_length, work.num_predictions)
-    tflops = rows_computed * flops / secs / 1e12
-    peak = peak_tflops(name, row.precision)
-    gpu = recognise(name, find_device(None, 1).memory, row.precision) if work.scope == "step" else None
+    peak = peak_tflops(device_name, row.precision)
+    gpu = recognise(device_name, find_device(None, 1).memory, row.precision) if work.scope == "step" else None
+    predicted_secs = mean_count * gpu.micro_batch_secs(work) + gpu.optimizer_secs(work) if gpu else None
     return {
-        "first_call_secs": first,
-        "update_secs": secs,
-        "handed_over_secs": statistics.median(x[0] for x in trials),
-        "waited_for_secs": statistics.median(x[1] for x in trials),
-        "is_finite": finite,
-        "sequences_per_sec": num_steps * work.micro_batch_size / secs,
-        "rows_per_sec": rows_computed / secs,
-        "predicted_rows_per_sec": rows_computed
-        / (statistics.mean(used) * gpu.micro_batch_secs(work) + gpu.optimizer_secs(work))
-        if gpu
-        else None,
-        "model_tflops": tflops,
-        "peak_tflops": peak,
-        "mfu": tflops / peak if peak else None,
-        "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
-        "memory_planned": predict(work).total,
+        "update_secs": update_secs,
+        "sequences_per_sec": row.num_accumulation_steps * work.micro_batch_size / update_secs,
+        "rows_per_sec": rows_per_sec,
+        "predicted_rows_per_sec": rows_per_sec * update_secs / predicted_secs if predicted_secs else None,
+        "mfu": rows_per_sec * flops / 1e12 / peak if peak else None,
     }
 
 
 if __name__ == "__main__":
-    configure_xla()  # as the programs do
     asked = json.loads(sys.argv[1])
-    print(json.dumps(update(Row(**asked)) if asked else device()))
+    print(json.dumps(run(Row(**asked)) if asked else device()))

@@ -27,10 +27,9 @@ FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false --xla_dum
 def lower(row: Row, folder: Path) -> None:
     """Writes the row's programs into `folder`. Runs in a separate process, so that its memory is freed."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    import tensorflow as tf
-
     from benchmarks.gpu.row import packed_rows
     from benchmarks.made_up import made_up_rows, make_state, make_step
+    from bert_tf.base.tensorflow import tf
 
     if row.part == "optimizer":
         lower_optimizer(row, folder)
@@ -48,9 +47,8 @@ def lower(row: Row, folder: Path) -> None:
 
 def lower_optimizer(row: Row, folder: Path) -> None:
     """LAMB's compiled functions for each shape of variable; the files' names say how often an update calls them."""
-    import tensorflow as tf
-
     from benchmarks.made_up import make_state
+    from bert_tf.base.tensorflow import tf
     from bert_tf.optimizer import keras_optimizers
 
     seen: dict[str, list[Any]] = {}

@@ -14,15 +14,28 @@ from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questio
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
-    """An update with the fused AdamW, bf16 by autocast.
-
-    The vocabulary's logits are computed at the masked positions only, as in all variants.
-    """
+    """An update on the CPU."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    config = dict(settings["bert_config"], hidden_act="gelu_pytorch_tanh")
-    model = transformers.BertForPreTraining(transformers.BertConfig(**config)).train()
+    run = make_update(settings, "cpu", dict(settings["bert_config"], hidden_act="gelu_pytorch_tanh"))
+    return lambda: float(run())
+
+
+def make_update(
+    settings: dict[str, Any], device: str, bert_config: dict[str, Any], compiled: bool = False
+) -> Callable[[], torch.Tensor]:
+    """A function that makes an update with the fused AdamW and returns the last loss; bf16 and fp16 by autocast.
+
+    The vocabulary's logits are computed at the masked positions only, as in all variants. `compiled`: the embeddings,
+    each layer and the heads by torch.compile, which takes seconds, because layers share their code.
+    """
+    model = transformers.BertForPreTraining(transformers.BertConfig(**bert_config)).to(device).train()
+    if compiled:
+        for module in (model.bert.embeddings, *model.bert.encoder.layer, model.cls):
+            module.compile(dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=0.01, fused=True)
-    batch = {name: torch.from_numpy(values) for name, values in random_batch(settings).items()}
+    scaler = torch.amp.GradScaler(device, enabled=settings["precision"] == "fp16")
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings["precision"])
+    batch = {name: torch.from_numpy(values).to(device) for name, values in random_batch(settings).items()}
     cross_entropy = torch.nn.functional.cross_entropy
     num_micro_batches = len(batch["input_ids"])
 
@@ -37,16 +50,17 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
             nsp_logits.float(), part["next_sentence_labels"][:, 0].long()
         )
 
-    def run() -> float:
+    def run() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         for number in range(num_micro_batches):
-            half = settings["precision"] == "bf16"
-            with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
+            with torch.autocast(device, half) if half else contextlib.nullcontext():
                 loss = loss_of({name: values[number] for name, values in batch.items()}) / num_micro_batches
-            loss.backward()
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return float(loss)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
 
     return run
 

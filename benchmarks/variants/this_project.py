@@ -11,9 +11,8 @@ from bert_tf.base.machine import memory_peak_mib
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
     """An update of pre-training; settings: scope, precision."""
-    import tensorflow as tf
-
     from benchmarks.made_up import make_step
+    from bert_tf.base.tensorflow import tf
     from bert_tf.bert_config import BertConfig
     from bert_tf.memory.plan import Workload
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import tf
 from bert_tf.batches.data_order import GlobalOrder, RecordRange, select
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.packing import Slots, best_fit, lay_out

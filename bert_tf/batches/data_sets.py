@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import tf
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.instance_set import OPEN_FILES, InstanceSet, find_shards
 from bert_tf.batches.masking import MaskingRules

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import parse_object_graph
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.interchange.weights import Weights, read_float32
@@ -84,7 +84,7 @@ def read_checkpoint(prefix: Path) -> Weights:
 
 def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
     """The variables of a TF2 checkpoint under our names and in our layouts; unknown ones keep their Keras name."""
-    nodes = TrackableObjectGraph.FromString(graph).nodes
+    nodes = parse_object_graph(graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
     keras_names = {
         attribute.checkpoint_key: attribute.full_name

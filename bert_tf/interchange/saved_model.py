@@ -19,11 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import atomic_folder, read_json_object
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.weights import Weights

@@ -87,8 +87,6 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
         variables.update(
             dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
         )
-        # On processors without AVX-512 TensorFlow leaves oneDNN off, with which an update takes 12 % less time.
-        variables["TF_ENABLE_ONEDNN_OPTS"] = "1"
         # By default Horovod polls for work every millisecond, and Open MPI does not sleep while it
         # waits: this takes half a core per rank from the computation.
         variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")

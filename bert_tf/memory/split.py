@@ -36,7 +36,7 @@ def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
 
     On a CPU compiled blocks use a single core for much of their time. `for_gpu` as in `choose_scope`.
     """
-    import tensorflow as tf  # imported late, because the launchers do without it
+    from bert_tf.base.tensorflow import tf  # imported late, because the launchers do without it
 
     if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
         return 1

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.visibility import VisibleKeys
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value

@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain, Projected
 from bert_tf.model.elementwise import Dropout

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions

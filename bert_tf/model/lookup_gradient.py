@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla import xla_data_pb2
+
+from bert_tf.base.tensorflow import optimization_barrier, tf
 
 # C. The chunks take 2 * R * C * H operations, and the sums of their first places 2 * (R / C)^2 * H.
 CHUNK = 128
@@ -51,23 +52,21 @@ def sums_in_fixed_order(ids_R: tf.Tensor, rows_RxH: tf.Tensor, num_ids: int) -> 
     ordered = gen_xla_ops.xla_sort(ids * num_padded + tf.range(num_padded, dtype=tf.int64))
     # Behind barriers, or XLA would compute ids again for each element of a row, and would lay out the whole table as it
     # lays out the column of ids, with the rows last.
-    ids, sources = _barrier(ordered // num_padded, tf.minimum(ordered % num_padded, num_rows - 1))
+    ids, sources = optimization_barrier([ordered // num_padded, tf.minimum(ordered % num_padded, num_rows - 1)])
     ids_GxC = tf.reshape(ids, [num_chunks, CHUNK])
     sums_GxCxH = _sum_alike(ids_GxC, tf.reshape(tf.gather(rows_RxH, sources), [num_chunks, CHUNK, hidden_size]))
     heads_1xG = ids_GxC[tf.newaxis, :, 0]
     across_1xGxH = _sum_alike(heads_1xG, sums_GxCxH[tf.newaxis, :, 0])
-    ids_within, ids_across = _barrier(
-        tf.reshape(tf.where(_is_first(ids_GxC) & (tf.range(CHUNK) > 0), ids_GxC, num_ids), [-1]),
-        tf.reshape(tf.where(_is_first(heads_1xG), heads_1xG, num_ids), [-1]),
+    ids_within, ids_across = optimization_barrier(
+        [
+            tf.reshape(tf.where(_is_first(ids_GxC) & (tf.range(CHUNK) > 0), ids_GxC, num_ids), [-1]),
+            tf.reshape(tf.where(_is_first(heads_1xG), heads_1xG, num_ids), [-1]),
+        ]
     )
     return (
         Sums(ids_within, tf.reshape(sums_GxCxH, [num_padded, hidden_size])),
         Sums(ids_across, tf.reshape(across_1xGxH, [num_chunks, hidden_size])),
     )
-
-
-def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
 
 
 def _is_first(ids_GxC: tf.Tensor) -> tf.Tensor:

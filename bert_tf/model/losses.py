@@ -13,9 +13,8 @@ import math
 from typing import Any, Callable
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.model.randomness import DropoutKey
 
 Features = dict[str, tf.Tensor]

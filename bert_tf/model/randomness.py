@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
+
+from bert_tf.base.tensorflow import tf
 
 PHILOX = 1  # value of the `alg` attribute in TensorFlow's random ops
 # 16 bits decide whether an element is kept: rates are multiples of 2^-16.

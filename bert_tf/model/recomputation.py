@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 
 def float_tensors(structure: Any) -> list[tf.Tensor]:

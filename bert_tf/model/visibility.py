@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 
 class VisibleKeys(NamedTuple):

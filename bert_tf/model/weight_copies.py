@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.backends.plain import Plain
 
 Copies = Mapping[Any, tf.Tensor]  # by `tf.Variable.ref()`

@@ -22,9 +22,7 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, Callable
 
-import tensorflow as tf
-
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     AdamRule,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 
 class LossScale:

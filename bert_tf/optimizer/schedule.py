@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tensorflow as tf
-
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 
 
 def check_range(low: float, high: float, open_below: bool, **values: float) -> None:

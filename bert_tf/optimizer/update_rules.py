@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 # Variables whose names contain one of these do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")

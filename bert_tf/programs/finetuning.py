@@ -14,7 +14,6 @@ from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.installed import check_tensorflow
 from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
-from bert_tf.base.xla_flags import configure_xla
 from bert_tf.programs.flags import define_flags, require_flags
 from bert_tf.tasks.task import find_task_class
 
@@ -41,7 +40,6 @@ def run_task(task_name: str, flags: Mapping[str, Any]) -> None:
         print(describe_plan(flags, task_class))
         return
     check_tensorflow(count_gpus(os.environ))
-    configure_xla()
     require_flags(flags, "model_dir")
     task, model_dir = task_class.from_flags(flags), Path(flags["model_dir"])
     from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not

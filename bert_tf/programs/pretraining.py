@@ -13,7 +13,6 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.installed import check_tensorflow
 from bert_tf.base.machine import choose_device, count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
-from bert_tf.base.xla_flags import configure_xla
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import PretrainingConfig, check_unpacked
@@ -112,7 +111,6 @@ def main(_: Sequence[str]) -> None:
         _plan()
         return
     check_tensorflow(count_gpus(os.environ))
-    configure_xla()
     if FLAGS.replay_update is not None:
         _replay()
         return

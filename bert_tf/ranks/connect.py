@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus, list_gpus
+from bert_tf.base.tensorflow import tf
 from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers

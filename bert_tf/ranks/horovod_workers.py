@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import LostRankError, UserError, first_line
 from bert_tf.base.installed import SETUP, check_horovod
 from bert_tf.base.signals import leave
+from bert_tf.base.tensorflow import tf
 from bert_tf.ranks.workers import Workers, in_buckets
 
 # In `keep_alive` all ranks report at least this often that they are alive.

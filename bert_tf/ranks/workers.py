@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, TypeVar, cast
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import tf
 from bert_tf.memory.plan import BUCKET_BYTES
 
 Result = TypeVar("Result")

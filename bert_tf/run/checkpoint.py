@@ -18,10 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
+from bert_tf.base.tensorflow import tf
 from bert_tf.run.run_folder import MANIFEST, find_checkpoints, find_damage
 from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, open_checkpoint, save_tensors
 

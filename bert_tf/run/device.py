@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import processor_facts
-from bert_tf.base.tensorflow import limit_lost_memory
+from bert_tf.base.tensorflow import limit_lost_memory, tf
 
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")

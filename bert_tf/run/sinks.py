@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import tf
 
 
 class Console(Progress):

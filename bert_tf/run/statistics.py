@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
 

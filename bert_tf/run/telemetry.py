@@ -17,11 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import memory_peak_mib
+from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
 

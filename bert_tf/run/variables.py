@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError, first_line
+from bert_tf.base.tensorflow import tf
 
 # In the model these are padded to a multiple of 8 rows; in files they have one row per piece of the vocabulary.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")

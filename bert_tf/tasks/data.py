@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
+from bert_tf.base.tensorflow import tf
 from bert_tf.batches.batches import Batch
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.settings.training import FinetuningConfig

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.progress import Progress
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import write_whole

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import tf
 from bert_tf.batches.batches import Batch
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage

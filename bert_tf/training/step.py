@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import tf
 from bert_tf.memory.split import micro_batches_at_once, out_of_memory
 from bert_tf.model.losses import Features, Objective
 from bert_tf.model.randomness import DropoutKey, update_key

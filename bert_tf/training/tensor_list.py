@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tensorflow as tf
+from bert_tf.base.tensorflow import tf
 
 
 def pack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

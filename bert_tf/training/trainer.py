@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf import report
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from benchmarks import input_pipeline
 from benchmarks.finished import Finished
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, report
+from benchmarks.gpu.rows import Sizes, plan_rows
 from bert_tf.base.errors import UserError
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents
@@ -47,17 +49,49 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_p
         Finished(file, {"device": "b"})
 
 
+NAMES = ("device", "compute_capability", "driver", "cuda", "cudnn", "processor", "num_cores")
+FACTS = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(NAMES)}
+FIRST, *_ = GROUPS = plan_rows(Sizes(), memory=139e9, has_bf16=True, has_peer=True)
+ROWS = [row for group in GROUPS for row in group]
+
+
+def test_the_first_group_answers_the_questions_and_the_others_need_no_24_layers():
+    sizes = [f"{model} bf16 {size}" for model in ("large", "base") for size in ("512/80, 8 x {}", "128/20, 8 x {}")]
+    sizes = [size.format(number) for size, number in zip(sizes, (32, 128, 64, 256))]  # with the memory of an H200
+    for part in "speed", "peer":
+        assert [row.size for row in FIRST if row.part == part] == sizes
+    assert [row.start for row in FIRST if row.part == "start"] == [1, 2]
+    assert all(row.num_layers == 4 for group in GROUPS[1:] for row in group if row.part != "tests")
+    assert {row.precision for row in plan_rows(Sizes(), 17e9, False, True)[0] if row.part == "peer"} == {"fp16"}
+    assert not [row for row in plan_rows(Sizes(), 17e9, True, has_peer=False)[0] if row.part == "peer"]
+    keys = [json.dumps(dataclasses.asdict(row)) for row in ROWS]
+    assert len(set(keys)) == len(keys), "each line of rows.jsonl belongs to one row"
+
+
 def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s(tmp_path):
-    names = ("device", "compute_capability", "driver", "cuda", "cudnn", "processor", "num_cores")
-    facts = {"rehearsal": True, "versions": {}, "environment": {}, **dict.fromkeys(names)}
-    first, second, *_ = gpu.plan_rows(gpu.Sizes(), memory=139e9, has_bf16=True)
-    planned = [{"title": row.title, "part": row.part} for row in (first, second)]
-    finished = Finished(tmp_path / "rows.jsonl", facts)
-    finished.add({"part": first.part}, {"title": first.title, "commit": "c", "failed": "exit code 1: no memory"})
-    text = report.render(finished, planned)
+    first, second, *_ = ROWS
+    finished = Finished(tmp_path / "rows.jsonl", FACTS)
+    finished.add(dataclasses.asdict(first), {"title": first.title, "commit": "c", "failed": "exit code 1: no memory"})
+    text = report.render(finished, [first, second])
     assert text.startswith("# Rehearsal on a CPU: no figure here says anything about a GPU\n")
     failed, missing = text.split("## Failed")[1].split("## Not run yet")
     assert f"{first.title}: exit code 1: no memory" in failed and second.title in missing and first.title not in missing
+
+
+def test_a_row_stands_beside_its_peer_s_and_starts_that_differ_are_wrong(tmp_path):
+    finished = Finished(tmp_path / "rows.jsonl", FACTS)
+    memory = {"memory_peak": 4e9, "memory_planned": 3e9, "first_call_secs": 9.0, "is_finite": True, "commit": "c"}
+    ours = next(row for row in FIRST if row.part == "speed")
+    for row, digest in zip((row for row in FIRST if row.part == "start"), ("aa", "ab")):
+        assert report.is_right(finished.lines)
+        finished.add(dataclasses.asdict(row), {"title": row.title, "digest": digest, **memory})
+    assert not report.is_right(finished.lines) and report.same_bits(finished.lines) is False
+    for part, rate in (("speed", 300.0), ("peer", 400.0)):
+        row = dataclasses.replace(ours, part=part)
+        figures = {"sequences_per_sec": rate, "update_secs": 1.0, **memory}
+        finished.add(dataclasses.asdict(row), {"title": row.title, **figures})
+    text = report.render(finished, ROWS)
+    assert "THEY DIFFER" in text and f"| {ours.title} | 0.75 | 300.0 |" in text and "| -25 % |" in text
 
 
 def test_tests_that_fail_are_named_in_the_report_and_make_it_end_with_1(tmp_path):
@@ -68,7 +102,7 @@ def test_tests_that_fail_are_named_in_the_report_and_make_it_end_with_1(tmp_path
     )
     found = checks.read_counts(tmp_path / "tests.xml")
     assert found == {"passed": 1, "skipped": {"tests.a::two": "no GPU"}, "wrong": {"tests.a::three": "0.5 is too much"}}
-    assert report.brief(found) == "1 passed, 1 skipped, 1 failed" and not report.is_right(found)
+    assert report.brief(found) == "1 passed, 1 skipped, 1 failed" and not report.is_right([found])
     text = "\n".join(report.checks_of([{"row": {"part": "tests"}, "title": "the tests", **found}]))
     assert "the tests: 1 passed" in text and "- wrong: tests.a::three: 0.5 is too much" in text
 
@@ -78,14 +112,14 @@ def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(
     for name in ("horovod", "tensorflow_addons", "google_crc32c"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not here')\n")
     output = tmp_path / "results"
-    arguments = ("gpu", "--rehearse", "--output", output, "--only", "32/4, 3 x 4, scope step, packed")
-    assert "minutes left: tiny fp16" in run(*arguments, PYTHONPATH=str(tmp_path))
+    arguments = ("gpu", "--rehearse", "--output", output, "--only", "32/4, 3 x 4, scope step, 1 layer(s), packed")
+    assert "minutes left: tiny bf16" in run(*arguments, PYTHONPATH=str(tmp_path))
     _, line = map(json.loads, (output / "rows.jsonl").read_text().splitlines())
     assert "failed" not in line and line["is_finite"] and line["mfu"] is None
     assert line["title"] in (output / "report.md").read_text().split("## Failed")[0]
     facts = json.loads((output / "rows.jsonl").read_text().splitlines()[0])["facts"]
     monkeypatch.setattr(gpu, "find_facts", lambda *_: facts)
-    monkeypatch.setattr(gpu, "run_process", lambda *_: pytest.fail("it is there already"))
+    monkeypatch.setattr(gpu, "make_job", lambda *_: pytest.fail("it is there already"))
     assert gpu.main.__wrapped__(list(map(str, arguments))) == 0
 
 

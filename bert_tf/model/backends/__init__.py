@@ -13,9 +13,8 @@ R = B*S rows, P masked or other chosen positions, C classes, V vocabulary (padde
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from bert_tf.base.errors import UserError
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.backends.cpu_blocks import CpuBlocks
 from bert_tf.model.backends.gpu_step import GpuStep
 from bert_tf.model.backends.plain import Plain, PlainInStep

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.randomness import draw_decisions, keep_mask
 from bert_tf.model.recomputation import float_tensors, keep_only_arguments

@@ -11,9 +11,7 @@ import functools
 import math
 from typing import Any
 
-import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
+from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.plain import PlainInStep
 from bert_tf.model.elementwise import (
     Dropout,
@@ -281,8 +279,8 @@ def _site(dropout: _DrawnWhenRead | None) -> Site | None:
 
 
 def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Copies behind an XLA optimisation barrier: XLA neither fuses nor merges what reads them with earlier work."""
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+    """`optimization_barrier` of several tensors, which are taken and returned one by one."""
+    return optimization_barrier(tensors)
 
 
 def _hide_rounding(x: tf.Tensor) -> tf.Tensor:

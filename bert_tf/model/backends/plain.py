@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Callable
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import (
     Dropout,
     add_residual,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.launching import INTEGERS, call, find_kernels
 from bert_tf.model.randomness import ELEMENTS_PER_COUNT, threshold

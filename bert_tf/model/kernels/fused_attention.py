@@ -9,8 +9,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import KeepBits, Site
 from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_kernels

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import tensorflow as tf
-
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits, Site

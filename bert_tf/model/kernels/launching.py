@@ -8,10 +8,10 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.base.compiled import compiled_file, load_library
+from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
