@@ -92,6 +92,7 @@ class Trainer:
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
+        self._told: list[str] = []
         self._applied = 0
         self._stopped_by: str | None = None
 
@@ -202,6 +203,8 @@ class Trainer:
                 is_long=self._is_long,
                 is_timed=self._workers.size > 1 and self._statistics.needs_times,
             )
+        if self._is_long:
+            self._tell_remarks()
         self.state.batches_consumed += 1
         self._statistics.add(result, batch)
         self._is_long = result.own_secs > LONG_UPDATE_SECS
@@ -211,6 +214,13 @@ class Trainer:
             self._stopped_by = self._reason_to_stop(signals)
         elif result.stop_requested:
             self._stopped_by = reason or "signal"
+
+    def _tell_remarks(self) -> None:
+        """What the backend has to say of the step that was just traced; each line once."""
+        for remark in self._training.model.backend.remarks:
+            if remark not in self._told:
+                self._telemetry.note(remark)
+                self._told.append(remark)
 
     def _reason_to_stop(self, signals: list[int]) -> str | None:
         """Why this rank asks all ranks to stop; None if it does not."""

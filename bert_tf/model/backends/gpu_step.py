@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from bert_tf.base.tensorflow import optimization_barrier, tf
+from bert_tf.model.backends.kernel_check import require_agreement
 from bert_tf.model.backends.plain import PlainInStep
 from bert_tf.model.elementwise import (
     Dropout,
@@ -37,10 +38,14 @@ class GpuStep(PlainInStep):
     """Scope "step" on a GPU.
 
     Where a kernel of its own (`bert_tf.model.kernels`) fits, it computes; else XLA.
+
+    Args:
+      kernels: "checked" (a kernel is used if it computes what XLA does in a small example), "unchecked" or "none".
     """
 
-    def __init__(self, compute_dtype: str = "float32"):
+    def __init__(self, compute_dtype: str = "float32", kernels: str = "checked"):
         super().__init__(compute_dtype)
+        self._use = kernels
         self._kernels: dict[Any, Any] = {}  # by what they are made for; None: there are none
         self._failures: dict[str, str] = {}
 
@@ -55,9 +60,14 @@ class GpuStep(PlainInStep):
     def _find(self, kind: type, *shape: Any) -> Any:
         """Kernels for a shape; None where there are none."""
         key = (kind, *shape)
+        if self._use == "none":
+            return None
         if key not in self._kernels:
             try:
-                self._kernels[key] = kind(*shape)
+                self._kernels[key] = made = kind(*shape)
+                if self._use == "checked":
+                    dtype = self.compute_dtype.name
+                    require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
             except Unavailable as reason:
                 self._kernels[key] = None
                 self._failures.setdefault(kind.__name__, str(reason))

@@ -35,6 +35,7 @@ class Plain:
     """
 
     scope = "off"
+    remarks: Sequence[str] = ()  # lines for the user, once a step was traced
 
     def __init__(self, compute_dtype: str = "float32", recompute: bool = False, for_gpu: bool = False):
         self.compute_dtype = tf.as_dtype(compute_dtype)

@@ -103,11 +103,15 @@ class BiasGelu:
     dtype: tf.DType
 
     def __post_init__(self):
-        if self.num_rows % (_GELU_ROWS * _GELU_STEPS):
-            raise Unavailable(f"{self.num_rows} rows are no multiple of {_GELU_ROWS * _GELU_STEPS}")
+        if self.num_rows % self.smallest_num_rows:
+            raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
         if self.intermediate_size % 128:
             raise Unavailable(f"an intermediate size of {self.intermediate_size} is no multiple of 128")
         find_kernels(self._kernels(), self.dtype)
+
+    @property
+    def smallest_num_rows(self) -> int:
+        return _GELU_ROWS * _GELU_STEPS
 
     @property
     def _num_columns(self) -> int:
