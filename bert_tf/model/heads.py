@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.backends.plain import Plain
+from bert_tf.model.backends.plain import Plain, WordLogits
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
 
@@ -23,14 +25,17 @@ class MaskedLanguageModelHead(BertLayer):
         self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
 
     def call(self, masked_BxPxH, word_table_WxH):
+        logits_RxV = self.backend.bias_logits(*self.before_bias(masked_BxPxH, word_table_WxH))
+        return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], self.config.vocab_size])
+
+    def before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
         backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         kernel, bias = self.transform
         exact = config.hidden_act == "gelu_exact"
         hidden_RxH = backend.bias_gelu_norm(backend.dense(masked_RxH, kernel), bias, *self.norm, exact)
         logits_RxW = backend.dense(hidden_RxH, word_table_WxH, transpose_kernel=True)
-        logits_RxV = backend.bias_logits(logits_RxW, self.output_bias, config.vocab_size)
-        return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], config.vocab_size])
+        return WordLogits(logits_RxW, self.output_bias, config.vocab_size)
 
 
 class _ClassifierHead(BertLayer):
@@ -82,12 +87,18 @@ class MaskedWordModel(_TrainedModel):
         self.masked_language_model = MaskedLanguageModelHead(config, self.backend, seed)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        (masked_BxPxH,) = self.bert.states_at(features, features["masked_lm_positions"], dropout=dropout)
-        return self._mlm_logits(masked_BxPxH)
+        return self._outputs(features, dropout, self.masked_language_model)
 
-    def _mlm_logits(self, masked_BxPxH):
-        word_table = self.bert.weight_copies.read(self.bert.embeddings.word_embeddings)
-        return self.masked_language_model(masked_BxPxH, word_table)
+    def before_bias(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        """What `call` gives, but `WordLogits` in place of mlm_logits: for a loss, which adds the bias by itself."""
+        return self._outputs(features, dropout, self.masked_language_model.before_bias)
+
+    def _outputs(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None, word_head: Callable):
+        (masked_BxPxH,) = self.bert.states_at(features, features["masked_lm_positions"], dropout=dropout)
+        return word_head(masked_BxPxH, self._word_table())
+
+    def _word_table(self):
+        return self.bert.weight_copies.read(self.bert.embeddings.word_embeddings)
 
 
 class PretrainingModel(MaskedWordModel):
@@ -103,11 +114,11 @@ class PretrainingModel(MaskedWordModel):
         super().__init__(config, backend, seed)
         self.next_sentence = _ClassifierHead(config, self.backend, seed, scope="cls/seq_relationship/", num_classes=2)
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def _outputs(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None, word_head: Callable):
         masked_BxPxH, first_BxKxH = self.bert.states_at(
             features, features["masked_lm_positions"], first_positions(features), dropout=dropout
         )
-        return self._mlm_logits(masked_BxPxH), self.next_sentence(self.bert.pooler(first_BxKxH))
+        return word_head(masked_BxPxH, self._word_table()), self.next_sentence(self.bert.pooler(first_BxKxH))
 
 
 class SpanModel(_TrainedModel):

@@ -10,11 +10,12 @@ K losses, M metrics.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from bert_tf.base.tensorflow import keras, tf
+from bert_tf.model.backends.plain import Plain
 from bert_tf.model.randomness import DropoutKey
 
 Features = dict[str, tf.Tensor]
@@ -51,11 +52,14 @@ class Objective:
         self, model: keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [K] and metric sums float32 [M] of one micro-batch."""
-        losses, others = self._sums(model(features, dropout=dropout), features, model.backend.cross_entropy)
+        losses, others = self._sums(self._outputs(model, features, dropout), features, model.backend)
         return tf.stack(losses), tf.stack([*losses, *others])
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
-        """What the model's outputs cost; `cross_entropy` is that of the model's backend."""
+    def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
+        return model(features, dropout=dropout)
+
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+        """What the model's outputs cost; `backend` is the model's."""
         raise NotImplementedError
 
 
@@ -71,11 +75,12 @@ class MaskedWordObjective(Objective):
         """The total loss of a model that has learned nothing."""
         return math.log(vocab_size)
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
-        loss, correct = cross_entropy(
-            tf.reshape(outputs, [-1, outputs.shape[2]]),
-            tf.reshape(features["masked_lm_ids"], [-1]),
-            tf.reshape(features["masked_lm_weights"], [-1]),
+    def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
+        return model.before_bias(features, dropout)
+
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+        loss, correct = backend.word_loss(
+            outputs, tf.reshape(features["masked_lm_ids"], [-1]), tf.reshape(features["masked_lm_weights"], [-1])
         )
         return [loss], [correct]
 
@@ -95,10 +100,10 @@ class PretrainingObjective(MaskedWordObjective):
     def untrained_loss(vocab_size: int) -> float:
         return math.log(vocab_size) + math.log(2)
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
-        mlm_logits_BxPxV, nsp_logits_Rx2 = outputs
-        (mlm_loss,), (mlm_correct,) = super()._sums(mlm_logits_BxPxV, features, cross_entropy)
-        nsp_loss, nsp_correct = cross_entropy(
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+        word_logits, nsp_logits_Rx2 = outputs
+        (mlm_loss,), (mlm_correct,) = super()._sums(word_logits, features, backend)
+        nsp_loss, nsp_correct = backend.cross_entropy(
             nsp_logits_Rx2,
             tf.reshape(features["next_sentence_labels"], [-1]),
             tf.reshape(features["example_weights"], [-1]),
@@ -112,11 +117,11 @@ class SpanObjective(Objective):
     metric_names = ("total_loss", "start_accuracy", "end_accuracy")
     metric_denominators = (0, 0, 0)
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
         start_logits_BxS, end_logits_BxS = outputs
         weights_B = features["example_weights"]
-        start_loss, start_correct = cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
-        end_loss, end_correct = cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
+        start_loss, start_correct = backend.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
+        end_loss, end_correct = backend.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
         return [(start_loss + end_loss) / 2.0], [start_correct, end_correct]
 
 
@@ -126,8 +131,8 @@ class ClassificationObjective(Objective):
     metric_names = ("total_loss", "train_accuracy")
     metric_denominators = (0, 0)
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
-        loss, correct = cross_entropy(outputs, features["labels"], features["example_weights"])
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+        loss, correct = backend.cross_entropy(outputs, features["labels"], features["example_weights"])
         return [loss], [correct]
 
 
@@ -141,15 +146,15 @@ class TokenObjective(Objective):
     metric_names = ("total_loss", "train_accuracy")
     metric_denominators = (0, 0)
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
         labels_R, weights_R = (tf.reshape(features[name], [-1]) for name in ("label_ids", "label_weights"))
-        loss, correct = cross_entropy(tf.reshape(outputs, [-1, outputs.shape[2]]), labels_R, weights_R)
+        loss, correct = backend.cross_entropy(tf.reshape(outputs, [-1, outputs.shape[2]]), labels_R, weights_R)
         return [loss], [correct]
 
 
 class RegressionObjective(Objective):
     """Squared error of the predicted number; "labels" float32 [B]."""
 
-    def _sums(self, outputs: Any, features: Features, cross_entropy: Callable) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
         errors_B = outputs[:, 0] - features["labels"]
         return [tf.reduce_sum(tf.square(errors_B) * features["example_weights"])], []

@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.kernel_check import require_agreement
-from bert_tf.model.backends.plain import PlainInStep
+from bert_tf.model.backends.plain import PlainInStep, WordLogits
 from bert_tf.model.elementwise import (
     Dropout,
     add_residual,
@@ -28,7 +28,7 @@ from bert_tf.model.elementwise import (
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
-from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
+from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
@@ -237,6 +237,13 @@ class GpuStep(PlainInStep):
             return context_RxH, gradient
 
         return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
+
+    def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
+        num_rows, padded_size = logits.logits_RxW.shape
+        fused = self._find(WordLoss, num_rows, logits.vocab_size, padded_size, self.compute_dtype)
+        if fused is None:
+            return super().word_loss(logits, labels_R, weights_R)
+        return fused(logits.logits_RxW, logits.bias_W, labels_R, weights_R)
 
     def bias_gelu(self, x_RxI, bias_I, exact: bool) -> tf.Tensor:
         """The derivative is computed in the backward pass, so that no float32 array is kept for it.

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bert_tf.base.tensorflow import tf
-from bert_tf.model.backends.plain import Plain
+from bert_tf.model.backends.plain import Plain, WordLogits
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
-from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
+from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 
@@ -107,4 +107,20 @@ def _bias_gelu(made: BiasGelu) -> Example:
     return compute, [[made.smallest_num_rows, made.intermediate_size]], [[made.intermediate_size]]
 
 
-_EXAMPLES: dict[type, Callable[[Any], Example]] = {FusedAttention: _attention, AddNorm: _add_norm, BiasGelu: _bias_gelu}
+def _word_loss(made: WordLoss) -> Example:
+    num_rows = made.smallest_num_rows
+    labels_R = tf.random.stateless_uniform([num_rows], [98, 0], 0, made.vocab_size, tf.int32)
+
+    def compute(backend: Plain, logits, bias) -> tf.Tensor:
+        loss, _ = backend.word_loss(WordLogits(logits, bias, made.vocab_size), labels_R, tf.ones([num_rows]))
+        return loss
+
+    return compute, [[num_rows, made.padded_size]], [[made.padded_size]]
+
+
+_EXAMPLES: dict[type, Callable[[Any], Example]] = {
+    FusedAttention: _attention,
+    AddNorm: _add_norm,
+    BiasGelu: _bias_gelu,
+    WordLoss: _word_loss,
+}

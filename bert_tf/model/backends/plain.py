@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import (
@@ -23,6 +23,14 @@ from bert_tf.model.recomputation import recompute_in_backward
 from bert_tf.model.visibility import VisibleKeys
 
 Projected = tuple[tf.Tensor, Any]  # [R, H] in the compute type, and the bias [H] that is still to be added
+
+
+class WordLogits(NamedTuple):
+    """Logits of the vocabulary before their bias: in the compute type [R, W], with the columns that pad it."""
+
+    logits_RxW: tf.Tensor
+    bias_W: tf.Variable
+    vocab_size: int
 
 
 class Plain:
@@ -186,6 +194,10 @@ class Plain:
         gradient = drop(as_float32(gradient_BxNxSxS), dropout)
         mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
         return self._rounded(probabilities_BxNxSxS * (gradient - mean))
+
+    def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
+        """`cross_entropy` of logits whose bias is still to be added."""
+        return self.cross_entropy(self.bias_logits(*logits), labels_R, weights_R)
 
     def cross_entropy(self, logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums over the rows of weight * cross-entropy, and of weight * (the label has the largest logit).

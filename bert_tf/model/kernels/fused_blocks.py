@@ -1,4 +1,5 @@
-"""What lies between the matmuls of a layer, as calls of the kernels in `between_matmuls`.
+"""What lies between the matmuls of a layer, and the loss: calls of the kernels in `between_matmuls` and
+`word_loss`.
 
 Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
 """
@@ -17,6 +18,7 @@ from bert_tf.model.randomness import keep_scale
 # Rows that a kernel's programs take at once, and how often: the fastest on an H200.
 _NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
+_LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, 8, 512
 _LARGEST_NORM = 4096
 
 
@@ -153,3 +155,57 @@ class BiasGelu:
             return result, gradient
 
         return run(x_RxI, tf.convert_to_tensor(bias_I))
+
+
+@dataclasses.dataclass(frozen=True)
+class WordLoss:
+    """Cross-entropy over the vocabulary. Raises: Unavailable, when it is made."""
+
+    num_rows: int
+    vocab_size: int
+    padded_size: int
+    dtype: tf.DType
+
+    def __post_init__(self) -> None:
+        if self.num_rows % self.smallest_num_rows:
+            raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
+        find_kernels(self._kernels(), self.dtype)
+
+    @property
+    def smallest_num_rows(self) -> int:
+        return _LOSS_ROWS * _LOSS_STEPS
+
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """The forward kernel and that of the gradient."""
+        sizes = {"V": self.vocab_size, "W": self.padded_size}
+        inputs, blocks = [DATA, FLOATS, INTEGERS], {"ROWS": _LOSS_ROWS, "STEPS": _LOSS_STEPS}
+        forward, gradient = {**sizes, "COLUMNS": 2048}, {**sizes, "COLUMNS": _LOSS_COLUMNS, **blocks}
+        return (
+            Kernel.of("word_loss", "word_loss", [*inputs, *[FLOATS] * 3], forward, 8, 1),
+            Kernel.of("word_loss", "word_loss_gradient", [*inputs, FLOATS, FLOATS, DATA, FLOATS], gradient, 4, 1),
+        )
+
+    def __call__(self, logits_RxW, bias_W, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sums over the rows of weight * cross-entropy, and of weight * (the label has the largest logit)."""
+        forward, gradient_kernel = find_kernels(self._kernels(), self.dtype)
+        by_row = ([self.num_rows], tf.float32)
+        labels_R = tf.cast(labels_R, tf.int32)
+
+        @tf.custom_gradient
+        def run(logits_RxW, bias_W):
+            inputs = [logits_RxW, bias_W, labels_R]
+            losses, are_correct, log_sums = call(forward, (self.num_rows, 1, 1), inputs, [by_row] * 3)
+
+            def gradient(d_loss: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+                num_programs = self.num_rows // self.smallest_num_rows
+                d_logits, sums = call(
+                    gradient_kernel,
+                    (-(-self.padded_size // _LOSS_COLUMNS), num_programs, 1),
+                    [*inputs, log_sums, weights_R * d_loss],
+                    [(logits_RxW.shape, self.dtype), ([num_programs, self.padded_size], tf.float32)],
+                )
+                return [d_logits, tf.reduce_sum(sums, axis=0)]
+
+            return (tf.reduce_sum(losses * weights_R), tf.reduce_sum(are_correct * weights_R)), gradient
+
+        return run(logits_RxW, tf.convert_to_tensor(bias_W))

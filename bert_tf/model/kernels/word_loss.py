@@ -1,0 +1,70 @@
+"""Cross-entropy over a vocabulary, in Triton: the logits are read once for the loss, and once for their gradient.
+
+Shape letters: R rows, V vocabulary, W its size with the columns that pad it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def word_loss(
+    logits, bias, labels, losses, are_correct, log_sums, V: tl.constexpr, W: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Of each row the cross-entropy of its label, whether the label has the largest logit, and the log of the sum of
+    exponentials; float32 [R]. To the logits [R, W] the bias [W] is still to be added."""
+    row = tl.program_id(0).to(tl.int64)
+    highest = tl.full([COLUMNS], -1e30, tl.float32)
+    total = tl.zeros([COLUMNS], tl.float32)
+    for start in range(0, W, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        values = tl.load(logits + row * W + columns, columns < V, 0.0).to(tl.float32)
+        values = tl.where(columns < V, values + tl.load(bias + columns, columns < V, 0.0), -float("inf"))
+        higher = tl.maximum(highest, values)
+        total = total * tl.exp2((highest - higher) * LOG2_E) + tl.exp2((values - higher) * LOG2_E)
+        highest = higher
+    peak = tl.max(highest)
+    log_sum = tl.log(tl.sum(total * tl.exp2((highest - peak) * LOG2_E))) + peak
+    label = tl.load(labels + row)
+    of_label = tl.load(logits + row * W + label).to(tl.float32) + tl.load(bias + label)
+    tl.store(losses + row, log_sum - of_label)
+    tl.store(are_correct + row, (of_label >= peak).to(tl.float32))
+    tl.store(log_sums + row, log_sum)
+
+
+@triton.jit
+def word_loss_gradient(
+    logits,
+    bias,
+    labels,
+    log_sums,
+    d_losses,
+    d_logits,
+    sums,
+    V: tl.constexpr,
+    W: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """d_logits [R, W], zero in the columns that pad; and the sums over each program's ROWS * STEPS rows that make the
+    bias's gradient, [programs, W]."""
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (columns < W)[None, :]
+    added = tl.load(bias + columns, columns < V, 0.0)[None, :]
+    of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for step in range(STEPS):
+        rows = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
+        at = rows.to(tl.int64)[:, None] * W + columns[None, :]
+        values = tl.load(logits + at, inside, 0.0).to(tl.float32) + added
+        probabilities = tl.exp2((values - tl.load(log_sums + rows)[:, None]) * LOG2_E)
+        is_label = columns[None, :] == tl.load(labels + rows)[:, None]
+        difference = tl.where(is_label, probabilities - 1.0, probabilities) * tl.load(d_losses + rows)[:, None]
+        difference = tl.where((columns < V)[None, :], difference, 0.0)
+        tl.store(d_logits + at, difference.to(d_logits.dtype.element_ty), inside)
+        of_bias += difference
+    tl.store(sums + tl.program_id(1) * W + columns, tl.sum(of_bias, 0), columns < W)
