@@ -15,15 +15,17 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 def word_loss(
     logits, bias, labels, losses, are_correct, log_sums, V: tl.constexpr, W: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Of each row the cross-entropy of its label, whether the label has the largest logit, and the log of the sum of
-    exponentials; float32 [R]. To the logits [R, W] the bias [W] is still to be added."""
+    """Of each row the label's cross-entropy, whether it has the largest logit, and the log of the sum of exponentials.
+
+    All float32 [R]. To the logits [R, W] the bias [W] is still to be added.
+    """
     row = tl.program_id(0).to(tl.int64)
     highest = tl.full([COLUMNS], -1e30, tl.float32)
     total = tl.zeros([COLUMNS], tl.float32)
     for start in range(0, W, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        values = tl.load(logits + row * W + columns, columns < V, 0.0).to(tl.float32)
-        values = tl.where(columns < V, values + tl.load(bias + columns, columns < V, 0.0), -float("inf"))
+        values = tl.load(logits + row * W + columns, columns < W, 0.0).to(tl.float32)
+        values = tl.where(columns < V, values + tl.load(bias + columns, columns < W, 0.0), -float("inf"))
         higher = tl.maximum(highest, values)
         total = total * tl.exp2((highest - higher) * LOG2_E) + tl.exp2((values - higher) * LOG2_E)
         highest = higher
@@ -51,11 +53,13 @@ def word_loss_gradient(
     ROWS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """d_logits [R, W], zero in the columns that pad; and the sums over each program's ROWS * STEPS rows that make the
-    bias's gradient, [programs, W]."""
+    """d_logits [R, W], zero in the columns that pad.
+
+    And the sums over each program's ROWS * STEPS rows that make the bias's gradient, [programs, W].
+    """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (columns < W)[None, :]
-    added = tl.load(bias + columns, columns < V, 0.0)[None, :]
+    added = tl.load(bias + columns, columns < W, 0.0)[None, :]
     of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
