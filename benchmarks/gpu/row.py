@@ -17,6 +17,7 @@ from typing import Any, Optional
 import numpy as np
 
 from benchmarks.gpu.jobs import await_turn
+from bert_tf.base.machine import may_have_kernels
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict
@@ -63,7 +64,8 @@ class Row:
     def workload(self) -> Workload:
         config = BertConfig.preset(self.bert_model, GOOGLE_VOCAB_SIZE)
         config = dataclasses.replace(config, num_hidden_layers=self.num_layers or config.num_hidden_layers)
-        return Workload(config, self.length, self.predictions, self.scope, self.micro_batch_size, self.precision)
+        sizes = (self.length, self.predictions, self.scope, self.micro_batch_size, self.precision)
+        return Workload(config, *sizes, has_kernels=may_have_kernels())
 
     @property
     def memory(self) -> float:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory, may_have_kernels
 from bert_tf.bert_config import BertConfig
 from bert_tf.settings.training import compute_dtype
 
@@ -75,12 +75,16 @@ class _Kept(NamedTuple):
 # element; of the attention scores it keeps the float32 softmax, the softmax after dropout, and the dropout mask. The
 # plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
 # context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
-# scores and the softmax after dropout. benchmarks/gpu_program compares with XLA's own figures.
+# scores and the softmax after dropout, or with kernels of our own none of them.
 _KEPT = {
     "blocks": _Kept(12, 4, 2, 1, 5, 2, 20, 60, 3, 1.1),
     "off": _Kept(12, 4, 88, 1, 5, 1, 9, 60, 10, 1.1),
-    "step": _Kept(8, 2, 0.25, 2, 0.125, 2, 0, 0, 3, 1.0),
+    "step": _Kept(8, 2, 0.25, 2, 0.125, 2, 3, 0, 3, 1.0),
 }
+_KEPT_WITH_KERNELS = _Kept(8, 2, 0.25, 0, 0.125, 2, 0, 0, 3, 1.0)
+# What TensorFlow's allocator handed out besides in scope "step", alike in four programs on an H200
+# (benchmarks/results/records/gpu_h200.md).
+STEP_WORKSPACE = 0.2 * GIB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Workload:
     num_choices: int = 1  # sequences that make up a row of a micro-batch
     num_at_once: int = 1  # micro-batches in memory at the same time, from `split.micro_batches_at_once`
     num_moments: int = 2  # values that the optimizer keeps for each weight
+    has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
@@ -117,6 +122,7 @@ class Workload:
             num_choices=flags.get("num_choices", 1),
             num_at_once=flags["num_at_once"],
             num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
+            has_kernels=flags["xla_scope"] == "step" and may_have_kernels(),
         )
 
     @property
@@ -150,6 +156,12 @@ class Workload:
         return min(1.0, num_read / self.sequence_length) if num_read else 1.0
 
     @property
+    def uses_kernels(self) -> bool:
+        """Whether attention is computed by a kernel of our own, for which it must fit (`kernels.fused_attention`)."""
+        fits_them = self.bert_config.head_size in (32, 64, 128) and self.sequence_length % 64 == 0
+        return self.has_kernels and self.scope == "step" and self.compute_bytes == 2 and fits_them
+
+    @property
     def compute_bytes(self) -> int:
         return 4 if compute_dtype(self.precision) == "float32" else 2
 
@@ -172,18 +184,20 @@ class Memory:
 
 def predict(work: Workload) -> Memory:
     """The device memory that `work` takes, without the program itself (`PROGRAM`)."""
-    config, kept, size = work.bert_config, _KEPT[work.scope], work.compute_bytes
+    config, size, without_kernels = work.bert_config, work.compute_bytes, _KEPT[work.scope]
+    kept = _KEPT_WITH_KERNELS if work.uses_kernels else without_kernels
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
     num_rows = work.micro_batch_size * work.num_choices * work.num_at_once
     rows = num_rows * work.sequence_length * config.hidden_size
     scores = num_rows * config.num_attention_heads * work.sequence_length**2
     wide = config.intermediate_size / config.hidden_size
-    layer = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes) + scores * (
-        kept.scores_elements * size + kept.scores_bytes
-    )
+    of_rows = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes)
+    layer = of_rows + scores * (kept.scores_elements * size + kept.scores_bytes)
     share = work.last_layer_share
-    last = share * layer + (1 - share) * rows * kept.keys_elements * size
+    # Kernels of our own compute all queries, and so not those of the last layer.
+    last = of_rows + scores * (without_kernels.scores_elements * size + without_kernels.scores_bytes)
+    last = share * last + (1 - share) * rows * kept.keys_elements * size
     layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
     logits = num_rows * work.num_predictions * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
@@ -198,7 +212,9 @@ def predict(work: Workload) -> Memory:
         layers + casts + (table if logits else 0) + (again if work.recompute else 0),
         casts + table + max((TABLE_COPIES - 1) * table, waiting),
     )
-    passing = kept.fragmentation * max(moments)
+    # In "step" the sum of the embeddings is kept in float32.
+    beside = FLOAT * rows + STEP_WORKSPACE if work.scope == "step" else 0
+    passing = kept.fragmentation * max(moments) + beside
     # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
     reduced = parameters + min(max(BUCKET_BYTES, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced

@@ -1,6 +1,7 @@
 """The prediction of memory: its parts add up, it orders configurations rightly, and the split follows from it."""
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -59,6 +60,35 @@ def test_weights_moments_and_sums_are_float32_in_every_precision():
             4.0 * LARGE.num_parameters
         }
         assert found.total == sum(dataclasses.astuple(found))
+
+
+MEASURED = json.loads((ROOT / "benchmarks/results/records/gpu_h200.json").read_text())
+
+
+@pytest.mark.parametrize("has_kernels, rows", [(True, MEASURED["rows"]), (False, MEASURED["before"]["rows"])])
+def test_a_gpu_was_handed_out_what_is_planned_or_a_little_less(has_kernels, rows):
+    for row in rows:
+        config = BertConfig.preset(row["model"], 30522)
+        shape = (row["length"], row["predictions"], "step", row["micro_batch"], "bf16")
+        ratio = predict(Workload(config, *shape, has_kernels=has_kernels)).total / (row["memory_peak_gib"] * GIB)
+        assert 1.0 <= ratio < 1.02, row
+
+
+def test_kernels_are_planned_only_where_they_run(monkeypatch):
+    step = change(scope="step", precision="fp16", has_kernels=True)
+    assert step.uses_kernels
+    for changes in ({"precision": "fp32"}, {"scope": "blocks"}, {"sequence_length": 500}, {"has_kernels": False}):
+        assert not change(step, **changes).uses_kernels
+    flags = dict(max_seq_length=512, xla_scope="step", precision="fp16", recompute=False, num_at_once=1)
+    for capabilities, triton, expected in (
+        ([(9, 0), (8, 0)], object(), True),
+        ([(9, 0), (7, 0)], object(), False),
+        ([(9, 0)], None, False),
+        ([], object(), False),
+    ):
+        monkeypatch.setattr(machine, "compute_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _, found=triton: found)
+        assert Workload.from_flags(flags, LARGE.bert_config, 1).has_kernels == expected
 
 
 def test_lars_has_one_moment_and_the_others_two():

@@ -11,11 +11,11 @@ from pathlib import Path
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.base.compiled import compiled_file, load_library
+from bert_tf.base.machine import OLDEST_FOR_KERNELS
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
-OLDEST_CAPABILITY = (8, 0)  # on older cards Triton makes no matrix instructions of our kernels
 # Types of kernels' parameters: the compute type, and others.
 DATA, FLOATS, INTEGERS = "data", "*fp32", "*i32"
 _NAMES = {tf.bfloat16: "*bf16", tf.float16: "*fp16"}
@@ -48,7 +48,7 @@ def find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None = None) -> 
 @functools.cache
 def _find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None) -> list[int]:
     capability = compute_capability()
-    if capability < OLDEST_CAPABILITY:
+    if capability < OLDEST_FOR_KERNELS:
         raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
     named = [
         dataclasses.replace(kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types))
