@@ -44,11 +44,23 @@ else:
     keras = _find_keras()
 
 
-def optimization_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Copies of `tensors`: XLA neither fuses nor merges what reads them with what is before them."""
+def xla_operations() -> Any:
+    """TensorFlow's operations for programs that XLA compiles."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+    return gen_xla_ops
+
+
+def xla_messages() -> Any:
+    """The messages that describe XLA's operations, such as `DotDimensionNumbers`."""
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    return xla_data_pb2
+
+
+def optimization_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Copies of `tensors`: XLA neither fuses nor merges what reads them with what is before them."""
+    return xla_operations().xla_optimization_barrier(list(tensors))
 
 
 def parse_object_graph(stored: bytes) -> Any:

@@ -18,10 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.compiler.xla import xla_data_pb2
-
-from bert_tf.base.tensorflow import optimization_barrier, tf
+from bert_tf.base.tensorflow import optimization_barrier, tf, xla_messages, xla_operations
 
 # C. The chunks take 2 * R * C * H operations, and the sums of their first places 2 * (R / C)^2 * H.
 CHUNK = 128
@@ -49,7 +46,7 @@ def sums_in_fixed_order(ids_R: tf.Tensor, rows_RxH: tf.Tensor, num_ids: int) -> 
     num_padded = num_chunks * CHUNK
     ids = tf.pad(tf.cast(ids_R, tf.int64), [[0, num_padded - num_rows]], constant_values=num_ids)
     # No two of these numbers are alike: so they have one order, whether or not XLA's sort is stable.
-    ordered = gen_xla_ops.xla_sort(ids * num_padded + tf.range(num_padded, dtype=tf.int64))
+    ordered = xla_operations().xla_sort(ids * num_padded + tf.range(num_padded, dtype=tf.int64))
     # Behind barriers, or XLA would compute ids again for each element of a row, and would lay out the whole table as it
     # lays out the column of ids, with the rows last.
     ids, sources = optimization_barrier([ordered // num_padded, tf.minimum(ordered % num_padded, num_rows - 1)])
@@ -80,15 +77,16 @@ def _sum_alike(ids_GxC: tf.Tensor, rows_GxCxH: tf.Tensor) -> tf.Tensor:
     A row that is not finite makes all sums of its chunk NaN; an update with such a gradient is not applied anyway.
     """
     ones_GxCxC = tf.cast(ids_GxC[:, :, tf.newaxis] == ids_GxC[:, tf.newaxis, :], tf.float32)
-    dimensions = xla_data_pb2.DotDimensionNumbers(
+    messages = xla_messages()
+    dimensions = messages.DotDimensionNumbers(
         lhs_batch_dimensions=[0],
         rhs_batch_dimensions=[0],
         lhs_contracting_dimensions=[2],
         rhs_contracting_dimensions=[1],
     )
-    exact = xla_data_pb2.PrecisionConfig.HIGHEST
-    precision = xla_data_pb2.PrecisionConfig(operand_precision=[exact, exact])
-    return gen_xla_ops.xla_dot_v2(
+    exact = messages.PrecisionConfig.HIGHEST
+    precision = messages.PrecisionConfig(operand_precision=[exact, exact])
+    return xla_operations().xla_dot_v2(
         ones_GxCxC,
         tf.cast(rows_GxCxH, tf.float32),
         dimension_numbers=dimensions.SerializeToString(),

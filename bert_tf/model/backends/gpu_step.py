@@ -51,13 +51,14 @@ class GpuStep(PlainInStep):
 
     @property
     def remarks(self) -> list[str]:
-        """Lines for the user about the kernels, complete once the step was traced."""
-        used = list(dict.fromkeys(type(made).__name__ for made in self._kernels.values() if made))
-        lines = [f"kernels of our own: {', '.join(used)}"] * bool(used)
-        unused = ((name, reason) for name, reason in self._failures.items() if name not in used)
-        return lines + [f"no kernels of our own for {name}: {reason}" for name, reason in unused]
+        used = dict.fromkeys(made.title for made in self._kernels.values() if made)
+        lines = [f"in kernels of our own: {', '.join(used)}"] * bool(used)
+        for reason in dict.fromkeys(self._failures.values()):
+            titles = [title for title, why in self._failures.items() if why == reason and title not in used]
+            lines += [f"without kernels of our own, by XLA: {', '.join(titles)}; {reason}"] * bool(titles)
+        return lines
 
-    def _find(self, kind: type, *shape: Any) -> Any:
+    def _find(self, kind: Any, *shape: Any) -> Any:
         """Kernels for a shape; None where there are none."""
         key = (kind, *shape)
         if self._use == "none":
@@ -70,7 +71,7 @@ class GpuStep(PlainInStep):
                     require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
             except Unavailable as reason:
                 self._kernels[key] = None
-                self._failures.setdefault(kind.__name__, str(reason))
+                self._failures.setdefault(kind.title, str(reason))
         return self._kernels[key]
 
     def dropout(self, key, site, rate, shape, positions_BxP=None):
@@ -282,16 +283,16 @@ class _DrawnWhenRead:
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-def _may_draw(dropout) -> bool:
+def _may_draw(dropout: Any) -> bool:
     """Whether a kernel can draw a dropout's mask: that of all positions, which nothing has drawn yet."""
     return dropout is None or isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None
 
 
-def _rate(dropout: _DrawnWhenRead | None) -> float:
+def _rate(dropout: Any) -> float:
     return 0.0 if dropout is None else dropout.rate
 
 
-def _site(dropout: _DrawnWhenRead | None) -> Site | None:
+def _site(dropout: Any) -> Site | None:
     return None if dropout is None else dropout.site
 
 

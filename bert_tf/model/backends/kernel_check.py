@@ -92,10 +92,9 @@ def _attention(made: FusedAttention) -> Example:
 def _add_norm(made: AddNorm) -> Example:
     length, width = made.sequence_length, made.hidden_size
 
-    def compute(backend: Plain, x, residual, *parameters) -> tf.Tensor:
-        bias, *norm = parameters
+    def compute(backend: Plain, x, residual, bias, gamma, beta) -> tf.Tensor:
         dropout = _dropout(backend, made.dropout_rate, _NUM_ROWS, length, width)
-        return backend.residual_norm(x, bias, residual, *norm, length, dropout)
+        return backend.residual_norm(x, bias, residual, gamma, beta, length, dropout)
 
     return compute, [[_NUM_ROWS * length, width]] * 2, [[width]] * 3
 

@@ -43,11 +43,15 @@ class Plain:
     """
 
     scope = "off"
-    remarks: Sequence[str] = ()  # lines for the user, once a step was traced
 
     def __init__(self, compute_dtype: str = "float32", recompute: bool = False, for_gpu: bool = False):
         self.compute_dtype = tf.as_dtype(compute_dtype)
         self.recompute, self.for_gpu = recompute, for_gpu
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines for the user about how a step is computed, complete once it was traced."""
+        return []
 
     def _rounded(self, x: tf.Tensor) -> tf.Tensor:
         """x in the compute type."""
@@ -158,11 +162,12 @@ class Plain:
 
         Returns: compute type [B * num_queries, H].
         """
-        query, *others = projected
-        scale = 1.0 / math.sqrt(query[0].shape[1] // num_heads)
+        query, key, value = projected
+        num_keys, scale = visible.key_numbers_BxS.shape[1], 1.0 / math.sqrt(query[0].shape[1] // num_heads)
         return self.attend(
             self.split_heads(*query, num_queries, num_heads, scale),
-            *(self.split_heads(*each, visible.key_numbers_BxS.shape[1], num_heads, 1.0) for each in others),
+            self.split_heads(*key, num_keys, num_heads, 1.0),
+            self.split_heads(*value, num_keys, num_heads, 1.0),
             visible,
             dropout,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
@@ -36,6 +36,7 @@ class FusedAttention:
     Raises: Unavailable, when it is made: there are no kernels for the shape, or they cannot be used here.
     """
 
+    title: ClassVar[str] = "attention"
     sequence_length: int
     num_heads: int
     head_size: int

@@ -7,6 +7,7 @@ Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
@@ -26,6 +27,7 @@ _LARGEST_NORM = 4096
 class AddNorm:
     """LayerNorm(residual + dropout(x + bias)). Raises: Unavailable, when it is made."""
 
+    title: ClassVar[str] = "LayerNorm"
     num_rows: int  # R
     sequence_length: int  # rows of the dropout's first dimension
     hidden_size: int
@@ -99,6 +101,7 @@ class AddNorm:
 class BiasGelu:
     """GELU(x + bias). Raises: Unavailable, when it is made."""
 
+    title: ClassVar[str] = "GELU"
     num_rows: int
     intermediate_size: int
     exact: bool
@@ -161,6 +164,7 @@ class BiasGelu:
 class WordLoss:
     """Cross-entropy over the vocabulary. Raises: Unavailable, when it is made."""
 
+    title: ClassVar[str] = "the masked words' loss"
     num_rows: int
     vocab_size: int
     padded_size: int

@@ -8,11 +8,9 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.base.machine import OLDEST_FOR_KERNELS
-from bert_tf.base.tensorflow import tf
+from bert_tf.base.tensorflow import tf, xla_operations
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
@@ -111,7 +109,7 @@ def call(
       operands: the kernel's first parameters, row-major.
       results: shape and type of what the kernel writes, its last parameters.
     """
-    return gen_xla_ops.xla_custom_call_v2(
+    return xla_operations().xla_custom_call_v2(
         list(operands),
         call_target_name=TARGET,
         backend_config=" ".join(map(str, (kernel, *grid, len(operands) + len(results)))),
