@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
+from bert_tf.model.backends.plain import WordLogits
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
@@ -54,6 +55,7 @@ CALLS = [
     ("attention", [[R, H]] * 3, [[H]] * 2, [MASK, SCORES_DROPOUT, N, S]),
     ("attention", [[B * P, H], [R, H], [R, H]], [[H]] * 2, [PACKED_MASK.to_queries(POSITIONS), None, N, P]),
     ("cross_entropy", [], [[R, V]], [LABELS, WEIGHTS]),
+    ("word_loss", [[R, V]], [[V]], [LABELS % (V - 3), WEIGHTS]),
     ("add_looked_up", [], [], [tf.ones([8, H]), ROWS]),
 ]
 WITH_TESTS_OF_THEIR_OWN = {"dropout", "run_layer"}
@@ -66,6 +68,8 @@ def call(backend, name, inputs, others):
     if name == "residual_norm":
         x, residual, bias, *norm = inputs
         inputs = [x, bias, residual, *norm]
+    if name == "word_loss":
+        return backend.word_loss(WordLogits(*inputs, V - 3), *others)
     if name == "attention":
         *states, query_bias, value_bias = inputs
         inputs = [list(zip(states, (query_bias, tf.zeros([H]), value_bias)))]  # the keys' has no gradient but rounding

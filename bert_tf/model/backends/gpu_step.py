@@ -61,7 +61,7 @@ class GpuStep(PlainInStep):
     def _find(self, kind: Any, *shape: Any) -> Any:
         """Kernels for a shape; None where there are none."""
         key = (kind, *shape)
-        if self._use == "none":
+        if self._use == "none" or None in shape:  # of an unknown number of rows
             return None
         if key not in self._kernels:
             try:
@@ -80,8 +80,8 @@ class GpuStep(PlainInStep):
         return _DrawnWhenRead(rate, key.at(site), tuple(shape), positions_BxP)
 
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
-        fused = None
-        if num_queries == visible.key_numbers_BxS.shape[1] and _may_draw(dropout):
+        fused, (num_rows, num_keys) = None, visible.key_numbers_BxS.shape
+        if num_rows is not None and num_queries == num_keys and _may_draw(dropout):
             head_size = projected[0][0].shape[1] // num_heads
             is_packed = visible.query_numbers_BxQ is not None
             fused = self._find(
