@@ -21,6 +21,7 @@ _NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
 _LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, 8, 512
 _LARGEST_NORM = 4096
+_ELEMENTS_LIMIT = 1 << 31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +111,8 @@ class BiasGelu:
     def __post_init__(self):
         if self.num_rows % self.smallest_num_rows:
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
+        if self.num_rows * self.intermediate_size >= _ELEMENTS_LIMIT:
+            raise Unavailable(f"{self.num_rows} rows of {self.intermediate_size} are too many for offsets of 32 bits")
         if self.intermediate_size % 128:
             raise Unavailable(f"an intermediate size of {self.intermediate_size} is no multiple of 128")
         find_kernels(self._kernels(), self.dtype)
