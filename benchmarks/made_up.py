@@ -47,11 +47,9 @@ HEADS = {
 }
 
 
-def make_state(
-    work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None, head: Head = HEADS["squad"]
-) -> TrainState:
-    """Random weights and an optimizer, as in a run; `for_gpu` as in `make_backend`; `head` if nothing is predicted."""
-    backend = make_backend(work.scope, compute_dtype(work.precision), recompute=work.recompute, for_gpu=for_gpu)
+def make_state(work: Workload, optimizer_type: str = "lamb", head: Head = HEADS["squad"]) -> TrainState:
+    """Random weights and an optimizer, as in a run; `head` if nothing is predicted."""
+    backend = make_backend(work.scope, compute_dtype(work.precision), recompute=work.recompute)
     model_class = PretrainingModel if work.num_predictions else head.model
     return TrainState(
         model_class(work.bert_config, backend, seed=1),
@@ -60,10 +58,10 @@ def make_state(
     )
 
 
-def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | None = None) -> TrainStep:
-    """A training step as in a run, of `state` or from random weights."""
+def make_step(work: Workload, optimizer_type: str = "lamb") -> TrainStep:
+    """A training step as in a run, from random weights."""
     objective = PretrainingObjective() if work.num_predictions else SpanObjective()
-    return TrainStep(state or make_state(work, optimizer_type), objective, Workers(), seed=1)
+    return TrainStep(make_state(work, optimizer_type), objective, Workers(), seed=1)
 
 
 def made_up_rows(work: Workload, num_steps: int, head: Head = HEADS["squad"]) -> dict[str, tf.Tensor]:

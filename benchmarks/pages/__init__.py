@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Callable
 
 from benchmarks import results
-from benchmarks.finished import Finished
-from benchmarks.gpu_program import report as gpu_program
 from benchmarks.pages import clusters, one_gpu, readme
 
 ROOT = results.FOLDER.parents[1]
 # The documents with tables, and what makes them.
 TABLES: dict[str, Callable[[], str]] = {
     "README.md": readme.tables,
-    "docs/gpu.md": gpu_program.tables,
     "docs/clusters.md": clusters.tables,
     "docs/one_gpu.md": one_gpu.tables,
 }
@@ -26,11 +23,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def result_pages(folder: Path = results.FOLDER) -> dict[str, str]:
     """The text of each page of results, by its benchmark's name."""
-    texts = {name: results.page(name, runs) for name, runs in results.read_all(folder).items()}
-    compiled = folder / gpu_program.RESULTS.name
-    if compiled.exists():
-        texts["gpu_program"] = gpu_program.render(gpu_program.in_order(Finished(compiled, {})))
-    return texts
+    return {name: results.page(name, runs) for name, runs in results.read_all(folder).items()}
 
 
 def renewed(document: str) -> str:

@@ -9,17 +9,27 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from benchmarks.gpu_program.rows import PREDICTIONS, PUBLISHED
 from benchmarks.results import table
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
 from bert_tf.planning.gpus import find_gpu
 from bert_tf.planning.recipe_time import START_SECS, Cluster, plan_recipe, update_time
 
+PREDICTIONS = {128: 20, 512: 80}
+LENGTHS = tuple(PREDICTIONS)
+# NVIDIA's published sequences/s (BERT-Large, TF2, one GPU, TensorFlow 21.02 container).
+PUBLISHED = {
+    ("v100-32", "fp16", 128): 206.5,
+    ("v100-32", "fp16", 512): 40.95,
+    ("v100-32", "fp32", 128): 49.97,
+    ("v100-32", "fp32", 512): 11.06,
+    ("a100-80", "fp16", 128): 485.59,
+    ("a100-80", "fp16", 512): 96.52,
+    ("a100-80", "tf32", 128): 282.98,
+    ("a100-80", "tf32", 512): 54.92,
+}
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12
-LENGTHS = tuple(PREDICTIONS)
-GPUS = {"v100-32": "V100", "a100-80": "A100"}  # the planner's names, and those of `PUBLISHED`
 
 
 class Machine(NamedTuple):
@@ -85,7 +95,7 @@ def cluster_of(machine: Machine, precision: str, num_gpus: int) -> Cluster:
 
 
 def rates_of(machine: Machine, precision: str) -> tuple[float, float]:
-    first, second = (PUBLISHED[GPUS[machine.gpu], precision, length] for length in LENGTHS)
+    first, second = (PUBLISHED[machine.gpu, precision, length] for length in LENGTHS)
     return first * machine.speed, second * machine.speed
 
 
@@ -100,7 +110,7 @@ def one_gpu_errors() -> dict[tuple[str, str, int], float]:
     for name, precision, length, micro_batch, _, _ in RATES:
         gpu = MACHINES[name].gpu
         rate = micro_batch / find_gpu(gpu, precision).micro_batch_secs(work_of(precision, length, micro_batch))
-        errors.setdefault((gpu, precision, length), rate / PUBLISHED[GPUS[gpu], precision, length] - 1)
+        errors.setdefault((gpu, precision, length), rate / PUBLISHED[gpu, precision, length] - 1)
     return errors
 
 

@@ -1,8 +1,7 @@
 """Predicts, without measuring, how long a GPU takes for a micro-batch and for an update of the weights.
 
-The figures for programs are those that XLA's compiler reports for ours (benchmarks/gpu_program,
-benchmarks/results/gpu_program.md), as functions of the model's shape. A test requires this module to be within 12 % of
-the roofline of BERT-Large's programs, and 17 % of BERT-Base's, whose small matmuls do not fill a large GPU.
+The constants are from what was measured on one H200 in bf16 (benchmarks/results/records/gpu_h200.md), within 10 % of
+which a test requires the predictions to be. Other cards are scaled by their data sheets: none has been measured.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from bert_tf.memory.plan import Workload
 from bert_tf.run.gpus import GPUS, Card, pretraining_flops_per_sequence
 from bert_tf.settings.declaration import Setting
 
-# The shares of a GPU's peaks that are reached: by matmuls on tensor cores and on ordinary cores (a mean over the
-# compiled programs, including the loss in partly filled tiles), and by kernels that stream memory. Then the seconds
-# between two kernels.
-TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.62, 0.83, 0.80
+# The shares of a GPU's peaks that are reached. Matmuls on tensor cores: 728 of 989 TFLOP/s with 4 layers, a tenth less
+# with 24, under whose load the clock falls. On ordinary cores: not measured. Kernels that stream memory: 134 MB in 35
+# us, LayerNorm of 16,384 x 1,024.
+TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.66, 0.83, 0.80
+# Of a launch that computes little, with the gap before it: LAMB of 4 layers takes 2.5 ms.
 LAUNCH_SECS = 4e-6
-# Kernel launches: of a micro-batch, in addition of each of its layers, and of LAMB per layer.
+# Kernel launches: of a micro-batch, in addition of each of its layers (390 with 4 layers), and of LAMB per layer.
 LAUNCHES, LAYER_LAUNCHES, LAMB_LAYER_LAUNCHES = 40, 82, 78
 # Bytes that LAMB moves per parameter.
 LAMB_BYTES = 56
@@ -34,10 +34,17 @@ class _OutsideMatmuls(NamedTuple):
 
     row_bytes: float  # per element of B*S*H
     score_bytes: float  # per element of B*N*S*S
-    row_flops: float = 700.0  # float32 arithmetic per element of B*S*H
+    row_flops: float  # float32 arithmetic per element of B*S*H
+    score_flops: float  # the same per element of B*N*S*S
+    slowness: float = 1.0  # how many times longer it takes than this says
 
 
-_OUTSIDE_MATMULS = {2: _OutsideMatmuls(140, 12.4), 4: _OutsideMatmuls(292, 24.4)}  # by bytes of the compute type
+# Kernels of our own. GELU and LayerNorm take 0.156 and 0.198 ms of a layer of 16,384 x 1,024, as 81 bytes do; the rest
+# is for sums and the loss. Attention takes 0.758 ms at 512, with the bits of its dropout and with its matmuls.
+_OWN_KERNELS = _OutsideMatmuls(90, 0, 0, 300)
+# Kernels by XLA, by bytes of the compute type: what its compiler planned to move and compute. The slowness is fitted to
+# the three rows that were measured before there were kernels of our own (`sequences_per_sec_before` in the record).
+_XLA_KERNELS = {2: _OutsideMatmuls(140, 12.4, 700, 0, 1.8), 4: _OutsideMatmuls(292, 24.4, 700, 0, 1.8)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Gpu:
     memory: float  # bytes
     bandwidth: float  # of its memory, bytes/s
     link: float  # to the other GPUs of its machine, bytes/s in one direction
+    has_bf16: bool = False  # as cards from compute capability 8.0 on, which run kernels of our own in 16 bit
 
     def micro_batch_secs(self, work: Workload) -> float:
         """Seconds for the forward and backward pass of one micro-batch."""
@@ -58,18 +66,19 @@ class Gpu:
         num_layers = config.num_hidden_layers - (1 - work.last_layer_share) * 5 / 6
         elements = work.micro_batch_size * work.sequence_length * num_layers * config.hidden_size
         scores = elements / config.head_size * work.sequence_length
-        outside = _OUTSIDE_MATMULS[work.compute_bytes]
+        has_own_kernels = self.has_bf16 and work.compute_bytes == 2
+        outside = _OWN_KERNELS if has_own_kernels else _XLA_KERNELS[work.compute_bytes]
         flops = work.micro_batch_size * pretraining_flops_per_sequence(
             config, work.sequence_length, work.num_predictions
         )
         flops *= num_layers / config.num_hidden_layers
         share = CORE_SHARE if self.precision == "fp32" else TENSOR_CORE_SHARE
-        return (
-            flops / (share * self.tflops * 1e12)
-            + (elements * outside.row_bytes + scores * outside.score_bytes) / (MEMORY_SHARE * self.bandwidth)
-            + elements * outside.row_flops / (self.fp32_tflops * 1e12)
+        outside_secs = (
+            (elements * outside.row_bytes + scores * outside.score_bytes) / (MEMORY_SHARE * self.bandwidth)
+            + (elements * outside.row_flops + scores * outside.score_flops) / (self.fp32_tflops * 1e12)
             + (LAUNCHES + LAYER_LAUNCHES * config.num_hidden_layers) * LAUNCH_SECS
         )
+        return flops / (share * self.tflops * 1e12) + outside.slowness * outside_secs
 
     def optimizer_secs(self, work: Workload) -> float:
         """Seconds for LAMB with gradient clipping, once per update."""
@@ -84,7 +93,8 @@ _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 
 
 def _of_data_sheet(precision: str, tflops: Mapping[str, float], card: Card) -> Gpu:
-    return Gpu(precision, tflops[precision], tflops["fp32"], card.memory_gib * GIB, card.bandwidth, card.link)
+    peaks = tflops[precision], tflops["fp32"]
+    return Gpu(precision, *peaks, card.memory_gib * GIB, card.bandwidth, card.link, "bf16" in tflops)
 
 
 def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
@@ -117,4 +127,4 @@ def find_gpu(text: str, precision: str) -> Gpu:
             f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, each "
             f"{SENSIBLE.rule}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
         ) from None
-    return Gpu(precision, tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)
+    return Gpu(precision, tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9, precision == "bf16")

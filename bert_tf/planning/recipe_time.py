@@ -2,8 +2,7 @@
 
 This follows the code (`training.step`): the gradients of all micro-batches are summed, then all-reduced once, in flat
 buckets one after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others
-are from data sheets, measured here, or counted in compiled programs (`gpus`). docs/clusters.md compares predictions
-with published figures.
+are from data sheets or measured (computing: `gpus`). docs/clusters.md compares predictions with published figures.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def bench(folder, *arguments, peer_names=(), rounds=2):
 def test_every_benchmark_is_listed(capsys):
     program.main(["benchmarks"])
     said = capsys.readouterr().out
-    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS | {"gpu", "gpu_program"}
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - PARTS | {"gpu"}
     assert set(program.find_benchmarks()) == modules
     for name in modules:
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
