@@ -182,7 +182,9 @@ def plan_recipe(
     config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
     for number, (phase, batch, micro_batch) in enumerate(zip(original, batches, micro_batches), 1):
         lengths, precision = (phase.max_seq_length, phase.max_predictions_per_seq), cluster.gpu.precision
-        work = Workload(config, *lengths, "step", precision=precision, num_ranks=ranks)
+        work = Workload(
+            config, *lengths, "step", precision=precision, num_ranks=ranks, has_kernels=cluster.gpu.has_bf16
+        )
         work = _split(work, cluster.gpu.memory, batch // ranks, micro_batch)
         works.append(work)
         typed[f"train_batch_size_phase{number}"] = str(work.micro_batch_size)

@@ -2,7 +2,7 @@
 
 Handwritten gradients move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the backward
 pass, reads each of them several times, and chooses a layout of the states with the rows last, so that they must be
-transposed for the matmuls. docs/gpu.md has the figures. `d_x` is the gradient of x.
+transposed for the matmuls. docs/LOG.md has the figures. `d_x` is the gradient of x.
 """
 
 from __future__ import annotations
