@@ -71,6 +71,12 @@ def test_json_lines(tmp_path, field, tags_of):
     assert content(read(path, label_names=NAMES)) == EXPECTED
 
 
+def test_fields_with_text_that_are_not_read_are_named(tmp_path):
+    lines = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
+    path = write(tmp_path / "train.jsonl", lines)
+    assert read(path).describe().startswith(f"{path}: fields with text that are not read: 'tag' (1)\n")
+
+
 def test_numbers_need_names(tmp_path):
     path = write(tmp_path / "train.json", rows("ner_tags", lambda tags: list(map(NAMES.index, tags))))
     refused(r"train.json, line 1: the tags are numbers; name .* with --label_names", read, path)

@@ -12,11 +12,12 @@ import functools
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
 from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
@@ -40,7 +41,7 @@ class Sentences(NamedTuple):
     tokens: list[list[str]]
     labels: list[list[str]] | None
     scheme: Scheme | None  # None: there are no labels
-    left_out: str  # a line about what was left out, or ""
+    left_out: str  # lines about what was left out, or ""
 
     def describe(self) -> str:
         """What was left out, and a line with the numbers of sentences, tokens and entities, and the labels' scheme."""
@@ -73,7 +74,8 @@ def read_sentences(
     first_lines: dict[str | None, int] = {}  # of each label that is none with a fault
     bad = BadRecords(max_bad_records, "sentence", str(path))
     is_json = path.suffix.lower() in JSON_SUFFIXES
-    for tokens_of in _json_sentences(path, label_names) if is_json else _column_sentences(path):
+    unread = UnreadFields()
+    for tokens_of in _json_sentences(path, label_names, unread) if is_json else _column_sentences(path):
         try:
             tokens = tokens_of()
             for token in tokens:
@@ -102,7 +104,7 @@ def read_sentences(
             for letters in ("ES", "LU")
         )
         raise UserError(f"{path} mixes IOBES ({iobes}) and BILOU ({bilou}); write all labels in one of these schemes")
-    left_out = f"{path}: {bad.describe()}\n" if bad.num else ""
+    left_out = "".join(f"{path}: {note}\n" for note in (bad.describe(), unread.describe()) if note)
     return Sentences(path, [[token.text for token in tokens] for tokens in sentences], labels, scheme, left_out)
 
 
@@ -160,15 +162,18 @@ def _columns(text: str, at_tabs: bool) -> list[str]:
     return text.rstrip(" ").split("\t") if at_tabs else re.split("[ \t]+", text.strip(" \t"))
 
 
-def _json_sentences(path: Path, label_names: Sequence[str]) -> Iterator[Callable[[], list[_Token]]]:
+def _json_sentences(
+    path: Path, label_names: Sequence[str], unread: UnreadFields
+) -> Iterator[Callable[[], list[_Token]]]:
     """As `_column_sentences`."""
     for line, content in json_objects(path):
-        yield functools.partial(_tokens_of_json, line, content, label_names)
+        fields = Fields(content)
+        tokens, tags = fields.first(["tokens"]), fields.first(_TAGS)
+        unread.add(fields, fields.read)
+        yield functools.partial(_tokens_of_json, line, tokens, tags, label_names)
 
 
-def _tokens_of_json(line: int, content: Mapping[str, Any], label_names: Sequence[str]) -> list[_Token]:
-    tokens: Any = content.get("tokens")
-    tags: Any = next((content[field] for field in _TAGS if content.get(field) is not None), None)
+def _tokens_of_json(line: int, tokens: Any, tags: Any, label_names: Sequence[str]) -> list[_Token]:
     fault = ""
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         fault = "the field 'tokens' must be a list of texts"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
@@ -74,13 +75,16 @@ class SquadTask(Task):
         check_file(paths[0], NAME_A_FILE)
         if use == TRAIN:
             return (), ""
-        questions = self._examples(paths[0])
+        questions, note = self._examples(paths[0])
         if self.wants_scores:
             require_answers(questions, paths[0], "its prediction cannot be scored; pass --noeval for such a file")
-        return questions, ""
+        return questions, note
 
-    def _examples(self, path: Path) -> list[Example]:
-        return read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative)
+    def _examples(self, path: Path) -> tuple[list[Example], str]:
+        """The questions, and a line about what is not read, or ""."""
+        unread = UnreadFields()
+        examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
+        return examples, (named := unread.describe()) and f"{path}: {named}"
 
     def make_rows(self, use: str, run: TaskRun) -> Windows:
         """The windows, from the run folder's cache if it has them."""
@@ -89,8 +93,9 @@ class SquadTask(Task):
         def make() -> Windows:
             examples: Sequence[Example] = self.contents[use]
             if is_training:
-                examples, note = sound_answers(self._examples(path), path)
-                if note:
+                examples, *notes = self._examples(path)
+                examples, left_out = sound_answers(examples, path)
+                for note in filter(None, [*notes, left_out]):
                     run.say(note)
             return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
 
