@@ -136,7 +136,7 @@ def test_data_under_the_name_of_a_text_is_noticed(tmp_path, message, capsys):
     "text",
     [
         "One, two.\nThree, four.\nFive, six.\n",
-        "Roses are red as all of them are,\nviolets are blue as all of them are,\nit is said so in the oldest of books,\n",
+        "Red are they all as all of us are,\nand blue are they all as all are,\nit is so in the oldest of books,\n",
         "[1] It is cited.\n[2] It is, too.\n[3] So is this.\n",
         '"It is," he said.\n"It is not," she said.\n"It may be."\n',
         "<unk> is one.\n<unk> is two.\n<unk> is three.\n",

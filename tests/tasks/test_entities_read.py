@@ -1,9 +1,11 @@
 """Files of tokens and labels: formats, what is left out, and what is refused with its line."""
 
+import functools
 import json
 
 import pytest
 
+from bert_tf.tasks.entities.labels import read_entities, read_strictly
 from bert_tf.tasks.entities.read import read_sentences
 from tests.entity_data import SENTENCES, columns, write
 from tests.refusals import refused
@@ -51,6 +53,40 @@ def test_a_number_sign_with_a_label_is_a_token(tmp_path):
     for between in ("\t", " "):
         path = write(tmp_path / "train.txt", f"#{between}O\na{between}B-X\n# a comment of more columns\n")
         assert content(read(path)) == [(["#", "a"], ["O", "B-X"])]
+
+
+@pytest.mark.parametrize(
+    "between, comment",
+    [
+        ("\t", "# text\tdomain=en"),
+        (" ", "# 0000-1111"),
+        ("\t", "# id = 7\tO"),
+        (" _ _ ", "# id 0000-1111\tdomain=en"),  # MultiCoNER
+        (" _ _ ", "# text = B"),
+    ],
+)
+def test_a_comment_with_as_many_columns_as_a_token_is_none(tmp_path, between, comment):
+    sentences = columns(between=between).split("\n\n")
+    path = write(tmp_path / "train.conll", "\n\n".join(f"{comment}\n{lines}" for lines in sentences))
+    read_back = read(path)
+    assert content(read_back) == EXPECTED
+    assert f"{path}: {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in read_back.describe()
+
+
+def test_a_number_sign_with_a_wrong_label_inside_a_sentence_is_refused(tmp_path):
+    path = write(tmp_path / "train.tsv", "a\tB-X\n#b\tB_X\n")
+    refused("line 2: the label is 'B_X'", read, path)
+
+
+def test_bmes_is_iobes_with_another_letter(tmp_path):
+    text = "a\tB-X\nb\tM-X\nc\tE-X\nd\tS-Y\ne\tO\n"
+    bmes, iobes = (read(write(tmp_path / "a.tsv", lines)) for lines in (text, text.replace("M-", "I-")))
+    assert bmes.labels == [["B-X", "M-X", "E-X", "S-Y", "O"]]
+    assert bmes.scheme == iobes.scheme and str(bmes.scheme) == "IOBES (2 entities)"
+    for reader in (read_entities, functools.partial(read_strictly, scheme="IOBES")):
+        assert reader(bmes.labels[0]) == reader(iobes.labels[0])
+    mixed = "a.tsv mixes IOBES .'M-X' in line 2. and BILOU .'L-X' in line 3."
+    refused(mixed, read, write(tmp_path / "a.tsv", "a\tB-X\nb\tM-X\nc\tL-X\n"))
 
 
 def test_unusual_spaces_are_tokens(tmp_path):
