@@ -20,7 +20,7 @@ from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
-from bert_tf.tasks.squad.metrics import score, score_version_2
+from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.task import TRAIN, Task, files_of_mode
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class SquadTask(Task):
         if self.decoding.version_2_with_negative:
             best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
             note(f"best null threshold: {best}; use it with --null_score_diff_threshold")
+        if counted := choose_scoring(questions).note:
+            note(counted)
         note(json.dumps(scores))
         return scores
 
