@@ -142,7 +142,7 @@ def _column_sentences(path: Path, comments: list[int]) -> Iterator[Callable[[], 
     num_columns = len(_columns(text, at_tabs))
 
     def tokens_of(block: Sequence[tuple[int, str]]) -> list[_Token]:
-        tokens = []
+        tokens: list[_Token] = []
         for number, line in block:
             columns = _columns(line, at_tabs)
             is_before = not tokens and num_columns > 1 and bool(fault_of(columns[-1]))

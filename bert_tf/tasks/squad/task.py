@@ -19,7 +19,7 @@ from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
-from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
+from bert_tf.tasks.squad.features import FeatureSettings, Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.task import TRAIN, Task, files_of_mode
 
@@ -99,7 +99,12 @@ class SquadTask(Task):
                     run.say(note)
             return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
 
-        return run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+        windows = run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+        longest = self.decoding.max_answer_length
+        if number := count_unreachable(self.contents[use], windows, longest):
+            unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
+            run.say(f"{path}: {unreachable}, so they cannot be answered rightly; a larger number reaches them")
+        return windows
 
     def rows_of(self, content: Sequence[Example], tokenizer: Tokenizer, *, show_progress: bool = False) -> Windows:
         return make_windows(content, tokenizer, self.features, is_training=False, show_progress=show_progress)
