@@ -86,8 +86,8 @@ def test_format_chosen_by_what_is_there(tmp_path):
     assert [chosen("a.txt"), chosen("b.txt"), chosen("a.txt", "b.txt")] == [["paragraph"], ["line"], ["file", "file"]]
     # As pandas and datasets write them, under names that do not say whether each line is an object.
     for input_format in ("auto", "sentences"):
-        assert chosen("a.json", "b.jsonl", "C.ndjson.gz", input_format=input_format) == ["jsonl"] * 3
-    for name in ("a.csv", "A.XML"):
+        assert chosen("a.json", "b.jsonl", "C.ndjson.gz", "d.json.gz", input_format=input_format) == ["jsonl"] * 4
+    for name in ("a.csv", "A.XML", "a.csv.gz", "a.tsv.zst", "a.html.gz"):
         refused(f"{name}: a table or text with tags.*--input_format", chosen, name)
         assert chosen(name, input_format="line") == ["line"]
 
@@ -100,6 +100,53 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
     path.write_text('{"text": "One."}\n\n' + line + '\n{"text": "Two."}')
     fault = f"a.jsonl, line 3: .*{message}"
     reading.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
+
+
+def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
+    """As C4 comes; beside other files .json rather describes them."""
+    lines = [{"text": f"It is number {number}.", "url": "http://a.example", "n": 1} for number in range(3)]
+    (tmp_path / "texts").mkdir()
+    packed = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+    (tmp_path / "texts/c4.00000-of-00002.json.gz").write_bytes(packed)
+    assert formatted(tmp_path / "a", tmp_path / "texts")[0] == [line["text"] for line in lines]
+    assert "fields with text that are not read: 'url' (3); --text_column names" in capsys.readouterr().err
+    (tmp_path / "texts/b.txt").write_text("It is other text.")
+    assert formatted(tmp_path / "b", tmp_path / "texts")[0] == ["It is other text."]
+
+
+DATA = {
+    "JSON: give --input_format=jsonl": "".join(json.dumps({"text": f"It is {n}."}) + "\n" for n in range(3)),
+    "JSON: ": json.dumps([{"text": "It is one.", "n": [1, None]}] * 2, indent=1),
+    "text with tags": "<html>\n<p>It is one.</p>\nIt is two.\n</html>",
+    "table of 2 columns with tabs .*: cut -f2 a.txt > OUT": "".join(f"{n}\tIt is, I say, {n}.\n" for n in range(60)),
+    "table of 3 columns with commas": 'id,text,label\n1,"One, two.\nIt is.",a\n2,It is.,b\n',
+    "table of 2 columns with semicolons": "text;label\nIt is one.;1\nIt is two.;2\n",
+}
+
+
+@pytest.mark.parametrize("message", DATA)
+def test_data_under_the_name_of_a_text_is_noticed(tmp_path, message, capsys):
+    (tmp_path / "a.txt").write_text(DATA[message])
+    refused(f"a.txt: (a )?{message}.*; or name the --input_format", formatted, tmp_path, tmp_path / "a.txt")
+    formatted(tmp_path, tmp_path / "a.txt", "--input_format", "line")
+    assert "a.txt: read as text, though it is " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "One, two.\nThree, four.\nFive, six.\n",
+        "Red are they all as all of us are,\nand blue are they all as all are,\nit is so in the oldest of books,\n",
+        "[1] It is cited.\n[2] It is, too.\n[3] So is this.\n",
+        '"It is," he said.\n"It is not," she said.\n"It may be."\n',
+        "<unk> is one.\n<unk> is two.\n<unk> is three.\n",
+        "It is one.\tIt is two.\n",
+    ],
+)
+def test_prose_is_no_data(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    expected = [" ".join(line.split()) for line in text.splitlines()]
+    assert formatted(tmp_path, tmp_path / "a.txt", "--keep_duplicates")[0] == expected
 
 
 def test_inputs_must_exist(tmp_path):

@@ -27,7 +27,7 @@ def test_swags_csv(tmp_path, change):
     test = write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False)))
     questions, note = read(test, needs_labels=False)
     assert {question.label for question in questions} == {None}
-    assert note.endswith("test.csv: 3 questions with 4 choices each")
+    assert "test.csv: 3 questions with 4 choices each; fields with text that are not read: 'video-id' (3), " in note
     assert content(tmp_path / "train.csv", limit=1) == EXPECTED[:1]
 
 
@@ -69,6 +69,27 @@ def test_races_own_files_hold_several_questions(tmp_path):
     assert content(path) == [("a", ["q c", "q d"], 0), ("a", ["r e", "r f"], 1)]
     unknown = content(write(path, json_lines({**race, "answers": []})), needs_labels=False)
     assert [label for *_, label in unknown] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["text", "passage", "article", "paragraph", "story"])
+def test_a_passage_is_the_context_whatever_its_usual_name(tmp_path, name):
+    def given(passage):
+        fields = {"id": 0, "answer": 1, name: passage, "question": "b", "options": ["c", "d"], "type": {"A": True}}
+        return read(write(tmp_path / "train.jsonl", json_lines(fields)))
+
+    questions, note = given("a")
+    assert questions == [("a", ["b c", "b d"], 1)] and "not read" not in note
+    assert given("another")[0] != questions
+
+
+def test_no_text_is_passed_over_in_silence(tmp_path):
+    """What stands under names that nobody knows is named, in the choices too."""
+    choices = [dict(text="c", label="A", why="e"), dict(text="d", label="B", why="2")]
+    fields = dict(background="f", question="a", choices=choices, answerKey="A", notes=["3", {"by": "g"}], size="4")
+    path = write(tmp_path / "train.jsonl", json_lines(fields, dict(fields, notes=None)))
+    questions, note = read(path)
+    assert questions == [("a", ["c", "d"], 0)] * 2
+    assert "not read: 'why' (2), 'background' (2), 'notes' (1); what is to be the context must be called co" in note
 
 
 @pytest.mark.parametrize("label", [-1, "", None])

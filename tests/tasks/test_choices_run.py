@@ -113,6 +113,21 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
     np.testing.assert_allclose(ratios, expected, rtol=1e-4)
 
 
+def test_choices_that_are_cut_until_they_are_alike(finished, data, tmp_path, capsys):
+    """They are counted, their scores are the same, and the first of them is the one that is chosen."""
+    alike = dict(context="the", question="sees " * 40, choices=["anna", "bob", "carl", "dora"], label=1)
+    some = dict(context="the", question="who", choices=["anna", "bob", "lamp", "bob"], label=3)
+    other = dict(context="the", question="who", choices=["anna", "bob", "lamp", "dora"], label=2)
+    file = write(tmp_path / "new.jsonl", json_lines(alike, other, some))
+    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
+    said = "new.jsonl: 2 question(s) have choices that are alike within 18 tokens; the first of them counts; a larger"
+    assert said in capsys.readouterr().out
+    first, _, last = predicted_in(tmp_path / "run")
+    assert first[1] == 0 and first[3:].tolist() == [0.25] * 4 and last[4] == last[6]
+    rows = make_choice_rows(read_questions(file, needs_labels=True)[0], FullTokenizer(data / "vocab.txt", True), 18)
+    assert rows.first_alike_FxN().tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 2, 1]]
+
+
 def test_export_scores_single_choices(finished, data, tmp_path):
     about = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
     model = exported(about, tmp_path / "export", "choices")

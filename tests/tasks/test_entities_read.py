@@ -1,9 +1,11 @@
 """Files of tokens and labels: formats, what is left out, and what is refused with its line."""
 
+import functools
 import json
 
 import pytest
 
+from bert_tf.tasks.entities.labels import read_entities, read_strictly
 from bert_tf.tasks.entities.read import read_sentences
 from tests.entity_data import SENTENCES, columns, write
 from tests.refusals import refused
@@ -53,6 +55,40 @@ def test_a_number_sign_with_a_label_is_a_token(tmp_path):
         assert content(read(path)) == [(["#", "a"], ["O", "B-X"])]
 
 
+@pytest.mark.parametrize(
+    "between, comment",
+    [
+        ("\t", "# text\tdomain=en"),
+        (" ", "# 0000-1111"),
+        ("\t", "# id = 7\tO"),
+        (" _ _ ", "# id 0000-1111\tdomain=en"),  # MultiCoNER
+        (" _ _ ", "# text = B"),
+    ],
+)
+def test_a_comment_with_as_many_columns_as_a_token_is_none(tmp_path, between, comment):
+    sentences = columns(between=between).split("\n\n")
+    path = write(tmp_path / "train.conll", "\n\n".join(f"{comment}\n{lines}" for lines in sentences))
+    read_back = read(path)
+    assert content(read_back) == EXPECTED
+    assert f"{path}: {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in read_back.describe()
+
+
+def test_a_number_sign_with_a_wrong_label_inside_a_sentence_is_refused(tmp_path):
+    path = write(tmp_path / "train.tsv", "a\tB-X\n#b\tB_X\n")
+    refused("line 2: the label is 'B_X'", read, path)
+
+
+def test_bmes_is_iobes_with_another_letter(tmp_path):
+    text = "a\tB-X\nb\tM-X\nc\tE-X\nd\tS-Y\ne\tO\n"
+    bmes, iobes = (read(write(tmp_path / "a.tsv", lines)) for lines in (text, text.replace("M-", "I-")))
+    assert bmes.labels == [["B-X", "M-X", "E-X", "S-Y", "O"]]
+    assert bmes.scheme == iobes.scheme and str(bmes.scheme) == "IOBES (2 entities)"
+    for reader in (read_entities, functools.partial(read_strictly, scheme="IOBES")):
+        assert reader(bmes.labels[0]) == reader(iobes.labels[0])
+    mixed = "a.tsv mixes IOBES .'M-X' in line 2. and BILOU .'L-X' in line 3."
+    refused(mixed, read, write(tmp_path / "a.tsv", "a\tB-X\nb\tM-X\nc\tL-X\n"))
+
+
 def test_unusual_spaces_are_tokens(tmp_path):
     assert read(write(tmp_path / "train.tsv", "\u00a0\tO\na b\tB-X\n")).tokens == [["\u00a0", "a b"]]
     assert read(write(tmp_path / "train.txt", "\u00a0 O\na\u00a0b B-X\n")).tokens == [["\u00a0", "a\u00a0b"]]
@@ -69,6 +105,12 @@ NAMES = ["O", "B-P", "I-P", "B-T", "I-T"]
 def test_json_lines(tmp_path, field, tags_of):
     path = write(tmp_path / "train.jsonl", rows(field, tags_of))
     assert content(read(path, label_names=NAMES)) == EXPECTED
+
+
+def test_fields_with_text_that_are_not_read_are_named(tmp_path):
+    lines = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
+    path = write(tmp_path / "train.jsonl", lines)
+    assert read(path).describe().startswith(f"{path}: fields with text that are not read: 'tag' (1)\n")
 
 
 def test_numbers_need_names(tmp_path):

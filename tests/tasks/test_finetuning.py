@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -138,6 +139,17 @@ def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, caps
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
     assert events(tmp_path, "evaluation")[0]["update"] == 8
+
+
+def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(finished, squad, tmp_path, capsys):
+    start = dict(train_file=None, init_checkpoint=str(finished))
+    decoding = DecodeSettings(version_2_with_negative=True, max_answer_length=1)
+    assert job(squad, tmp_path / "run", **start, decoding=decoding).run()
+    out = capsys.readouterr().out
+    said = re.search(
+        r"squad.json: \d+ question\(s\) have only answers of more tokens than --max_answer_length=1, ", out
+    )
+    assert said and said.start() < out.index("predicting with")
 
 
 def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, tmp_path, capsys):

@@ -385,3 +385,13 @@ def test_damaged_files_are_refused_or_read(tmp_path, task, name):
                 assert str(tmp_path / name) in str(error) and "\n" not in str(error)
                 num_refused += 1
     assert 0.1 < num_refused / len(cases) / 2 < 1
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_fields_of_json_that_are_not_read_are_named(tmp_path, labels):
+    examples = own(
+        tmp_path, "own.jsonl", '{"text": "a", "kind": "b", "body": "More text.", "n": 7}', wants_labels=labels
+    )
+    assert [note.partition(": ")[2] for note in examples.notes] == [
+        "fields with text that are not read: 'body' (1); --text_columns names those that are"
+    ]

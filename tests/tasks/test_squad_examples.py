@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from bert_tf.base.fields import UnreadFields
 from bert_tf.tasks.squad.examples import Answer, Paragraph, answer_range, read_examples, sound_answers
 from tests.refusals import refused
 
@@ -177,3 +178,10 @@ def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message
 def test_ids_must_differ(tmp_path):
     qas = [question("q"), question("q")]
     refused(r"qas\[1\]: id 'q' is already used at .*qas\[0\]", read, tmp_path, qas)
+
+
+def test_text_under_other_names_than_squads_is_counted(tmp_path):
+    unread = UnreadFields()
+    plausible = dict(is_impossible=False, plausible_answers=[{"text": "Norse", "answer_start": 0}])
+    read(tmp_path, [question("a", **plausible), question("b", passage="More text.", page="7")], unread=unread)
+    assert unread.describe() == "fields with text that are not read: 'passage' (1)"

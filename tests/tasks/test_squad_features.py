@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
-from bert_tf.tasks.squad.features import FeatureSettings, best_windows, make_windows, window_spans
+from bert_tf.tasks.squad.features import FeatureSettings, best_windows, count_unreachable, make_windows, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, read_golden
@@ -135,3 +135,21 @@ def test_an_invisible_answer_is_refused_when_training(golden):
 )
 def test_lengths_are_checked(values, message):
     refused(message, FeatureSettings, *values)
+
+
+def test_answers_of_more_tokens_than_may_be_given_are_counted(tmp_path):
+    context = "北京是中国的首都，北京大学位于北京海淀区" * 3
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(context), "who"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
+    paragraph = Paragraph(context)
+    lengths = ([3], [7], [7, 3], [9, 8], [])  # of each question's answers, which begin at 4
+    examples = [
+        Example(str(number), "who", paragraph, tuple(Answer(context[4 : 4 + length], 4) for length in each))
+        for number, each in enumerate(lengths)
+    ]
+    for is_training, expected in ((False, {2: 4, 3: 2, 7: 1, 8: 0}), (True, {2: 4, 3: 3, 7: 1, 9: 0})):
+        windows = make_windows(
+            examples, FullTokenizer(tmp_path / "vocab.txt"), FeatureSettings(32, 10, 8), is_training=is_training
+        )
+        assert {most: count_unreachable(examples, windows, most) for most in expected} == expected
+    assert count_unreachable([example._replace(answers=None) for example in examples], windows, 99) == 0

@@ -50,13 +50,17 @@ def test_normalize_answer(text, normalized):
     ],
 )
 def test_exact_match_and_f1(prediction, truth, exact, f1):
-    assert metrics.exact_match(prediction, truth) == exact
+    assert metrics.WORDS.exact_match(prediction, truth) == exact
     assert metrics.f1(prediction, truth) == pytest.approx(f1)
-    assert metrics.f1_version_2(prediction, truth) == pytest.approx(f1)
+    assert metrics.WORDS.f1_version_2(prediction, truth) == pytest.approx(f1)
 
 
 def test_answers_of_nothing_but_articles_agree_in_version_2_only():
-    assert (metrics.exact_match("the", "a"), metrics.f1("the", "a"), metrics.f1_version_2("the", "a")) == (1, 0, 1)
+    assert (metrics.WORDS.exact_match("the", "a"), metrics.f1("the", "a"), metrics.WORDS.f1_version_2("the", "a")) == (
+        1,
+        0,
+        1,
+    )
 
 
 def test_version_1_takes_the_best_answer():
@@ -121,3 +125,62 @@ def test_best_threshold_against_trying_every_threshold():
             assert result[f"best_{name}"] == pytest.approx(max(everywhere))
             if result[f"best_{name}_thresh"]:
                 assert at(result[f"best_{name}_thresh"])[key] == pytest.approx(max(everywhere))
+
+
+def longest_common_run(first, second):
+    """By CMRC's own way: a table of the runs that end at each pair of places."""
+    lengths = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for i, one in enumerate(first):
+        for j, other in enumerate(second):
+            lengths[i + 1][j + 1] = lengths[i][j] + 1 if one == other else 0
+    return max(map(max, lengths))
+
+
+@pytest.mark.parametrize(
+    "prediction, truth, exact, f1",
+    [
+        ("北", "北山", 0, 2 / 3),
+        ("每天在河", "每天在河邊", 0, 8 / 9),
+        ("《北山》。", "北山", 1, 1),
+        ("山北", "北山", 0, 1 / 2),  # order counts: a run of one
+        ("1997年", "在1997年", 0, 4 / 5),  # a number is one unit
+        ("Windows XP系統", "windows xp", 0, 2 / 3),
+        ("天", "河", 0, 0),
+        ("", "河", 0, 0),
+    ],
+)
+def test_characters_count_in_text_without_spaces(prediction, truth, exact, f1):
+    examples = [example("a", [truth, "春夏秋冬" * 4])]
+    result = metrics.score(examples, {"a": prediction})
+    assert result == {"exact_match": 100 * exact, "f1": pytest.approx(100 * f1)}
+    result = scores_version_2([*examples, example("none", [])], {"a": prediction, "none": ""})
+    assert (result["HasAns_exact"], result["HasAns_f1"], result["NoAns_f1"]) == (
+        100 * exact,
+        pytest.approx(100 * f1),
+        100,
+    )
+    assert "counts characters" in metrics.choose_scoring(examples).note
+
+
+def test_f1_of_characters_against_cmrcs_table():
+    generator = random.Random(1)
+    for _ in range(200):
+        prediction, truth = ("".join(generator.choices("春夏秋冬", k=generator.randrange(1, 12))) for _ in range(2))
+        same = longest_common_run(prediction, truth)
+        expected = 200 * same / (len(prediction) + len(truth))
+        assert metrics.score([example("a", [truth])], {"a": prediction})["f1"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "answers, characters",
+    [
+        (["แม่น้ำ"], True),
+        (["かわ", "river"], False),
+        (["かわのみず", "山"], True),
+        (["강은 북쪽에"], False),
+        (["12"], False),
+        ([], False),
+    ],
+)
+def test_the_answers_script_says_what_is_counted(answers, characters):
+    assert bool(metrics.choose_scoring([example("a", answers)]).note) == characters

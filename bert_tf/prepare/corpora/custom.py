@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file
+from bert_tf.base.progress import print_beside_bars
 from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.data_files import what_is_no_prose
 from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
@@ -28,15 +31,23 @@ from bert_tf.prepare.corpora.documents import (
 )
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
-JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
-TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
+
+
+def _packed_too(*suffixes: str) -> tuple[str, ...]:
+    return tuple(f"{suffix}{packed}" for suffix in suffixes for packed in _COMPRESSION_SUFFIXES)
+
+
+JSON_LINES_SUFFIXES, JSON_SUFFIXES = _packed_too(".jsonl", ".ndjson"), _packed_too(".json")
+TEXT_SUFFIXES = _packed_too(".txt")
 TABLE_SUFFIX = ".parquet"
 # Files that are no running text; which, only --input_format says.
-_MARKED_UP_SUFFIXES = (".csv", ".tsv", ".xml", ".html", ".htm")
+_MARKED_UP_SUFFIXES = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
 
 # Few rows of a table are decoded at once, because they may be large.
 _ROWS_AT_ONCE = 8
 _COLUMN_BUFFER_BYTES = 1 << 20
+# The beginning of a text file, by which data is known.
+_HEAD_LINES, _HEAD_CHARACTERS = 200, 1 << 18
 
 
 ReadLines = Callable[[Path], Iterator[str]]
@@ -56,6 +67,8 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
         path = Path(name).expanduser()
         if path.is_dir():
             inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            # Beside texts, .json describes them; alone, as C4 has it, it holds them.
+            inside = inside or text_files.find_text_files(path, JSON_SUFFIXES)
             ways_out = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out=ways_out)
         else:
@@ -86,7 +99,7 @@ def choose_formats(
                 f"{path}: a table or text with tags, whose text is only a part of it: write that to a .txt, .jsonl or "
                 ".parquet file, or name the --input_format if the file is running text despite its name"
             )
-        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, ".json")) else input_format
+        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, *JSON_SUFFIXES)) else input_format
 
     formats = {path: by_suffix(path) for path in paths}
     texts = [path for path, chosen in formats.items() if chosen == "auto"]
@@ -109,18 +122,44 @@ def read_batches(
     *,
     text_column: str = "text",
     read_lines: ReadLines = text_files.read_lines,
+    chosen: bool = True,
 ) -> Iterator[Batch]:
-    """Batches of documents, their line breaks kept."""
+    """Batches of documents, their line breaks kept. Fields of JSON with text that is not read are named at the end.
+
+    Args:
+      chosen: whether the user has chosen the format of text files; if not, one that holds data is refused.
+    """
+    unread = UnreadFields()
 
     def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
             yield from _table_documents(path, text_column)
         elif formats[path] == "jsonl":
-            yield from _json_documents(read_lines(path), text_column)
+            yield from _json_documents(read_lines(path), text_column, unread)
         else:
-            yield from _text_documents(path, read_lines(path), formats[path])
+            lines = _checked(path, read_lines(path), chosen=chosen)
+            yield from _text_documents(path, lines, formats[path])
 
-    return read_files(list(formats), position, documents_of)
+    yield from read_files(list(formats), position, documents_of)
+    if named := unread.describe():
+        print_beside_bars(f"{named}; --text_column names the one that is read")
+
+
+def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]:
+    """The lines of a file of text; where it holds data instead, a line says so.
+
+    Raises: UserError where it does, and the user has not chosen how to read it.
+    """
+    head: list[str] = []
+    for line in lines:
+        head.append(line)
+        if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
+            break
+    if kind := what_is_no_prose(list(filter(None, head)), path.name):
+        if not chosen:
+            raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
+        print_beside_bars(f"{path}: read as text, though it is {kind}")
+    return itertools.chain(head, lines)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
@@ -170,11 +209,11 @@ def _cell_text(path: Path, cell: Any, row: int, *, column: str) -> str | BadReco
     return text
 
 
-def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
+def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if line:
-            yield json_text(number, line, field, remedy=f'; a line has to be like {{"{field}": "..."}}')
+            yield json_text(number, line, field, remedy=f'; a line has to be like {{"{field}": "..."}}', unread=unread)
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
 
+from bert_tf.base.fields import UnreadFields
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
@@ -101,13 +102,17 @@ def as_marked_line(sentences: Iterable[str]) -> str:
     return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
 
 
-def json_text(number: int, line: str, field: str, *, remedy: str) -> str | BadRecord:
-    """The text in a field of the JSON object that is a file's line of this number."""
+def json_text(
+    number: int, line: str, field: str, *, remedy: str, unread: UnreadFields | None = None
+) -> str | BadRecord:
+    """The text in a field of the JSON object that is a file's line of this number; `unread` counts the others."""
     content, fault = None, f'no object with a "{field}" that is a string'
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
         fault = f"not JSON ({error})"
+    if unread and isinstance(content, dict):
+        unread.add(content, [field])
     text = content.get(field) if isinstance(content, dict) else None
     return text if isinstance(text, str) else BadRecord(f"line {number}: {fault}{remedy}")
 

@@ -120,7 +120,13 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
         )
     # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, read_lines=read_lines)
+    batches = functools.partial(
+        custom.read_batches,
+        format_of,
+        text_column=options.text_column,
+        read_lines=read_lines,
+        chosen=input_format != "auto",
+    )
     return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
 
 

@@ -28,6 +28,14 @@ class ChoiceRows(NamedTuple):
         """int64 [F]: the number of tokens of each question's longest sequence."""
         return self.sequences.num_tokens.reshape(-1, self.num_choices).max(axis=1)
 
+    def first_alike_FxN(self) -> np.ndarray:
+        """int64 [F, N]: for each choice the number of the first one of its question with the same tokens, perhaps its
+        own."""
+        ends = self.sequences.starts_F + self.sequences.num_tokens
+        texts = [self.sequences.tokens[start:end].tobytes() for start, end in zip(self.sequences.starts_F, ends)]
+        choices = (texts[start : start + self.num_choices] for start in range(0, len(texts), self.num_choices))
+        return np.array([list(map(each.index, each)) for each in choices], np.int64)
+
     @property
     def tokens(self) -> np.ndarray:
         return self.sequences.tokens

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ChoiceModel
     from bert_tf.model.losses import ClassificationObjective
+    from bert_tf.tasks.job import TaskRun
     from bert_tf.tasks.predict import Predictor
     from bert_tf.text.vocabulary import Tokenizer
 
@@ -48,6 +49,15 @@ class ChoiceTask(Task):
     def rows_of(self, content: Sequence[Question], tokenizer: Tokenizer, *, show_progress: bool = False) -> ChoiceRows:
         return make_choice_rows(content, tokenizer, self.max_seq_length, show_progress=show_progress)
 
+    def make_rows(self, use: str, run: TaskRun) -> ChoiceRows:
+        rows: ChoiceRows = super().make_rows(use, run)
+        num_alike = int((rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum())
+        if num_alike:
+            alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
+            way_out = "the first of them counts; a larger --max_seq_length may tell them apart"
+            run.say(f"{self.files[use][0]}: {alike}; {way_out}")
+        return rows
+
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ChoiceModel:
         from bert_tf.model.heads import ChoiceModel
 
@@ -65,6 +75,8 @@ class ChoiceTask(Task):
     def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
         """Writes a line for each question, with the probabilities of its choices."""
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
+        # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.
+        scores_FxN = np.take_along_axis(scores_FxN, self.rows[use].first_alike_FxN(), axis=1)
         path = predictor.write("predictions.tsv", "".join(_prediction_lines(scores_FxN, labels_F)))
         predictor.telemetry.note(f"choices for {len(scores_FxN):,} questions: {path}")
         if labels_F is None:

@@ -5,7 +5,7 @@ one type it may be left out. The schemes differ in what their letters mean:
 
     IOB1    I inside; B begins an entity right behind another of its type, and only there
     IOB2    B begins an entity, I goes on
-    IOBES   B begins, I goes on, E ends an entity of several tokens; S is a single one
+    IOBES   B begins, I goes on (M in BMES), E ends an entity of several tokens; S is a single one
     BILOU   the same with L (last) for E and U (unit) for S, which is how it is read here
 
 Sequences that break the rules are read in the two ways of the package seqeval: by default as the program conlleval
@@ -22,8 +22,8 @@ from typing import NamedTuple
 from bert_tf.tasks.scores import Counts
 
 OUTSIDE = "O"
-_LETTERS = {"IOB2": "BIO", "IOB1": "BIO", "IOBES": "BIOES", "BILOU": "BILOU"}
-_AS_IOBES = {"L": "E", "U": "S"}
+_LETTERS = {"IOB2": "BIO", "IOB1": "BIO", "IOBES": "BIMOES", "BILOU": "BILOU"}
+_AS_IOBES = {"L": "E", "U": "S", "M": "I"}
 
 
 class Entity(NamedTuple):
@@ -48,7 +48,7 @@ class Scheme(NamedTuple):
 
 def fault_of(label: str) -> str:
     """Why this is no label; "" if it is one."""
-    if label == OUTSIDE or (label[:1] in set("BIESLU") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
+    if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
     rule = f"{OUTSIDE} has no type" if label.startswith(OUTSIDE) else f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on"
     return f"the label is {label!r:.80}: {rule}"
@@ -56,7 +56,7 @@ def fault_of(label: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _parts(label: str) -> tuple[str, str]:
-    """Its letter, in BILOU that of IOBES, and its type."""
+    """Its letter, in BILOU and BMES that of IOBES, and its type."""
     return _AS_IOBES.get(label[0], label[0]), label[2:]
 
 

@@ -2,8 +2,9 @@
 
 A line has columns with tabs between them or, in a file whose first line has no tab, blanks: the first is the token,
 the last its label, as in CoNLL-2003 and BioBERT's files; a file of one column has no labels. A blank line ends a
-sentence, and so does ``-DOCSTART-``. A line that begins with # and has another number of columns than the others is a
-comment. In JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` or ``tags``.
+sentence, and so does ``-DOCSTART-``. A line that begins with # is a comment if it has another number of columns than
+the others, names a value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In
+JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` or ``tags``.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import functools
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
 from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
+_NAMED_COMMENT = re.compile(r"#\s*\S+ = ")
 _TAGS = ("ner_tags", "tags")
 _NUM_LABELS = 20  # an error names so many
 
@@ -40,7 +43,7 @@ class Sentences(NamedTuple):
     tokens: list[list[str]]
     labels: list[list[str]] | None
     scheme: Scheme | None  # None: there are no labels
-    left_out: str  # a line about what was left out, or ""
+    left_out: str  # lines about what was left out, or ""
 
     def describe(self) -> str:
         """What was left out, and a line with the numbers of sentences, tokens and entities, and the labels' scheme."""
@@ -73,7 +76,8 @@ def read_sentences(
     first_lines: dict[str | None, int] = {}  # of each label that is none with a fault
     bad = BadRecords(max_bad_records, "sentence", str(path))
     is_json = path.suffix.lower() in JSON_SUFFIXES
-    for tokens_of in _json_sentences(path, label_names) if is_json else _column_sentences(path):
+    unread, comments = UnreadFields(), list[int]()
+    for tokens_of in _json_sentences(path, label_names, unread) if is_json else _column_sentences(path, comments):
         try:
             tokens = tokens_of()
             for token in tokens:
@@ -99,10 +103,12 @@ def read_sentences(
     if labels and not scheme:
         iobes, bilou = (
             next(f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in letters)
-            for letters in ("ES", "LU")
+            for letters in ("ESM", "LU")
         )
         raise UserError(f"{path} mixes IOBES ({iobes}) and BILOU ({bilou}); write all labels in one of these schemes")
-    left_out = f"{path}: {bad.describe()}\n" if bad.num else ""
+    like_tokens = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
+    notes = filter(None, [bad.describe(), unread.describe(), like_tokens])
+    left_out = "".join(f"{path}: {note}\n" for note in notes)
     return Sentences(path, [[token.text for token in tokens] for tokens in sentences], labels, scheme, left_out)
 
 
@@ -127,8 +133,8 @@ def _fault_of(token: _Token, known: Sequence[str] | None, seen: Collection[str |
     return f"the label is {label!r:.80}, the model's are {shown}: training with --label_names may have more"
 
 
-def _column_sentences(path: Path) -> Iterator[Callable[[], list[_Token]]]:
-    """For each sentence what gives its tokens, or raises ValueError."""
+def _column_sentences(path: Path, comments: list[int]) -> Iterator[Callable[[], list[_Token]]]:
+    """For each sentence what gives its tokens, or raises ValueError; `comments` gets the lines of those like tokens."""
     lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
     content = [line for line in lines if not _is_break(line[1])]
     first, text = next((line for line in content if not line[1].startswith(_COMMENT)), (content or [(0, "")])[0])
@@ -136,10 +142,13 @@ def _column_sentences(path: Path) -> Iterator[Callable[[], list[_Token]]]:
     num_columns = len(_columns(text, at_tabs))
 
     def tokens_of(block: Sequence[tuple[int, str]]) -> list[_Token]:
-        tokens = []
+        tokens: list[_Token] = []
         for number, line in block:
             columns = _columns(line, at_tabs)
-            if len(columns) == num_columns:
+            is_before = not tokens and num_columns > 1 and bool(fault_of(columns[-1]))
+            if line.startswith(_COMMENT) and (is_before or _NAMED_COMMENT.match(line)):
+                comments.extend([number] if len(columns) == num_columns else [])
+            elif len(columns) == num_columns:
                 label = columns[-1] if num_columns > 1 else None
                 tokens.append(_Token(number, columns[0].strip(" ") or columns[0], label))
             elif not line.startswith(_COMMENT):
@@ -160,15 +169,18 @@ def _columns(text: str, at_tabs: bool) -> list[str]:
     return text.rstrip(" ").split("\t") if at_tabs else re.split("[ \t]+", text.strip(" \t"))
 
 
-def _json_sentences(path: Path, label_names: Sequence[str]) -> Iterator[Callable[[], list[_Token]]]:
+def _json_sentences(
+    path: Path, label_names: Sequence[str], unread: UnreadFields
+) -> Iterator[Callable[[], list[_Token]]]:
     """As `_column_sentences`."""
     for line, content in json_objects(path):
-        yield functools.partial(_tokens_of_json, line, content, label_names)
+        fields = Fields(content)
+        tokens, tags = fields.first(["tokens"]), fields.first(_TAGS)
+        unread.add(fields, fields.read)
+        yield functools.partial(_tokens_of_json, line, tokens, tags, label_names)
 
 
-def _tokens_of_json(line: int, content: Mapping[str, Any], label_names: Sequence[str]) -> list[_Token]:
-    tokens: Any = content.get("tokens")
-    tags: Any = next((content[field] for field in _TAGS if content.get(field) is not None), None)
+def _tokens_of_json(line: int, tokens: Any, tags: Any, label_names: Sequence[str]) -> list[_Token]:
     fault = ""
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         fault = "the field 'tokens' must be a list of texts"

@@ -19,6 +19,7 @@ import numpy as np
 
 from bert_tf.base.command_line import parse_number
 from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.tasks.glue.tasks import TextTask
 from bert_tf.tasks.records import (
     CSV_QUOTING,
@@ -79,7 +80,8 @@ def read_examples(
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
     columns = [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
-    records, note = _records(path, task, columns, quoting)
+    unread = UnreadFields()
+    records, note = _records(path, task, columns, quoting, unread)
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
@@ -93,7 +95,8 @@ def read_examples(
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     bad = BadRecords(allowed, "record", str(path))
     examples = _collect(path, records, names, columns=columns, task=task, bad=bad)
-    return examples._replace(notes=[*filter(None, [note]), *examples.notes])
+    way_out = (named := unread.describe()) and f"{path}: {named}; --text_columns names those that are"
+    return examples._replace(notes=[*filter(None, [note]), *examples.notes, *filter(None, [way_out])])
 
 
 def _collect(
@@ -148,14 +151,15 @@ def _collect(
     return Examples(path, texts, labels or None, lines, indices, notes)
 
 
-def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | None) -> tuple[Iterator[Record], str]:
-    """The records of a file, the header among them, and a note about its quoting."""
+def _records(
+    path: Path, task: TextTask, columns: Sequence[str], quoting: str | None, unread: UnreadFields
+) -> tuple[Iterator[Record], str]:
+    """The records of a file, the header among them, and a note about its quoting; of JSON, `unread` counts the rest."""
     suffix = path.suffix.lower()
     if task.is_custom and suffix in JSON_SUFFIXES:
         if quoting:
             raise UserError(f"--quoting={quoting}: {path} holds JSON, which has its own quoting; leave the flag out")
-        rows = (Record(line, [content.get(column) for column in columns]) for line, content in json_objects(path))
-        return itertools.chain([Record(1, list(columns))], rows), ""
+        return itertools.chain([Record(1, list(columns))], _json_records(path, task, columns, unread)), ""
     if task.is_custom and suffix not in DELIMITERS:
         known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
         raise UserError(f"{path}: the name must say its format: {known}; rename it, or unpack or convert it")
@@ -167,6 +171,12 @@ def _records(path: Path, task: TextTask, columns: Sequence[str], quoting: str | 
     if quoting == CSV_QUOTING:
         return read_csv(path, delimiter, ", or are text with --quoting=none"), note
     return read_plain(path, delimiter), note
+
+
+def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
+    for line, content in json_objects(path):
+        unread.add(content, {*columns, task.label_column or ""})  # labels are not read to predict, and are no text
+        yield Record(line, [content.get(column) for column in columns])
 
 
 # --- Columns -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
@@ -24,6 +25,10 @@ _ROWS = (
 _NO_ANSWER = (
     "pass --version_2_with_negative if that is meant (SQuAD 2.0); a file that is only to be predicted has no field "
     "'answers'"
+)
+# Of an object at any depth; the title, the version and plausible answers are not read.
+_SQUADS_FIELDS = frozenset(
+    "version data title paragraphs context qas id question answers is_impossible plausible_answers".split()
 )
 # An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 3
@@ -140,12 +145,15 @@ def _converted(example: Example, encoding: str) -> Example:
     return example._replace(answers=(Answer(text, len(before.decode(encoding, "ignore"))), *others))
 
 
-def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
+def read_examples(
+    path: str | Path, *, version_2_with_negative: bool = False, unread: UnreadFields | None = None
+) -> list[Example]:
     """Reads the questions of a SQuAD file, in its order.
 
     Args:
       path: JSON file in the format of SQuAD 1.1 or 2.0.
       version_2_with_negative: whether questions without an answer are allowed.
+      unread: counts the fields that hold text and are none of SQuAD's.
 
     Raises:
       UserError: not a file, not JSON, a missing or wrong field (named with its place), a repeated
@@ -155,7 +163,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for location, example in _questions(content, str(path)):
+    for location, example in _questions(content, str(path), unread or UnreadFields()):
         if example.question_id in seen:
             before = seen[example.question_id]
             raise UserError(f"{location}: id {example.question_id!r} is already used at {before}; give each its own")
@@ -226,20 +234,26 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], location: str) -
     return value
 
 
-def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
+def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[str, Example]]:
     """All questions of a file, each with its place in it for messages."""
-    for a, article in enumerate(_field(content, "data", list, path)):
+    articles = _field(content, "data", list, path)
+    unread.add(content, _SQUADS_FIELDS)
+    for a, article in enumerate(articles):
         if isinstance(article, dict) and {"context", "question"} <= article.keys():
             raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
-        for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
+        paragraphs = _field(article, "paragraphs", list, f"{path}: data[{a}]")
+        unread.add(article, _SQUADS_FIELDS)
+        for p, item in enumerate(paragraphs):
             location = f"{path}: data[{a}].paragraphs[{p}]"
             paragraph = Paragraph(_field(item, "context", str, location))
+            unread.add(item, _SQUADS_FIELDS)
             if not paragraph.words:
                 raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
             for q, question in enumerate(_field(item, "qas", list, location)):
                 where = f"{location}.qas[{q}]"
                 question_id = str(_field(question, "id", (str, int), where))
                 text = _field(question, "question", str, where)
+                unread.add(question, _SQUADS_FIELDS)
                 yield where, Example(question_id, text, paragraph, _answers(question, where))
 
 

@@ -115,6 +115,27 @@ def make_windows(
     )
 
 
+def count_unreachable(examples: Sequence[Example], windows: Windows, max_answer_length: int) -> int:
+    """The number of questions with an answer, but none of at most so many tokens.
+
+    Args:
+      examples: those of the windows; for windows made for training, which hold the answers, they are not needed.
+    """
+    if not windows.token_ends.size:
+        lengths = windows.end_positions - windows.start_positions + 1
+        return len(np.unique(windows.example_index[lengths > max_answer_length]))
+    bounds = np.searchsorted(windows.example_index, np.arange(len(examples) + 1))
+    number = 0
+    for index, example in enumerate(examples):
+        answers = (answer_range(example._replace(answers=(answer,))) for answer in example.answers or ())
+        rows = slice(bounds[index], bounds[index + 1])
+        starts, ends = windows.token_starts[rows], windows.token_ends[rows]
+        # In which window most of an answer stands.
+        lengths = [((starts < end) & (ends > start)).sum(axis=1).max() for start, end in filter(None, answers)]
+        number += bool(lengths) and min(lengths) > max_answer_length
+    return number
+
+
 def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
     """(first token, number of tokens) of each window over a document; at least one."""
     spans, start = [], 0

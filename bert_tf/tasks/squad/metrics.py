@@ -1,22 +1,49 @@
-"""Exact match and F1 by the rules of SQuAD's official evaluation scripts, versions 1.1 and 2.0.
+"""Exact match and F1 by the rules of SQuAD's official evaluation scripts, versions 1.1 and 2.0, or by CMRC 2018's.
 
-Answers are compared after normalisation: lower case, without punctuation and the words a, an and
-the, single spaces. F1 counts common words. Of several accepted answers the best match counts. All
-final scores are percentages.
+By SQuAD's, answers are compared after normalisation: lower case, without punctuation and the words a, an and the,
+single spaces; F1 counts common words. Text without spaces has no words that could be counted. There the rules are those
+of CMRC 2018 (cmrc2018_evaluate.py): lower case without punctuation; each character is counted, and of the rest each
+word; F1 counts the longest run that both have in common. In both, of several accepted answers the best match counts,
+and all final scores are percentages.
 """
 
 from __future__ import annotations
 
 import collections
+import difflib
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from bert_tf.tasks.squad.examples import Example
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# CMRC's own list, without the double "……", which no single character equals.
+_WITHOUT_CMRCS_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_CHINESE = "\u4e00-\u9fa5"  # CMRC's, too
+# Thai, Lao, Burmese, Khmer; kana; rare Chinese characters.
+_WITHOUT_SPACES = f"{_CHINESE}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\U00020000-\U0002fa1f"
+# What NLTK's word_tokenize sets apart, which CMRC's script applies to what is not Chinese.
+_SET_APART = re.compile(r"""([;@#$%&?!()\[\]{}<>"]|,(?!\d)|\.(?=\s|$)|'(?:s|m|d|ll|re|ve)?(?=\s|$)|n't(?=\s|$))""")
+
+
+class Scoring(NamedTuple):
+    """How answers are compared."""
+
+    normalize: Callable[[str], str]  # answers that are then equal are exact matches
+    f1: Callable[[str, str], float]  # of a prediction and an accepted answer, from 0 to 1
+    note: str = ""  # what is counted, if not words
+
+    def exact_match(self, prediction: str, truth: str) -> float:
+        return float(self.normalize(prediction) == self.normalize(truth))
+
+    def f1_version_2(self, prediction: str, truth: str) -> float:
+        """Like `f1`, but if either side has nothing left, 1 if both have none, else 0."""
+        if not self.normalize(prediction) or not self.normalize(truth):
+            return self.exact_match(prediction, truth)
+        return self.f1(prediction, truth)
 
 
 def normalize_answer(text: str) -> str:
@@ -24,33 +51,64 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, truth: str) -> float:
-    return float(normalize_answer(prediction) == normalize_answer(truth))
-
-
 def f1(prediction: str, truth: str) -> float:
     """Harmonic mean of precision and recall over words, each word counted as often as it occurs."""
     predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
-    num_same = sum((collections.Counter(predicted) & collections.Counter(true)).values())
+    return _f1(sum((collections.Counter(predicted) & collections.Counter(true)).values()), predicted, true)
+
+
+def _f1(num_same: int, predicted: Sequence[str], true: Sequence[str]) -> float:
     if num_same == 0:
         return 0.0
     precision, recall = num_same / len(predicted), num_same / len(true)
     return 2 * precision * recall / (precision + recall)
 
 
-def f1_version_2(prediction: str, truth: str) -> float:
-    """Like `f1`, but if either side has no word left, 1 if both have none, else 0."""
-    if not normalize_answer(prediction) or not normalize_answer(truth):
-        return exact_match(prediction, truth)
-    return f1(prediction, truth)
+def _normalize_characters(text: str) -> str:
+    return text.lower().strip().translate(_WITHOUT_CMRCS_PUNCTUATION)
+
+
+def _scoring_of_characters(characters: str) -> Scoring:
+    """By CMRC's rules, where each of `characters` is counted by itself."""
+    single = re.compile(f"([{characters}])")
+
+    def units(text: str) -> list[str]:
+        parts = single.split(_normalize_characters(text))
+        return [
+            unit for part in parts for unit in ([part] if single.match(part) else _SET_APART.sub(r" \1 ", part).split())
+        ]
+
+    def f1_of_run(prediction: str, truth: str) -> float:
+        predicted, true = units(prediction), units(truth)
+        common = difflib.SequenceMatcher(None, predicted, true, autojunk=False).find_longest_match(
+            0, len(predicted), 0, len(true)
+        )
+        return _f1(common.size, predicted, true)
+
+    note = "F1 counts characters, by the rules of CMRC 2018: the answers are in text without spaces"
+    return Scoring(_normalize_characters, f1_of_run, note)
+
+
+WORDS = Scoring(normalize_answer, f1)
+
+
+def choose_scoring(examples: Sequence[Example]) -> Scoring:
+    """By CMRC's rules if most letters of the accepted answers are of scripts without spaces, else by SQuAD's."""
+    answers = "".join(answer.text for example in examples for answer in example.answers or ())
+    num_letters = sum(map(str.isalpha, answers))
+    for characters in (_CHINESE, _WITHOUT_SPACES):
+        if 2 * len(re.findall(f"[{characters}]", answers)) > num_letters:
+            return _scoring_of_characters(characters)
+    return WORDS
 
 
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
     """The scores of version 1.1, {"exact_match", "f1"}, for questions with answers and one prediction for each."""
     truths = {example.question_id: [answer.text for answer in example.answers or ()] for example in examples}
+    scoring = choose_scoring(examples)
     return {
-        "exact_match": _mean(_best_scores(truths, predictions, exact_match), truths),
-        "f1": _mean(_best_scores(truths, predictions, f1), truths),
+        "exact_match": _mean(_best_scores(truths, predictions, scoring.exact_match), truths),
+        "f1": _mean(_best_scores(truths, predictions, scoring.f1), truths),
     }
 
 
@@ -65,9 +123,10 @@ def score_version_2(
       "best_exact" and "best_f1", with the thresholds "best_exact_thresh" and "best_f1_thresh":
       no answer is predicted if the odds exceed the threshold.
     """
-    truths = {example.question_id: _accepted(example) for example in examples}
-    exact = _best_scores(truths, predictions, exact_match)
-    f1_scores = _best_scores(truths, predictions, f1_version_2)
+    scoring = choose_scoring(examples)
+    truths = {example.question_id: _accepted(example, scoring) for example in examples}
+    exact = _best_scores(truths, predictions, scoring.exact_match)
+    f1_scores = _best_scores(truths, predictions, scoring.f1_version_2)
     has_answer = {example.question_id: bool(example.answers) for example in examples}
     result = {"exact_match": _mean(exact, truths), "f1": _mean(f1_scores, truths), "total": len(truths)}
     for name, is_answerable in (("HasAns", True), ("NoAns", False)):
@@ -105,9 +164,9 @@ def best_threshold(
     return 100.0 * best / len(scores), threshold
 
 
-def _accepted(example: Example) -> list[str]:
+def _accepted(example: Example, scoring: Scoring) -> list[str]:
     """The accepted answers, or [""] if there is none. Answers that normalise to nothing do not count."""
-    return [answer.text for answer in example.answers or () if normalize_answer(answer.text)] or [""]
+    return [answer.text for answer in example.answers or () if scoring.normalize(answer.text)] or [""]
 
 
 def _best_scores(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
@@ -18,8 +19,8 @@ from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
-from bert_tf.tasks.squad.features import FeatureSettings, Windows, make_windows
-from bert_tf.tasks.squad.metrics import score, score_version_2
+from bert_tf.tasks.squad.features import FeatureSettings, Windows, count_unreachable, make_windows
+from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.task import TRAIN, Task, files_of_mode
 
 if TYPE_CHECKING:
@@ -74,13 +75,16 @@ class SquadTask(Task):
         check_file(paths[0], NAME_A_FILE)
         if use == TRAIN:
             return (), ""
-        questions = self._examples(paths[0])
+        questions, note = self._examples(paths[0])
         if self.wants_scores:
             require_answers(questions, paths[0], "its prediction cannot be scored; pass --noeval for such a file")
-        return questions, ""
+        return questions, note
 
-    def _examples(self, path: Path) -> list[Example]:
-        return read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative)
+    def _examples(self, path: Path) -> tuple[list[Example], str]:
+        """The questions, and a line about what is not read, or ""."""
+        unread = UnreadFields()
+        examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
+        return examples, (named := unread.describe()) and f"{path}: {named}"
 
     def make_rows(self, use: str, run: TaskRun) -> Windows:
         """The windows, from the run folder's cache if it has them."""
@@ -89,12 +93,18 @@ class SquadTask(Task):
         def make() -> Windows:
             examples: Sequence[Example] = self.contents[use]
             if is_training:
-                examples, note = sound_answers(self._examples(path), path)
-                if note:
+                examples, *notes = self._examples(path)
+                examples, left_out = sound_answers(examples, path)
+                for note in filter(None, [*notes, left_out]):
                     run.say(note)
             return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
 
-        return run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+        windows = run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+        longest = self.decoding.max_answer_length
+        if number := count_unreachable(self.contents[use], windows, longest):
+            unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
+            run.say(f"{path}: {unreachable}, so they cannot be answered rightly; a larger number reaches them")
+        return windows
 
     def rows_of(self, content: Sequence[Example], tokenizer: Tokenizer, *, show_progress: bool = False) -> Windows:
         return make_windows(content, tokenizer, self.features, is_training=False, show_progress=show_progress)
@@ -147,6 +157,8 @@ class SquadTask(Task):
         if self.decoding.version_2_with_negative:
             best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
             note(f"best null threshold: {best}; use it with --null_score_diff_threshold")
+        if counted := choose_scoring(questions).note:
+            note(counted)
         note(json.dumps(scores))
         return scores
 

@@ -1,0 +1,44 @@
+"""Tells data from running text by its content: JSON, tables and markup, of which only a part is text."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+
+_JSON_LINE = re.compile(r'(?=\s*([\[\]{}"\d-]|true|false|null)).*[\[\]{}",\w]\s*')
+_JSON_BEGINNING = re.compile(r'\s*(\{\s*"|\[\s*[\[{"]|[\[{]\s*$)')
+_MARKUP_BEGINNING = re.compile(r"\s*<(\?xml|!doctype|!--|[a-z][\w:.-]*(\s[^<>]*)?/?>)", re.IGNORECASE)
+_END_TAG = re.compile(r"</[A-Za-z][\w:.-]*>")
+_DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+_LEAST_RECORDS = 3  # of a table; in fewer lines of prose as many commas may be chance
+
+
+def what_is_no_prose(lines: Sequence[str], name: str) -> str:
+    """What a file is that begins with these non-blank lines, and what makes text of it; "" if it may be text."""
+    if not lines:
+        return ""
+    if _JSON_BEGINNING.match(lines[0]) and all(map(_JSON_LINE.fullmatch, lines)):
+        return "JSON: give --input_format=jsonl if each line is an object, or make such lines: jq -c '.[]' FILE > OUT"
+    if _MARKUP_BEGINNING.match(lines[0]) and any(map(_END_TAG.search, lines)):
+        return "text with tags: write what is between them to a .txt file"
+    for delimiter, called in _DELIMITERS.items():
+        if columns := _columns(lines, delimiter):
+            longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
+            cut = f", for example: cut -f{longest} {shlex.quote(name)} > OUT" if delimiter == "\t" else ""
+            return f"a table of {len(columns)} columns with {called} between: write that of the text to a file{cut}"
+    return ""
+
+
+def _columns(lines: Sequence[str], delimiter: str) -> list[tuple[str, ...]]:
+    """The columns of a table; empty if it is none. Behind punctuation there is a space or the line's end."""
+    csv.field_size_limit(sys.maxsize)
+    rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
+    rows = rows[:-1] if len(rows) > _LEAST_RECORDS else rows  # the last may go on behind these lines
+    if len(rows) < _LEAST_RECORDS or len(rows[0]) < 2 or len({*map(len, rows)}) > 1:
+        return []
+    columns = list(zip(*rows))
+    is_punctuation = not any(columns[-1]) or any(field.startswith(" ") for column in columns[1:] for field in column)
+    return [] if is_punctuation else columns
