@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
@@ -225,7 +226,11 @@ def test_ids_of_real_text_are_those_of_the_library(folder, tmp_path, kind):
 def test_a_list_of_pieces_alone_cuts_no_text(folder, tmp_path):
     tokenizer, _ = opened(folder)
     (tmp_path / "vocab.txt").write_text(tokenizer.files()["vocab.txt"], encoding="utf-8")
-    refused("lists the pieces of a SentencePiece model.*--vocab_file own.model", FullTokenizer, tmp_path / "vocab.txt")
+    said = "lists the pieces of a SentencePiece model.*--vocab_file"
+    refused(f"{said} own.model; in Python vocab_file=", FullTokenizer, tmp_path / "vocab.txt")
+    shutil.copy(folder / "unigram.model", tmp_path / "tokenizer_1.model")
+    for is_hugging_face in (True, False):  # weights beside it
+        refused(f"{said} {tmp_path}/tokenizer_1.model", open_stored, StoredTokenizer(tmp_path, is_hugging_face))
 
 
 def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
