@@ -28,8 +28,8 @@ _ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of the files of a ch
 _NO_MODEL = (
     f"no model is there; name a run folder (phase_2 in that of a pre-training), a folder with {PREFIX}{_INDEX} or the "
     f"path up to and with '.ckpt', or a folder of Hugging Face's with {hugging_face.CONFIG}, of which "
-    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS} or {hugging_face.TORCH}: one file, into which "
-    "save_pretrained with a larger max_shard_size joins several; unpack an archive"
+    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it "
+    f"names, or {hugging_face.TORCH}; unpack an archive"
 )
 # Fields of a configuration, each with a variable and its dimension that has this size.
 _SIZES = {
