@@ -132,6 +132,18 @@ def _escape_missing_letters() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _check_encoding(argv: Sequence[str]) -> None:
+    """Raises: UserError if paths hold letters that TensorFlow, which takes UTF-8, would not get as they are."""
+    encoding = sys.getfilesystemencoding()
+    if codecs.lookup(encoding).name == "utf-8":
+        return
+    if other := next((text for text in (*argv, os.getcwd()) if not text.isascii()), ""):
+        raise UserError(
+            f"{other!r}: letters beyond ASCII need UTF-8, but Python is set to {encoding}; unset PYTHONUTF8, or set "
+            "LC_ALL=C.UTF-8"
+        )
+
+
 def _flush_output() -> None:
     if sys.stdout:  # None if a program is started without one
         sys.stdout.flush()
@@ -144,6 +156,7 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
     def wrapped(argv: Sequence[str]) -> Result:
         _escape_missing_letters()
         try:
+            _check_encoding(argv)
             result = main(argv)
             _flush_output()
             return result

@@ -39,9 +39,14 @@ def _is_weight(name: str, shapes: Mapping[str, Any]) -> bool:
     return not _NOT_WEIGHTS.fullmatch(name) and name.rpartition("/")[0] not in shapes
 
 
-_NSP_LOGITS = re.compile(r"(?:.*/)?predictions/transform/logits/(kernel|bias)")
+_NSP_LOGITS = re.compile(r"(?:.*/)?(predictions/transform|next_sentence)/logits/(kernel|bias)")
 _NSP_HEAD = {"kernel": "cls/seq_relationship/output_weights", "bias": "cls/seq_relationship/output_bias"}
+# In tf-models-official's BertPretrainerV2 that head has a pooler, and nothing trains the encoder's own; their exports
+# put it in its place, too (copy_pooler_dense_to_encoder).
+_NSP_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
+# Keras' names of NVIDIA's attention; tf-models-official, whose head has an activation, has moved on from them.
+_NVIDIAS = "/self_attention_output/"
 _NO_ACTIVATION = (
     "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
     "weights predict for masked words is off until the head has been trained on (the encoder is not affected)"
@@ -55,16 +60,18 @@ def read_checkpoint(prefix: Path) -> Weights:
       UserError: the checkpoint or the ``bert_config.json`` beside it cannot be read.
     """
     stored, folder = open_checkpoint(prefix), prefix.parent
-    is_keras = _OBJECT_GRAPH in stored.shapes
-    if is_keras:
+    keras_names: Mapping[str, str] = {}
+    if _OBJECT_GRAPH in stored.shapes:
         graph = stored.read(_OBJECT_GRAPH)  # outside the try, which would report its own error as one of Keras
         try:
-            stored = _by_keras_names(stored, graph)
+            keras_names = _keras_names(stored, graph)
+            stored = _by_keras_names(stored, keras_names)
         except (DecodeError, IndexError, TypeError, ValueError) as error:
             raise UserError(
                 f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
             ) from None
     config_file = folder / CONFIG_FILE
+    is_nvidias = any(_NVIDIAS in keras_name for keras_name in keras_names.values())
 
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
@@ -78,25 +85,30 @@ def read_checkpoint(prefix: Path) -> Weights:
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         config_file=config_file,
         tokenizer=StoredTokenizer(folder),
-        warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
+        warnings=(_NO_ACTIVATION,) if is_nvidias and _MASKED_WORD_HEAD in stored.shapes else (),
     )
 
 
-def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
-    """The variables of a TF2 checkpoint under our names and in our layouts; unknown ones keep their Keras name."""
+def _keras_names(stored: StoredWeights, graph: Any) -> dict[str, str]:
+    """Keras' names of a TF2 checkpoint's variables, by their keys there."""
     nodes = parse_object_graph(graph).nodes
-    attributes = [attribute for node in nodes for attribute in node.attributes]
-    keras_names = {
+    return {
         attribute.checkpoint_key: attribute.full_name
-        for attribute in attributes
+        for node in nodes
+        for attribute in node.attributes
         if attribute.checkpoint_key in stored.shapes and not _OPTIMIZERS & set(attribute.checkpoint_key.split("/"))
     }
+
+
+def _by_keras_names(stored: StoredWeights, keras_names: Mapping[str, str]) -> StoredWeights:
+    """The variables of a TF2 checkpoint under our names and in our layouts; unknown ones keep their Keras name."""
     keys = {to_our_name(keras_name): key for key, keras_name in keras_names.items()}
-    if _MASKED_WORD_HEAD in keys:  # else these logits are a classifier's or a span head's
-        for keras_name in list(keys):
-            match = _NSP_LOGITS.fullmatch(keras_name)
-            if match:
-                keys[_NSP_HEAD[match[1]]] = keys.pop(keras_name)
+    for keras_name in list(keys):
+        if match := _NSP_POOLER.fullmatch(keras_name):
+            keys[f"bert/pooler/dense/{match[1]}"] = keys.pop(keras_name)
+        # Without the head for masked words these logits are a classifier's or a span head's.
+        elif (match := _NSP_LOGITS.fullmatch(keras_name)) and _MASKED_WORD_HEAD in keys:
+            keys[_NSP_HEAD[match[2]]] = keys.pop(keras_name)
 
     def shape(name: str) -> list[int]:
         return list(_to_our_layout(name, np.empty(stored.shapes[keys[name]], np.bool_)).shape)

@@ -1,6 +1,7 @@
 """Hugging Face's BERT folders: reading them, and the mapping between their names of parameters and ours.
 
-A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin`` (which needs PyTorch).
+A folder contains ``config.json`` and the weights: ``model.safetensors``, several files that
+``model.safetensors.index.json`` names, or ``pytorch_model.bin`` (which needs PyTorch).
 PyTorch's linear layers store [out, in], so our kernels are transposed; classifier heads are not, because Google stores
 them as [classes, in].
 """
@@ -28,6 +29,7 @@ from bert_tf.text.tokenizer import StoredTokenizer
 CONFIG = "config.json"
 _FETCH_AGAIN = "fetch the model again"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
+SHARDS = f"{SAFETENSORS}.index.json"
 # Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 _OURS = {
@@ -119,8 +121,8 @@ def is_folder(folder: Path) -> bool:
 
 
 def weight_file(folder: Path) -> Path | None:
-    """The file with a folder's weights; None if there is none."""
-    return next((folder / name for name in (SAFETENSORS, TORCH) if (folder / name).is_file()), None)
+    """The file with a folder's weights, or that which names several; None if there is none."""
+    return next((folder / name for name in (SAFETENSORS, SHARDS, TORCH) if (folder / name).is_file()), None)
 
 
 class Stored(NamedTuple):
@@ -198,6 +200,8 @@ def _open_file(path: Path) -> dict[str, Stored]:
     check_file(path, _FETCH_AGAIN)
     if path.suffix == ".bin":
         return _open_torch_file(path)
+    if path.name == SHARDS:
+        return _open_shards(path)
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
@@ -207,6 +211,23 @@ def _open_file(path: Path) -> dict[str, Stored]:
         name: Stored(part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
     }
+
+
+def _open_shards(path: Path) -> dict[str, Stored]:
+    """The tensors in the files that an index names. Raises: UserError if one lacks a tensor, or lies elsewhere."""
+    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
+    places = places if isinstance(places, dict) else {}
+    shards = {}
+    for name in sorted({str(name) for name in places.values()}):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise UserError(f"{path}: {name!r:.80} is no .safetensors file beside it; {_FETCH_AGAIN}")
+        shards[name] = _open_file(path.with_name(name))
+    if missing := [tensor for tensor, name in places.items() if tensor not in shards[str(name)]]:
+        fault = f"{missing[0]} is not in {places[missing[0]]} ({len(missing)} missing in all)"
+        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
+    if not places:
+        raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
+    return {tensor: shards[name][tensor] for tensor, name in places.items()}
 
 
 def _open_torch_file(path: Path) -> dict[str, Stored]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, op
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
+_ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of the files of a checkpoint
 _NO_MODEL = (
     f"no model is there; name a run folder (phase_2 in that of a pre-training), a folder with {PREFIX}{_INDEX} or the "
     f"path up to and with '.ckpt', or a folder of Hugging Face's with {hugging_face.CONFIG}, of which "
-    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS} or {hugging_face.TORCH}: one file, into which "
-    "save_pretrained with a larger max_shard_size joins several; unpack an archive"
+    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it "
+    f"names, or {hugging_face.TORCH}; unpack an archive"
 )
 # Fields of a configuration, each with a variable and its dimension that has this size.
 _SIZES = {
@@ -55,12 +57,25 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
         if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_NO_MODEL)
+            raise UserError(_nearby(path) or _NO_MODEL)
         if (prefix.parent / MANIFEST).is_file() and (damage := find_damage(prefix.parent)):
             raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
     except UserError as error:
         raise UserError(f"{argument}={path}: {error}") from None
+
+
+def _nearby(path: Path) -> str:
+    """What to name in place of a `path` that is no model but leads to one; "" if it does not."""
+    folder, beginning = path.parent, _ENDING.sub("", path.name)
+    if path.is_file() and (hugging_face.is_folder(folder) or (folder / "checkpoints").is_dir()):
+        return f"is a file of a model; name its folder, {folder}"
+    prefixes = [] if path.is_dir() else [str(file.with_suffix("")) for file in sorted(folder.glob(f"*{_INDEX}"))]
+    begun = [prefix for prefix in prefixes if Path(prefix).name.startswith(beginning)]
+    found = [str(folder / beginning)] if str(folder / beginning) in begun else begun or prefixes
+    if not found:
+        return ""
+    return f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(found[:3])}"
 
 
 def _newest_of_run(folder: Path) -> Weights:

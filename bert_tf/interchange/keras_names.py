@@ -27,9 +27,10 @@ _KERAS_NAMES = {
 
 
 def to_our_name(keras_name: str) -> str:
-    """Our name of a variable of NVIDIA's TF2 code or tf-models-official; the name itself if there is none."""
+    """Our name of a variable of NVIDIA's TF2 code or tf-models-official; the name itself if there is none, but without
+    ``bert/``, which there is the whole model, with its heads, and here the encoder."""
     for pattern, ours in _KERAS_NAMES.items():
         match = re.fullmatch(rf"(?:.*/)?{pattern}", keras_name)
         if match:
             return match.expand(ours)
-    return keras_name
+    return keras_name.removeprefix("bert/")

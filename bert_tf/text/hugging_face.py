@@ -58,6 +58,8 @@ _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+# Settings of BERT's tokenizer in Python, which transformers does not read beside a tokenizer.json.
+_OF_PYTHONS = ("do_basic_tokenize", "never_split")
 # Settings with the values that mean the same here as in transformers; None: not there.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "word_tokenizer_type": (None, "basic"),  # others are code such as MeCab or Jieba
@@ -105,6 +107,8 @@ def read_settings(folder: Path) -> FolderSettings:
         )
     for file in (SETTINGS, _SPECIAL_NAMES):
         for setting, allowed in _ALLOWED.items():
+            if has_library and setting in _OF_PYTHONS:
+                continue
             value = files[file].get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
             if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false

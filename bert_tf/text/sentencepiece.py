@@ -50,8 +50,9 @@ _UNIGRAM, _BPE = 1, 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 # What models call the special tokens, BERT's own names aside.
 _OTHER_NAMES = {"[PAD]": ("<pad>",), "[CLS]": ("<cls>", "<s>"), "[SEP]": ("<sep>", "</s>"), "[MASK]": ("<mask>",)}
-# The library's own, with which such a piece wins over all others.
-_USER_DEFINED_SCORE = -0.1
+# The score of a user-defined piece for each byte but its first; pieces of text have scores below 0. So the library does
+# it from 0.2.2 on; before, such a piece lost inside words to longer pieces of text.
+_USER_DEFINED_SCORE = 0.1
 # A sum of such scores up to 8,000 is exact in single precision, too.
 _SCORES_PER_UNIT = 1 << 10
 
@@ -71,7 +72,7 @@ def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
     try:
         library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
         list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
-        model = _parse(path.read_bytes())
+        model = parse_model(path.read_bytes())
         pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
     except UserError:
         raise
@@ -98,13 +99,14 @@ def import_sentencepiece(path: str | Path) -> Any:
 def with_exact_sums(content: bytes) -> bytes:
     """A unigram model with its scores rounded, by 0.0005 at most, so that every library adds them up without an error
     and decides alike between equally good ways to cut a word."""
-    model = _parse(content)
+    model = parse_model(content)
     for piece in model.pieces:
         piece.score = round(piece.score * _SCORES_PER_UNIT) / _SCORES_PER_UNIT
     return model.SerializeToString()
 
 
-def _parse(content: bytes) -> Any:
+def parse_model(content: bytes) -> Any:
+    """A model file's message ``ModelProto``, of which `_FORMAT` names what is read here."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_FORMAT, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model")).FromString(content)
@@ -160,7 +162,8 @@ def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
     )
     if kind == _UNIGRAM:
         lowest = min(normal.values())
-        scores = {**dict.fromkeys(names, lowest), **normal, **dict.fromkeys(user_defined, _USER_DEFINED_SCORE)}
+        marked = {name: _USER_DEFINED_SCORE * (len(name.encode()) - 1) for name in user_defined}
+        scores = {**dict.fromkeys(names, lowest), **normal, **marked}
         return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
     if kind != _BPE:
         raise UserError(f"{source} has whole words or single characters as pieces; train one of unigrams or BPE")

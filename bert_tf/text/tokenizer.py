@@ -21,7 +21,9 @@ from bert_tf.text.vocabulary import (
     VOCABULARY,
     Tokenizer,
     check_casing,
+    check_is_wordpiece,
     guess_casing,
+    has_word_starts,
     is_sentencepiece_model,
     load_pieces,
 )
@@ -70,9 +72,11 @@ class StoredTokenizer(NamedTuple):
 
     @property
     def needs_library(self) -> bool:
-        """Whether Hugging Face's tokenizer reads texts for these weights, not Google's."""
-        has_pipeline = (self.folder / TOKENIZER).is_file()
-        return self.is_hugging_face or has_pipeline or hugging_face.read_settings(self.folder).needs_library
+        """Whether Hugging Face's tokenizer reads texts for these weights, not Google's or a SentencePiece model."""
+        if (self.folder / TOKENIZER).is_file():
+            return True
+        needs_library = self.is_hugging_face or hugging_face.read_settings(self.folder).needs_library
+        return needs_library and not has_word_starts(load_pieces(self.folder / VOCABULARY))
 
     @property
     def casing(self) -> Casing | None:
@@ -121,6 +125,8 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
             _check_same_ids(vocab_file, tokenizer)
         flags.check(tokenizer.casing, pipeline_file)
         return tokenizer, ""
+    if not is_sentencepiece_model(path):
+        check_is_wordpiece(load_pieces(path), path)
     casing, assumed = settings.casing, ""
     if not casing:
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents

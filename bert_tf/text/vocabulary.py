@@ -154,7 +154,7 @@ class UnknownTokens(NamedTuple):
         )
 
 
-def has_word_starts(vocab: Mapping[str, int]) -> bool:
+def has_word_starts(vocab: Collection[str]) -> bool:
     """Whether these are the tokens of a SentencePiece model."""
     num_starts = sum(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
     return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)  # of headings in Markdown
@@ -216,6 +216,17 @@ def check_pieces(pieces: Sequence[str], source: str) -> None:
         raise UserError(
             f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "
             "vocab.txt with one token a line, or as control symbols: bertPrep.py --action create_vocab makes one"
+        )
+
+
+def check_is_wordpiece(pieces: Collection[str], path: str | Path) -> None:
+    """Raises `UserError` if a vocabulary file lists the pieces of a SentencePiece model, which alone cuts text so."""
+    if has_word_starts(pieces):
+        models = list(Path(path).parent.glob(f"*{SENTENCEPIECE_SUFFIX}"))
+        model = models[0] if len(models) == 1 else f"own{SENTENCEPIECE_SUFFIX}"
+        raise UserError(
+            f"vocabulary {path} lists the pieces of a SentencePiece model, and text is cut into them by that model "
+            f"alone; name it (--vocab_file {model}; in Python vocab_file=)"
         )
 
 

@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, spans_of_words, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
@@ -39,7 +38,7 @@ from bert_tf.text.vocabulary import (
     TokenizedLines,
     Tokenizer,
     TokenSpans,
-    has_word_starts,
+    check_is_wordpiece,
     ids_of,
     load_pieces,
 )
@@ -106,11 +105,7 @@ class FullTokenizer(Tokenizer):
         """
         self.inv_vocab = load_pieces(vocab_file)
         self.vocab = ids_of(self.inv_vocab)
-        if has_word_starts(self.vocab):
-            raise UserError(
-                f"vocabulary {vocab_file} lists the pieces of a SentencePiece model, and text is cut into them by that "
-                "model alone; name it (--vocab_file own.model)"
-            )
+        check_is_wordpiece(self.inv_vocab, vocab_file)
         self.casing = Casing.of(do_lower_case, strip_accents)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id

@@ -10,7 +10,7 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.run.variables import load_weights
+from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from tests.google_checkpoints import (
     CONFIG,
     HEADS,
@@ -112,8 +112,12 @@ class Bias(keras.layers.Layer):
         return x + self.bias
 
 
-def keras_model(with_heads, old):
-    """A functional model with their names; what it computes does not matter."""
+def keras_model(with_heads, old, has_own_pooler=False):
+    """A functional model with their names; what it computes does not matter.
+
+    Args:
+      has_own_pooler: whether the next-sentence head is that of tf-models-official's BertPretrainerV2.
+    """
     x = inputs = keras.Input([4, HIDDEN])
     for name, rows in (("word_embeddings", VOCAB), ("position_embedding", POSITIONS), ("type_embeddings", 2)):
         x = Table(rows, name)(x)
@@ -126,7 +130,12 @@ def keras_model(with_heads, old):
         hidden = keras.layers.LayerNormalization(name="cls/predictions/transform/LayerNorm")(hidden)
         logits = keras.layers.Dense(VOCAB, use_bias=False, name="not_ours")(hidden)
         outputs.append(Bias(name="cls/predictions/output_bias")(logits))
-        outputs.append(keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
+        if has_own_pooler:
+            pooled = keras.layers.Dense(HIDDEN, name="bert/next_sentence/pooler_dense")(x)
+            outputs.append(keras.layers.Dense(2, name="bert/next_sentence/logits")(pooled))
+            outputs.append(keras.layers.Dense(3, name="bert/other_head/logits")(pooled))
+        else:
+            outputs.append(keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
     model = keras.Model(inputs, outputs)
     rng = np.random.default_rng(1)
     for variable in model.variables:
@@ -151,9 +160,9 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
     model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
     report = load_weights(weights, model.variables, VOCAB)
     assert report.missing == [] and report.unused == (["not_ours/kernel"] if with_heads else [])
-    assert bool(weights.warnings) == with_heads
+    assert bool(weights.warnings) == (with_heads and old)
     if with_heads:
-        assert "without an activation" in weights.warnings[0]
+        assert all("without an activation" in warning for warning in weights.warnings)
         np.testing.assert_array_equal(
             weights.read("cls/seq_relationship/output_weights"),
             theirs.get_layer("predictions/transform/logits").kernel.numpy().T,
@@ -175,6 +184,22 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
         np.testing.assert_array_equal(
             weights.read(f"bert/encoder/layer_1/{ours}"), by_name[name].reshape(shape), err_msg=ours
         )
+
+
+def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):
+    """The pooler is that of the next-sentence head, which alone was trained."""
+    theirs = keras_model(True, False, has_own_pooler=True)
+    tf.train.Checkpoint(model=theirs).save(str(tmp_path / "model.ckpt"))
+    weights, model = find_weights(tmp_path), PretrainingModel(CONFIG)
+    check_encoder(weights, named_variables(model.variables), "")
+    report = load_weights(weights, model.variables, VOCAB)
+    assert not weights.warnings and not report.missing
+    assert report.unused == ["not_ours/kernel", "other_head/logits/bias", "other_head/logits/kernel"]
+    for ours, layer in (("bert/pooler/dense/", "pooler_dense"), ("cls/seq_relationship/output_", "logits")):
+        kernel, bias = theirs.get_layer(f"bert/next_sentence/{layer}").get_weights()
+        name, expected = ("kernel", kernel) if layer == "pooler_dense" else ("weights", kernel.T)
+        np.testing.assert_array_equal(weights.read(f"{ours}{name}"), expected)
+        np.testing.assert_array_equal(weights.read(f"{ours}bias"), bias)
 
 
 @pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])

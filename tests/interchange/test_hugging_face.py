@@ -17,6 +17,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
@@ -100,6 +101,47 @@ def test_an_old_file_in_half_precision_gives_the_same(tmp_path, monkeypatch):
     assert calls == [((tmp_path / "pytorch_model.bin",), {"map_location": "cpu", "weights_only": True})]
     assert report.missing == report.unused == []
     assert_same_hidden_states(encoder)
+
+
+def shards_of(folder):
+    """The model in two files, and the content of its index."""
+    tensors = load_file(MODEL / "model.safetensors")
+    shutil.copy(MODEL / "config.json", folder)
+    places = {}
+    for number, names in enumerate((sorted(tensors)[::2], sorted(tensors)[1::2]), start=1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in names}, folder / file)
+        places.update(dict.fromkeys(names, file))
+    return places
+
+
+def write_index(folder, places):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def test_safetensors_in_several_files(tmp_path):
+    write_index(tmp_path, shards_of(tmp_path))
+    whole, parts = read_folder(MODEL), find_weights(tmp_path)
+    assert parts.shapes == whole.shapes
+    for name in whole.shapes:
+        np.testing.assert_array_equal(parts.read(name), whole.read(name), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"x": "model-00003-of-00003.safetensors"}, "model-00003-of-00003.safetensors does not exist; fetch"),
+        ({"x": "../model-00001-of-00002.safetensors"}, "is no .safetensors file beside it; fetch"),
+        ({"x": "model.bin"}, "'model.bin' is no .safetensors file"),
+        ({"x": ["model.safetensors"]}, "is no .safetensors file"),
+        ({"x": "model-00001-of-00002.safetensors"}, "x is not in model-00001-of-00002.safetensors .1 missing in all"),
+        (None, "names no tensors in weight_map"),
+    ],
+)
+def test_an_index_that_does_not_fit_its_files(tmp_path, changes, words):
+    places = shards_of(tmp_path)
+    write_index(tmp_path, changes and {**places, **changes})
+    refused(words, find_weights, tmp_path)
 
 
 def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatch):

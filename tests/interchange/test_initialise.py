@@ -28,6 +28,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
 from tests.jobs import changed_json
 from tests.refusals import refused
+from tests.sentencepiece_models import write_model
 
 HUGGING_FACE = Path(__file__).parents[1] / "golden" / "hugging_face"
 
@@ -199,13 +200,51 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
     initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
 
 
+def test_records_of_a_sentencepiece_model_of_which_a_list_lies_beside_the_weights(tmp_path):
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    tokenizer = open_tokenizer(write_model(folder / "own.model"), do_lower_case=False)
+    (folder / "vocab.txt").write_text(tokenizer.files()["vocab.txt"], encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    weights = find_weights(folder)
+    model = PretrainingModel(weights.config)
+    initialise_from(weights, model, Notes(), tokenizer_files=tokenizer.files())
+    others = open_tokenizer(write_model(tmp_path / "other.model", model_type="bpe"), do_lower_case=False).files()
+    with pytest.raises(UserError, match="has another vocabulary than the records"):
+        initialise_from(weights, model, Notes(), tokenizer_files=others)
+
+
 def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    for path in (HUGGING_FACE / "model.safetensors", tmp_path / "nowhere", tmp_path):
+    for path in (tmp_path / "nowhere", tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     refused("several checkpoints lie there .model.ckpt-1, model.ckpt-2.", find_weights, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("named", "prefixes"),
+    [
+        ("model.ckpt", "model.ckpt-1000000"),
+        ("model.ckpt-1000000.index", "model.ckpt-1000000"),
+        ("model.ckpt-1000000.data-00000-of-00001", "model.ckpt-1000000"),
+        ("model.ckpt-1000000.meta", "model.ckpt-1000000"),
+        ("checkpoint", "best or FOLDER/model.ckpt-1000000"),
+        ("model.ckpt-7", "best or FOLDER/model.ckpt-1000000"),
+    ],
+)
+def test_a_path_beside_a_checkpoints_prefix_is_told_the_prefix(google, tmp_path, named, prefixes):
+    for name in ("best", "model.ckpt-1000000"):
+        shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
+    expected = prefixes.replace("FOLDER", str(tmp_path))
+    refused(f"is no checkpoint's name.*; name {tmp_path}/{expected}$", find_weights, tmp_path / named)
+
+
+def test_a_file_of_a_model_is_told_the_folder(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "metrics.jsonl").touch()
+    for file in (HUGGING_FACE / "model.safetensors", HUGGING_FACE / "config.json", tmp_path / "metrics.jsonl"):
+        refused(f"^--init_checkpoint={file}: is a file of a model; name its folder, {file.parent}$", find_weights, file)
 
 
 def test_configuration_and_vocabulary(google, tmp_path):

@@ -78,7 +78,7 @@ def test_arguments_that_are_no_texts_are_named(google, texts, length, error, mes
 def test_what_is_no_path_or_no_model_is_named(google, tmp_path):
     with pytest.raises(TypeError, match="bytes"):
         bert_tf.from_pretrained(b"model")
-    refused("^folder=.*nowhere: no model is there", bert_tf.from_pretrained, tmp_path / "nowhere")
+    refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")
     values = random_values(published_names(2))
     write_tf1(google, {f"model/{name}": value for name, value in values.items()})
     refused("has no layers, only model/bert/embeddings/LayerNorm/beta, .*; name other", bert_tf.from_pretrained, google)

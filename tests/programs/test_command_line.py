@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,19 @@ def test_a_name_that_cannot_be_shown():
     done = program("print('results in /\\udcff/run')", environ={"PYTHONIOENCODING": "utf-8:strict"})
     said = r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
     assert done.returncode == 2 and done.stderr.startswith(said)
+
+
+def test_letters_that_tensorflow_would_not_get_as_they_are(tmp_path):
+    """Paths are read as ASCII where the locale is C and Python's UTF-8 mode is off."""
+    (tmp_path / "modèle").mkdir()
+    for cwd, code in ((tmp_path, 0), (tmp_path / "modèle", 2)):
+        environ = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+        done = program("print('begun')", environ=environ, cwd=cwd)
+        assert done.returncode == code and ("begun" in done.stdout) == (code == 0)
+        assert code == 0 or re.match(
+            r"error: '.*': letters beyond ASCII need UTF-8, but Python .*PYTHONUTF8", done.stderr
+        )
+        assert done.stderr.count("\n") == (code != 0)
 
 
 def test_an_output_without_some_letters_shows_their_numbers():

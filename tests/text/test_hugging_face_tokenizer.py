@@ -264,6 +264,13 @@ def test_tokenizers_that_cut_text_otherwise_are_refused(tmp_path, settings, mess
     refused(f"tokenizer_config.json: .*{message}", open_stored, folder_with(tmp_path, SPANISH, settings))
 
 
+@pytest.mark.parametrize("settings", [{"never_split": ["[link]"]}, {"do_basic_tokenize": False}], ids=str)
+def test_what_only_a_tokenizer_in_python_reads_changes_nothing_beside_tokenizer_json(tmp_path, settings):
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "[link]", "river", "link"]), Casing(False, False))
+    tokenizer, _ = open_stored(folder_with(tmp_path, "[link] river link", settings, pipeline))
+    assert tokenizer.tokenize("river [link]") == ["river", "[UNK]", "link", "[UNK]"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
@@ -13,7 +14,7 @@ import tokenizers
 
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.sentencepiece import with_exact_sums
+from bert_tf.text.sentencepiece import parse_model, with_exact_sums
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_tokenizer, open_vocab_file
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.text.wordpiece import FullTokenizer
@@ -66,6 +67,18 @@ def test_ids_are_those_of_the_library(folder, kind, casing):
         expected = library.encode(casing.apply(text))
         assert tokenizer.tokenize_to_ids(text) == expected, repr(text)
         assert tokenizer.tokenize_lines(f"{text}\n".encode()).ids.tolist() == expected, repr(text)
+
+
+def test_a_user_defined_piece_wins_as_in_the_library(tmp_path):
+    """With these scores "town" + "o" + "f" costs 3.0, and "t" + "o" + "w" + "nof" 3.1, but for what "nof" is worth."""
+    path = write_model(tmp_path / "x.model", user_defined_symbols=["nof"])
+    model = parse_model(path.read_bytes())
+    scores = {"▁town": -1, "o": -1, "f": -1, "▁": -1, "t": -1, "w": -0.1}
+    for piece in model.pieces:
+        piece.score = scores.get(piece.piece, -5)
+    path.write_bytes(model.SerializeToString())
+    expected = sentencepiece.SentencePieceProcessor(model_file=str(path)).encode("townof", out_type=str)
+    assert open_tokenizer(path).tokenize("townof") == expected == ["▁", "t", "o", "w", "nof"]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe_bytes", "user_defined"])
@@ -213,7 +226,11 @@ def test_ids_of_real_text_are_those_of_the_library(folder, tmp_path, kind):
 def test_a_list_of_pieces_alone_cuts_no_text(folder, tmp_path):
     tokenizer, _ = opened(folder)
     (tmp_path / "vocab.txt").write_text(tokenizer.files()["vocab.txt"], encoding="utf-8")
-    refused("lists the pieces of a SentencePiece model.*--vocab_file own.model", FullTokenizer, tmp_path / "vocab.txt")
+    said = "lists the pieces of a SentencePiece model.*--vocab_file"
+    refused(f"{said} own.model; in Python vocab_file=", FullTokenizer, tmp_path / "vocab.txt")
+    shutil.copy(folder / "unigram.model", tmp_path / "tokenizer_1.model")
+    for is_hugging_face in (True, False):  # weights beside it
+        refused(f"{said} {tmp_path}/tokenizer_1.model", open_stored, StoredTokenizer(tmp_path, is_hugging_face))
 
 
 def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
