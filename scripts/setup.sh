@@ -221,7 +221,8 @@ install_packages() {
   local -a wanted=(-r requirements/base.txt)
   local free needed=2500 of_version # MiB
   of_version="requirements/$(tensorflow_of_venv)"
-  [[ $flavour != gpu ]] || needed=9000
+  ! "$want_tests" || needed=3500
+  [[ $flavour != gpu ]] || needed=10000
   if in_container; then
     wanted+=("protobuf<5") # as TensorFlow 2.15 and 2.17 need it; image 24.03 has one that is too old for our records
     "$want_tests" && wanted+=(-r requirements/test.txt)

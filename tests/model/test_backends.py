@@ -1,5 +1,6 @@
 """All backends compute the same: values and gradients of each of their functions, and the bits of dropout masks."""
 
+import ctypes
 import inspect
 
 import numpy as np
@@ -8,8 +9,13 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.model.backends import CpuBlocks, GpuStep, Plain, PlainInStep, choose_scope, make_backend
+from bert_tf.model.backends.kernel_check import require_agreement
 from bert_tf.model.backends.plain import WordLogits
 from bert_tf.model.elementwise import Dropout
+from bert_tf.model.kernels import launching
+from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.fused_attention import FusedAttention
+from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 from bert_tf.run.device import has_fast_bf16
@@ -208,3 +214,141 @@ def test_the_backend_of_a_scope():
     kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
     assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
     assert all(make_backend(scope, for_gpu=True).for_gpu for scope in ("off", "blocks"))
+
+
+# --- The GPU's own kernels, beside XLA -----------------------------------------------------------
+
+# Kernels by what calls them, and those that are spoilt in turn.
+FUSED = {
+    "attention": (lambda: FusedAttention(64, 2, 32, 0.1, False, tf.float16), ["attend_forward", "attend_gradients"]),
+    "packed attention": (lambda: FusedAttention(64, 1, 32, 0.1, True, tf.float16), ["attend_gradients"]),
+    "attention in blocks": (
+        lambda: FusedAttention(192, 1, 32, 0.0, True, tf.float16),
+        ["attend_query_gradient", "attend_key_value_gradients"],
+    ),
+    "norm": (
+        lambda: AddNorm(64, 64, 32, 0.1, tf.float16),
+        ["draw_keep_bits", "add_norm_forward", "add_norm_gradients"],
+    ),
+    "gelu": (lambda: BiasGelu(128, 128, True, tf.float16), ["bias_gelu_forward", "bias_gelu_gradients"]),
+}
+EACH_KERNEL = pytest.mark.parametrize(
+    "name, function", [(name, function) for name, (_, functions) in FUSED.items() for function in functions]
+)
+
+
+def require(made, dtype="float16"):
+    require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_kernels_that_agree_with_xla(stand_in, name):
+    make, functions = FUSED[name]
+    require(make())
+    assert set(functions) <= set(stand_in.num_calls)
+
+
+@EACH_KERNEL
+def test_a_wrong_kernel_is_not_used(stand_in, name, function):
+    """Its last result begins with zeros."""
+    from tests.model.kernels.interpreted import launch
+
+    def spoil(function, grid, addresses, types, constants):
+        launch(function, grid, addresses, types, constants)
+        ctypes.memset(addresses[-1], 0, 256)
+
+    stand_in.instead[function] = spoil
+    with pytest.raises(Unavailable, match=r"^on this device they differ from XLA's results by \d+\.\d %$"):
+        require(FUSED[name][0]())
+
+
+@EACH_KERNEL
+def test_a_kernel_that_fails_is_not_used(stand_in, name, function):
+    def fail(*_):
+        raise ValueError("too many resources\nrequested")
+
+    stand_in.instead[function] = fail
+    with pytest.raises(Unavailable) as caught:
+        require(FUSED[name][0]())
+    line = str(caught.value)
+    assert line.startswith("they fail on this device: ") and "too many resources" in line and "\n" not in line
+
+
+def step_of(backend):
+    """A result that needs kernels, compiled, with its gradients."""
+    inputs = make_inputs([[128, 32], [128, 32]], [[32], [32], [32]], backend.compute_dtype)
+
+    def norm(*inputs):
+        x, residual, *others = inputs
+        key = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(11, tf.int64))
+        dropped = backend.dropout(key, 3, 0.1, [2, 64, 32])
+        return backend.residual_norm(x, others[0], residual, *others[1:], 64, dropped)
+
+    return tf.function(lambda: results(backend, norm, inputs), jit_compile=True, autograph=False)()
+
+
+def test_a_step_with_kernels_says_so(stand_in):
+    backend = GpuStep("float16")
+    found = step_of(backend)
+    (remark,) = backend.remarks
+    assert "kernels of our own: " in remark and "no kernels" not in remark
+    for one, other in zip(found, step_of(GpuStep("float16", "none"))):
+        np.testing.assert_allclose(one, other, rtol=5e-3, atol=5e-3)
+    assert stand_in.num_calls["add_norm_forward"] == 2, "in the check and in the step"
+
+
+def spoilt(stand_in, monkeypatch):
+    stand_in.instead["add_norm_forward"] = lambda *_: None
+    return "on this device they differ from XLA's results by "
+
+
+def failing(stand_in, monkeypatch):
+    def fail(*_):
+        raise ValueError("no such instruction")
+
+    stand_in.instead["add_norm_gradients"] = fail
+    return "they fail on this device: "
+
+
+def on_an_old_card(stand_in, monkeypatch):
+    monkeypatch.setattr(launching, "compute_capability", lambda: (7, 0))
+    return "they need compute capability 8.0 or later, not 7.0"
+
+
+def without_triton(stand_in, monkeypatch):
+    def refuse(*_):
+        raise Unavailable("the package triton is not installed (pip install triton)")
+
+    monkeypatch.setattr(launching, "compile_kernels", refuse)
+    return "the package triton is not installed (pip install triton)"
+
+
+@pytest.mark.parametrize("spoil", [spoilt, failing, on_an_old_card, without_triton])
+def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypatch, spoil):
+    reason = spoil(stand_in, monkeypatch)
+    backend = GpuStep("float16")
+    found = step_of(backend)
+    (remark,) = backend.remarks
+    assert "kernels of our own" in remark and reason in remark and "\n" not in remark
+    for one, other in zip(found, step_of(GpuStep("float16", "none"))):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: FusedAttention(64, 2, 48, 0.1, False, tf.float16), "heads have 48 elements, not 32, 64, 128"),
+        (lambda: FusedAttention(96, 2, 32, 0.1, False, tf.float16), "the length of the sequences, 96, is no multiple"),
+        (
+            lambda: FusedAttention(64, 2, 32, 0.1, False, tf.float32),
+            "they compute in bfloat16 and float16, not in floa",
+        ),
+        (lambda: AddNorm(60, 60, 32, 0.1, tf.float16), "60 rows are no multiple of 64"),
+        (lambda: AddNorm(64, 64, 40, 0.1, tf.float16), "a hidden size of 40 is no multiple of 32, or over 4096"),
+        (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
+        (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
+    ],
+)
+def test_shapes_without_kernels(stand_in, make, reason):
+    with pytest.raises(Unavailable, match=f"^{reason}"):
+        make()

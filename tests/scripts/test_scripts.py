@@ -150,7 +150,7 @@ def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
 def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
     """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
     path = programs(tmp_path / "bin", df="printf 'Filesystem\\n/dev/sda 9 8 1024\\n'")
-    for arguments, needed in ([], 2500), (["--gpu"], 9000), ([], 9000):
+    for arguments, needed in ([], 2500), (["--test"], 3500), (["--gpu"], 10000), ([], 10000):
         done = start("bash", ROOT / "scripts/setup.sh", *arguments, PATH=path, BERT_VENV=str(tmp_path / "venv"))
         assert done.returncode == 1 and f"1 MiB are free at {ROOT}; the set-up needs about {needed}" in done.stderr
 

@@ -22,12 +22,12 @@ LENGTH, PREDICTIONS = 16, 8
 WITHOUT_DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
-def short_batch(seed, size=8):
-    """Instances of 4 to 16 tokens; some have no masked token."""
-    batch = global_batch(size, LENGTH, seed=seed)
+def short_batch(seed, size=8, length=LENGTH):
+    """Instances of 4 to `length` tokens; some have no masked token."""
+    batch = global_batch(size, length, seed=seed)
     rng = np.random.default_rng(100 + seed)
-    lengths = rng.integers(4, LENGTH + 1, [size, 1])
-    batch["input_mask"] = (np.arange(LENGTH) < lengths).astype(np.int32)
+    lengths = rng.integers(4, length + 1, [size, 1])
+    batch["input_mask"] = (np.arange(length) < lengths).astype(np.int32)
     for name in ("input_ids", "segment_ids"):
         batch[name] = batch[name] * batch["input_mask"]
     batch["masked_lm_positions"] = np.minimum(batch["masked_lm_positions"], lengths - 1).astype(np.int32)
@@ -37,7 +37,7 @@ def short_batch(seed, size=8):
 
 def pack(batch, micro_batch_size, num_ranks=1):
     """The batch in packed rows [G, ...], by ranks as the input pipeline deals them out; micro-batches of a rank."""
-    rows = best_fit(batch["input_mask"].sum(axis=1), LENGTH)
+    rows = best_fit(batch["input_mask"].sum(axis=1), batch["input_mask"].shape[1])
     num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
     own, per_rank = num_micro_batches * micro_batch_size, len(batch["input_ids"]) // num_ranks
     parts = []

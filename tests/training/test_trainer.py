@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.split import TRIAL_UPDATES, halve
+from bert_tf.model.backends import Plain
 from bert_tf.model.losses import Objective
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -91,12 +92,12 @@ class Counter:
             assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
-def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, **settings):
+def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, backend=Plain, **settings):
     """A trainer of a step that need not have a model."""
     made = state_and_step or [Counter()] * 2
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
-    model = types.SimpleNamespace(config=CONFIG)
+    model = types.SimpleNamespace(config=CONFIG, backend=backend)
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
     made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
     training = Training("t", model, Objective(), batches=lambda _: itertools.repeat(batch), **made_of)
@@ -257,3 +258,29 @@ def test_a_shortage_on_one_rank_halves_it_on_all(monkeypatch, tmp_path):
     assert workers.num_asked == 1 + TRIAL_UPDATES
     made._make_update(rows_of(global_batch(), 0, 1, 4), TRIAL_UPDATES)
     assert workers.num_asked == 1 + TRIAL_UPDATES, "ranks compare notes in the first updates only"
+
+
+# --- What the backend has to say of a step --------------------------------------------------------
+
+
+class Remarking(Counter):
+    """A step whose backend has a remark from the first update on, and one more from the third on; all are long."""
+
+    LINES = ("kernels of our own: AddNorm", "no kernels of our own for BiasGelu: there is no GPU")
+
+    @property
+    def remarks(self):
+        return self.LINES[: 1 if self.updates_applied < 3 else 2]
+
+    def __call__(self, *arguments, **options):
+        return super().__call__(*arguments, **options)._replace(own_secs=2 * trainer.LONG_UPDATE_SECS)
+
+
+def test_each_remark_is_told_once(tmp_path, monkeypatch, capsys):
+    step = Remarking()
+    made = make_trainer(
+        monkeypatch, tmp_path, 5, [step] * 2, backend=step, num_ranks=1, save_checkpoint_steps=9, display_loss_steps=9
+    )
+    assert made.fit()
+    said = capsys.readouterr().out
+    assert [said.count(line) for line in Remarking.LINES] == [1, 1]

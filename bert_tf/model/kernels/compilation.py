@@ -13,11 +13,13 @@ import importlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _SOURCES = Path(__file__).parent
 COMPILE_LIMIT_SECS = 300.0
@@ -75,18 +77,21 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
     except importlib.metadata.PackageNotFoundError:
         raise Unavailable("the package triton is not installed (pip install triton)") from None
     files = [_kept_file(kernel, capability, version) for kernel in kernels]
-    missing = {file: kernel for file, kernel in zip(files, kernels) if _read(file) is None}
-    made = {file: _start(kernel, capability) for file, kernel in missing.items()}
-    results = {file: _finish(process, missing[file]) for file, process in made.items()}
-    for file, compiled in results.items():
-        _keep(file, compiled)
-    found = [results.get(file) or _read(file) for file in files]
-    assert None not in found
-    return found  # type: ignore[return-value]
+    found = {file: compiled for file in files if (compiled := _read(file))}
+    missing = {file: kernel for file, kernel in zip(files, kernels) if file not in found}
+    with _compiling(missing, capability) as processes:
+        for file, process in processes.items():
+            answer = _finish(process, missing[file])
+            found[file] = _parse(answer)
+            _keep(file, answer)
+    return [found[file] for file in files]
 
 
 def _kept_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise Unavailable("this user has no home folder to keep them in: XDG_CACHE_HOME can name another") from None
     key = hashlib.sha256((_SOURCES / f"{kernel.module}.py").read_bytes())
     key.update(json.dumps([version, capability, dataclasses.asdict(kernel)]).encode())
     return cache / "bert_tf" / "kernels" / f"{kernel.function}-{key.hexdigest()[:24]}.kernel"
@@ -95,56 +100,89 @@ def _kept_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Pat
 def _read(file: Path) -> Compiled | None:
     """A kept kernel; None if there is none, or if it is damaged."""
     try:
-        head, _, image = file.read_bytes().partition(b"\n")
-        facts = json.loads(head)
-        if hashlib.sha256(image).hexdigest() != facts.pop("sha256"):
-            return None
-        return Compiled(image, **facts)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        digest, _, answer = file.read_bytes().partition(b"\n")
+    except OSError:
         return None
+    return _parse(answer) if digest == _digest(answer) else None
 
 
-def _keep(file: Path, compiled: Compiled) -> None:
+def _digest(answer: bytes) -> bytes:
+    return hashlib.sha256(answer).hexdigest().encode()
+
+
+def _parse(answer: bytes) -> Compiled:
+    """What `main` answers."""
+    head, _, image = answer.partition(b"\n")
+    return Compiled(image, **json.loads(head))
+
+
+def _keep(file: Path, answer: bytes) -> None:
     """Writes the file, whole or not at all; without space or permission the next start compiles again."""
-    facts = dataclasses.asdict(compiled)
-    image = facts.pop("image")
-    head = json.dumps({**facts, "sha256": hashlib.sha256(image).hexdigest()}).encode()
     scratch = file.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            scratch.write_bytes(head + b"\n" + image)
+            scratch.write_bytes(_digest(answer) + b"\n" + answer)
             scratch.replace(file)
         except OSError:
             scratch.unlink(missing_ok=True)
 
 
-def _start(kernel: Kernel, capability: tuple[int, int]) -> subprocess.Popen[bytes]:
+class _Process(NamedTuple):
+    process: subprocess.Popen[bytes]
+    answer: Path  # the file that it writes
+
+
+@contextlib.contextmanager
+def _compiling(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) -> Iterator[dict[Path, _Process]]:
+    """A process for each of the kernels. In the end none of them goes on, nor is any of their files left."""
+    processes: dict[Path, _Process] = {}
+    with contextlib.ExitStack() as at_the_end:
+        try:
+            if kernels:
+                folder = Path(at_the_end.enter_context(tempfile.TemporaryDirectory()))
+            for file, kernel in kernels.items():
+                processes[file] = _Process(_start(kernel, capability, folder / file.name), folder / file.name)
+                at_the_end.callback(_end, processes[file].process)
+        except OSError as error:
+            raise Unavailable(f"Triton cannot be started: {error.strerror}") from None
+        yield processes
+
+
+def _start(kernel: Kernel, capability: tuple[int, int], answer: Path) -> subprocess.Popen[bytes]:
     request = json.dumps({"kernel": dataclasses.asdict(kernel), "capability": capability})
     package_root = str(_SOURCES.parents[2])
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_DEFAULT_FP_FUSION": "1"}
+    # Triton, too, keeps what it compiles: beside our own that is of no use, and its folder may not be writable.
+    folders = dict.fromkeys(["TRITON_CACHE_DIR", "TMPDIR"], str(answer.parent))
+    environ = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join(paths), "TRITON_DEFAULT_FP_FUSION": "1"}
     environ.pop("TRITON_INTERPRET", None)
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, request],
+        [sys.executable, "-m", __name__, request, answer],
         env=environ,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        start_new_session=True,  # for `_end`
     )
 
 
-def _finish(process: subprocess.Popen[bytes], kernel: Kernel) -> Compiled:
+def _finish(started: _Process, kernel: Kernel) -> bytes:
     try:
-        answer, errors = process.communicate(timeout=COMPILE_LIMIT_SECS)
+        _, errors = started.process.communicate(timeout=COMPILE_LIMIT_SECS)
     except subprocess.TimeoutExpired:
-        process.kill()
         raise Unavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {kernel.function}") from None
-    if process.returncode:
-        said = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+    if started.process.returncode or not started.answer.exists():
+        said = errors.decode(errors="replace").strip().splitlines() or [f"exit code {started.process.returncode}"]
         raise Unavailable(f"Triton does not compile {kernel.function}: {said[-1][:300]}")
-    head, _, image = answer.partition(b"\n")
-    return Compiled(image, **json.loads(head))
+    return started.answer.read_bytes()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that still runs, and the assembler that Triton may have started in it."""
+    with process:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _compile(kernel: dict[str, Any], capability: Sequence[int]) -> Compiled:
@@ -170,12 +208,12 @@ def _compile(kernel: dict[str, Any], capability: Sequence[int]) -> Compiled:
     return Compiled(made.asm["cubin"], made.metadata.name, made.metadata.num_warps, made.metadata.shared)
 
 
-def main(request: str) -> None:
-    """Answers a request of `_start`: a line of JSON, and the machine code."""
+def main(request: str, answer: str) -> None:
+    """Answers a request of `_start` by a file: a line of JSON, and the machine code."""
     compiled = dataclasses.asdict(_compile(**json.loads(request)))
     image = compiled.pop("image")
-    sys.stdout.buffer.write(json.dumps(compiled).encode() + b"\n" + image)
+    Path(answer).write_bytes(json.dumps(compiled).encode() + b"\n" + image)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

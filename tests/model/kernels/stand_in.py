@@ -1,0 +1,97 @@
+"""A CPU in place of the GPU: what XLA compiles calls the kernels, and Triton's interpreter runs them on XLA's memory.
+
+The compiler, the driver and the question which GPU this is are left out, all else is the product.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from bert_tf.model.kernels import launching
+from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from tests.model.kernels.interpreted import launch
+
+# On a CPU, XLA passes results apart from inputs, and a single one not in an array.
+NUM_RESULTS = {
+    "draw_keep_bits": 1,
+    "attend_forward": 3,
+    "attend_gradients": 4,
+    "attend_query_gradient": 4,
+    "attend_key_value_gradients": 3,
+    "add_norm_forward": 4,
+    "add_norm_gradients": 3,
+    "bias_gelu_forward": 1,
+    "bias_gelu_gradients": 2,
+}
+_Pointers = ctypes.POINTER(ctypes.c_void_p)
+Launch = Callable[[str, Sequence[int], Sequence[int], Sequence[str], dict], None]  # `interpreted.launch`
+
+
+class StandIn:
+    """How often each kernel was called, and what is called in the place of some."""
+
+    def __init__(self) -> None:
+        self.num_calls: collections.Counter[str] = collections.Counter()
+        self.instead: dict[str, Launch] = {}
+
+
+_kernels: list[Kernel] = []  # by the numbers in XLA's programs
+_current = StandIn()
+_Target = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _Pointers, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+@_Target
+def _target(results, inputs, config, size, status):
+    """The custom call's target, of which XLA keeps one for each platform."""
+    try:
+        number, *grid, num_buffers = map(int, config[:size].split())
+        kernel = _kernels[number]
+        num_results = NUM_RESULTS[kernel.function]
+        addresses = inputs[: num_buffers - num_results]
+        addresses += [results] if num_results == 1 else ctypes.cast(results, _Pointers)[:num_results]
+        _current.num_calls[kernel.function] += 1
+        run = _current.instead.get(kernel.function, launch)
+        run(kernel.function, grid, addresses, kernel.types, dict(kernel.constants))
+    except Exception as error:
+        text = str(error).encode()
+        # It fails with what it was told instead of a launch.
+        _target_for_gpus()(None, None, text, len(text), status)
+
+
+@functools.cache
+def _target_for_gpus():
+    """The product's target, which it gives to nobody but XLA's registry."""
+    addresses = []
+    add_type = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
+    registry, add = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None), add_type(lambda *given: addresses.append(given[2]))
+    functions = [ctypes.cast(function, ctypes.c_void_p) for function in (registry, add)]
+    launching.launcher().register_target(*functions, b"", None, b"")
+    return _Target(addresses[0])
+
+
+def _add_kernels(kernels: Sequence[Kernel]) -> list[int]:
+    _kernels.extend(kernels)
+    return list(range(len(_kernels) - len(kernels), len(_kernels)))
+
+
+@contextlib.contextmanager
+def in_place_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Whoever asks for kernels gets those of the stand-in."""
+    global _current
+    try:
+        launching.register("Host", ctypes.cast(_target, ctypes.c_void_p).value)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    _current = StandIn()
+    monkeypatch.setattr(launching, "compute_capability", lambda: (9, 0))
+    monkeypatch.setattr(launching, "compile_kernels", lambda kernels, capability: kernels)
+    monkeypatch.setattr(launching, "add_kernels", _add_kernels)
+    launching._find_kernels.cache_clear()
+    yield _current
+    launching._find_kernels.cache_clear()

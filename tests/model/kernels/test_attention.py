@@ -1,0 +1,229 @@
+"""The attention's kernels, interpreted, against float64.
+
+Shape letters: B batch, S sequence, H hidden = N heads times D head size, R = B*S rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.model.kernels.interpreted import BFLOAT16, relative_error, run, unwritten
+
+B = 3
+# Of the norm. The interpreter rounds to bfloat16 towards zero. No backend gives the kernels float32, which shows errors
+# that are smaller than the other types' roundings.
+TOLERANCE = {np.float16: 1.5e-3, BFLOAT16: 1.2e-2, np.float32: 5e-6}
+LOG2_E = 1 / np.log(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """blocks: (queries, keys) of the forward kernel and those of the gradients; one block has the kernel of all
+    gradients."""
+
+    S: int
+    N: int
+    D: int
+    blocks: Sequence[tuple[int, int]]
+    rate: float = 0.1
+    packed: bool = False
+    dtype: type = np.float16
+    sharpness: float = 1.0
+
+    @property
+    def keep_scale(self) -> float:
+        return 1 / (1 - self.rate)
+
+    @property
+    def name(self) -> str:
+        parts = [f"{self.S} x {self.N} x {self.D}", "packed" if self.packed else "lengths", np.dtype(self.dtype).name]
+        return ", ".join([*parts, "dropout" if self.rate else "no dropout"] + ["sharp"] * (self.sharpness != 1))
+
+
+SMALL, LARGE = ((64, 64),) * 3, ((128, 128), (64, 64), (128, 64))  # those that `FusedAttention` takes
+CASES = [
+    Case(64, 3, 64, ((64, 64),)),
+    Case(64, 12, 32, ((64, 64),), rate=0, packed=True),
+    Case(64, 2, 64, ((64, 64),), dtype=BFLOAT16, packed=True),
+    Case(64, 3, 32, ((64, 64),), dtype=np.float32, packed=True),
+    Case(128, 6, 32, ((128, 128),), packed=True),
+    Case(128, 2, 128, ((128, 128),), rate=0),
+    Case(128, 3, 64, ((128, 128),), sharpness=8),
+    Case(192, 3, 64, SMALL),
+    Case(192, 2, 32, SMALL, packed=True, dtype=BFLOAT16),
+    Case(192, 2, 64, SMALL, dtype=np.float32),
+    Case(256, 3, 32, LARGE, packed=True),
+    Case(256, 2, 128, LARGE, rate=0),
+    Case(256, 1, 64, ((64, 128), (128, 64), (64, 128)), sharpness=8),
+    Case(512, 3, 64, LARGE),
+    Case(512, 2, 64, LARGE, rate=0, packed=True, dtype=BFLOAT16),
+]
+EACH_CASE = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.S > 256 else []) for case in CASES]
+)
+
+
+def make_numbers(case: Case):
+    """Of queries and keys [B, S]: rows without padding, of few tokens and of padding alone; packed, of instances of
+    many lengths, of one and of few tokens and padding, which has the number 0."""
+    if case.packed:
+        ends = [(case.S // 3, case.S // 2, case.S - 5), (case.S,), (9,)]
+        positions = np.arange(case.S)
+        numbers = [1 + np.searchsorted(each, positions, "right") for each in ends]
+        keys = np.stack([np.where(each > len(end), 0, each) for each, end in zip(numbers, ends)]).astype(np.int32)
+        return keys, keys
+    keys = (np.arange(case.S) < [[case.S], [case.S // 4 + 3], [0]]).astype(np.int32)
+    return np.ones_like(keys), keys
+
+
+@functools.cache
+def computed(case: Case):
+    """All arrays by name: what the kernels are given, and what they make of it."""
+    rng = np.random.default_rng(1)
+    H = case.N * case.D
+    data = ("query", "key", "value", "d_context")
+    made = {name: rng.standard_normal([B * case.S, H]).astype(case.dtype) for name in data}
+    made["query"] *= case.dtype(case.sharpness)
+    for name in ("query_bias", "value_bias"):
+        made[name] = rng.standard_normal(H).astype(np.float32)
+    made["query_numbers"], made["key_numbers"] = make_numbers(case)
+    made["keep"] = rng.random([B, case.N, case.S, case.S]) >= case.rate
+    made["keep_words"] = np.packbits(made["keep"], axis=-1, bitorder="little").view(np.int32)
+    sizes = dict(S=case.S, N=case.N, D=case.D, KEEP_SCALE=case.keep_scale, PACKED=case.packed)
+    call = functools.partial(call_kernel, made, case, sizes)
+    names = ("query", "key", "value", "query_bias", "value_bias", "query_numbers", "key_numbers", "keep_words")
+    call("attend_forward", 0, names, ("context", "scaled_query", "log_sums"))
+    names = ("scaled_query", "key", "value", "value_bias", "query_numbers", "key_numbers", "keep_words", "context")
+    names += ("log_sums", "d_context")
+    if len(case.blocks) == 1:
+        call("attend_gradients", None, names, ("d_query", "d_key", "d_value", "sums"))
+        return made
+    call("attend_query_gradient", 1, names, ("d_query", "bias_dots", "means", "query_sums"))
+    names = ("scaled_query", "key", "value", "query_numbers", "key_numbers", "keep_words", "log_sums", "d_context")
+    results = ("d_key", "d_value", "key_value_sums")
+    call("attend_key_value_gradients", 2, (*names, "bias_dots", "means"), results)
+    return made
+
+
+def call_kernel(made, case, sizes, function, number, inputs, results):
+    """Calls a kernel with arrays of `made`, and puts its results there; `number` is that of its blocks."""
+    H, by_query = case.N * case.D, ("log_sums", "bias_dots", "means")
+    shapes = {**dict.fromkeys(by_query, [B, case.N, case.S]), "sums": [B, 3, H]}
+    constants, num_blocks = dict(sizes), 1
+    if function != "attend_key_value_gradients":
+        constants["SCALE"] = case.D**-0.5
+    if number is not None:
+        Q, K = case.blocks[number]
+        constants.update(Q=Q, K=K)
+        num_blocks = case.S // (K if function == "attend_key_value_gradients" else Q)
+        shapes.update(query_sums=[B * num_blocks, H], key_value_sums=[B * num_blocks, 2, H])
+    found = [
+        unwritten(shapes.get(name, [B * case.S, H]), np.float32 if name in shapes else case.dtype) for name in results
+    ]
+    run(function, (num_blocks, case.N, B), [made[name] for name in inputs], found, **constants)
+    made.update(zip(results, found))
+
+
+def by_head(case, rows):
+    """[R, H] -> float64 [B, N, S, D]."""
+    return rows.astype(np.float64).reshape(B, case.S, case.N, case.D).transpose(0, 2, 1, 3)
+
+
+def flat(case, heads):
+    return heads.transpose(0, 2, 1, 3).reshape(B * case.S, case.N * case.D)
+
+
+@functools.cache
+def expected(case: Case):
+    """In float64, from the query as the forward kernel has rounded it."""
+    made = computed(case)
+    biased = made["query"].astype(np.float64) + made["query_bias"]
+    query, key, d_context = (by_head(case, made[name]) for name in ("scaled_query", "key", "d_context"))
+    value = by_head(case, made["value"].astype(np.float64) + made["value_bias"])
+    seen = made["query_numbers"][:, None, :, None] == made["key_numbers"][:, None, None, :]
+    exponentials = np.where(seen, np.exp(query @ key.swapaxes(-1, -2)), 0.0)
+    totals = exponentials.sum(-1, keepdims=True)
+    probabilities = exponentials / np.where(totals == 0, 1, totals)
+    factors = made["keep"] * case.keep_scale
+    dropped = probabilities * factors
+    d_probabilities = (d_context @ value.swapaxes(-1, -2)) * factors
+    means = (d_probabilities * probabilities).sum(-1, keepdims=True)
+    d_scores = probabilities * (d_probabilities - means)
+    results = {
+        "context": dropped @ value,
+        "d_query": d_scores @ key * case.D**-0.5,
+        "d_key": d_scores.swapaxes(-1, -2) @ query,
+        "d_value": dropped.swapaxes(-1, -2) @ d_context,
+    }
+    return {
+        **{name: flat(case, result) for name, result in results.items()},
+        "scaled_query": biased * case.D**-0.5,
+        "totals": totals[..., 0],
+    }
+
+
+@EACH_CASE
+@pytest.mark.parametrize("name", ["scaled_query", "context", "d_query", "d_key", "d_value"])
+def test_results_and_gradients(case, name):
+    assert relative_error(computed(case)[name], expected(case)[name]) < TOLERANCE[case.dtype]
+
+
+@EACH_CASE
+def test_a_query_that_sees_no_key_gives_zeros(case):
+    made, rows = computed(case), B * case.S
+    sees = (made["query_numbers"][:, :, None] == made["key_numbers"][:, None, :]).any(-1).reshape(rows)
+    assert sees.all() == case.packed, "packed, padding sees padding"
+    for name in "context", "d_query":
+        assert not made[name][~sees].any() and made[name][sees].any(-1).all(), name
+    hidden = (made["key_numbers"] == 0).reshape(rows)
+    for name in "d_key", "d_value":
+        assert case.packed or not made[name][hidden].any(), name
+
+
+@EACH_CASE
+def test_the_logarithms_of_the_sums(case):
+    totals, found = expected(case)["totals"], computed(case)["log_sums"]
+    np.testing.assert_allclose(found[totals > 0], np.log(totals[totals > 0]) * LOG2_E, rtol=1e-5, atol=1e-4)
+    assert np.isfinite(found).all()
+
+
+@EACH_CASE
+def test_the_sums_of_the_gradients(case):
+    """They are those of the rounded gradients, which the matmuls read."""
+    made, H = computed(case), case.N * case.D
+
+    def of(name, num_keys_or_queries):
+        return made[name].astype(np.float64).reshape(-1, num_keys_or_queries, H).sum(1)
+
+    if len(case.blocks) == 1:
+        found = made["sums"]
+        sums = np.stack([of(name, case.S) for name in ("d_query", "d_key", "d_value")], axis=1)
+    else:
+        (num_queries, _), (_, num_keys) = case.blocks[1:]
+        found = np.concatenate([made["query_sums"].ravel(), made["key_value_sums"].ravel()])
+        of_keys = np.stack([of("d_key", num_keys), of("d_value", num_keys)], axis=1)
+        sums = np.concatenate([of("d_query", num_queries).ravel(), of_keys.ravel()])
+    np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
+
+
+def test_blocks_without_a_common_number_are_not_read():
+    """Two packed instances, each of two blocks, for the queries of the first; the second one's keys are NaN."""
+    case = Case(256, 1, 32, ((64, 64),), rate=0, packed=True)
+    H, half = case.D, case.S // 2
+    numbers = np.repeat([[1, 2]], half, axis=1).astype(np.int32)
+    rng = np.random.default_rng(1)
+    query, key, value = (rng.standard_normal([case.S, H]).astype(np.float16) for _ in range(3))
+    key[half:] = value[half:] = np.nan
+    results = [unwritten([case.S, H], np.float16), unwritten([case.S, H], np.float16)]
+    results.append(unwritten([1, 1, case.S], np.float32))
+    bias, words = np.zeros(H, np.float32), np.zeros(1, np.int32)
+    sizes = dict(S=case.S, N=1, D=case.D, Q=64, K=64, SCALE=1.0, KEEP_SCALE=1.0, PACKED=True)
+    run(
+        "attend_forward", (half // 64, 1, 1), [query, key, value, bias, bias, numbers, numbers, words], results, **sizes
+    )
+    assert np.isfinite(results[0][:half]).all() and np.isfinite(results[2][..., :half]).all()

@@ -1,0 +1,172 @@
+"""The kernels between the matmuls, interpreted, against float64.
+
+Shape letters: R rows, H hidden.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.model.kernels.interpreted import BFLOAT16, relative_error, run, unwritten
+
+R, ROWS, STEPS, EPSILON = 32, 4, 4, 1e-12
+PROGRAMS = R // (ROWS * STEPS)
+# Of the norm. The interpreter rounds to bfloat16 towards zero. No backend gives the kernels float32, which shows errors
+# in the formulas that are smaller than the other types' roundings, such as the other form of GELU, 4e-4.
+TOLERANCE = {np.float16: 1e-3, BFLOAT16: 8e-3, np.float32: 2e-6}
+DTYPES = list(TOLERANCE)
+erf = np.vectorize(math.erf)
+
+
+def normal(rng: np.random.Generator, shape: Sequence[int], dtype: type, factor: float = 1.0) -> np.ndarray:
+    return (factor * rng.standard_normal(shape)).astype(dtype)
+
+
+# --- Residual and LayerNorm ----------------------------------------------------------------------
+
+# Hidden size, rate of the dropout, type: sizes that are powers of two and sizes that are not, with words in the rest.
+NORMS = [
+    (64, 0.1, np.float16),
+    (96, 0.1, np.float16),
+    (768, 0.1, np.float16),
+    (1024, 0.1, np.float16),
+    (2560, 0.25, np.float16),
+    (96, 0.0, np.float16),
+    (256, 0.0, np.float16),
+    (160, 0.1, BFLOAT16),
+    (512, 0.1, BFLOAT16),
+    (96, 0.1, np.float32),
+    (1024, 0.0, np.float32),
+]
+EACH_NORM = pytest.mark.parametrize("H, rate, dtype", NORMS)
+
+
+@functools.cache
+def computed_norm(H, rate, dtype):
+    """All arrays by name: what the kernels are given, and what they make of it."""
+    rng = np.random.default_rng(1)
+    made = {name: normal(rng, [R, H], dtype) for name in ("x", "residual", "d_result")}
+    made["residual"] = (made["residual"] + dtype(3)).astype(dtype)  # a mean that is not 0
+    made.update({name: normal(rng, [H], np.float32) for name in ("bias", "gamma", "beta")})
+    made["keep"] = rng.random([R, H]) >= rate
+    made["keep_words"] = np.packbits(made["keep"], axis=-1, bitorder="little").view(np.int32)
+    sizes = dict(H=H, COLUMNS=1 << (H - 1).bit_length(), ROWS=ROWS, KEEP_SCALE=1 / (1 - rate))
+    inputs = [made[name] for name in ("x", "bias", "residual", "gamma", "beta", "keep_words")]
+    results = [unwritten([R, H], dtype), unwritten([R, H], dtype), *(unwritten([R], np.float32) for _ in range(2))]
+    run("add_norm_forward", (R // ROWS, 1, 1), inputs, results, **sizes, EPSILON=EPSILON)
+    made.update(zip(("result", "argument", "means", "inverses"), results))
+    inputs = [made[name] for name in ("d_result", "argument", "means", "inverses", "gamma", "keep_words")]
+    results = [unwritten([R, H], dtype), unwritten([R, H], dtype), unwritten([PROGRAMS, 3, H], np.float32)]
+    run("add_norm_gradients", (PROGRAMS, 1, 1), inputs, results, **sizes, STEPS=STEPS)
+    made.update(zip(("d_x", "d_residual", "sums"), results))
+    return made
+
+
+@functools.cache
+def expected_norm(H, rate, dtype):
+    made = computed_norm(H, rate, dtype)
+    factors = made["keep"] / (1 - rate)
+    argument = made["residual"].astype(np.float64) + (made["x"].astype(np.float64) + made["bias"]) * factors
+    mean = argument.mean(1, keepdims=True)
+    inverse = 1 / np.sqrt(argument.var(1, keepdims=True) + EPSILON)
+    normed = (argument - mean) * inverse
+    d_result = made["d_result"].astype(np.float64)
+    scaled = d_result * made["gamma"]
+    slope = (scaled * normed).mean(1, keepdims=True)
+    d_argument = inverse * (scaled - scaled.mean(1, keepdims=True) - normed * slope)
+    by_program = [PROGRAMS, -1, H]
+    return {
+        "result": normed * made["gamma"] + made["beta"],
+        "argument": argument,
+        "means": mean[:, 0],
+        "inverses": inverse[:, 0],
+        "d_residual": d_argument,
+        "d_x": d_argument * factors,
+        "d_gamma": (d_result * normed).reshape(by_program).sum(1),
+        "d_beta": d_result.reshape(by_program).sum(1),
+        "d_bias": made["d_x"].astype(np.float64).reshape(by_program).sum(1),  # of what the matmuls read
+    }
+
+
+@EACH_NORM
+@pytest.mark.parametrize("name", ["result", "argument", "d_x", "d_residual"])
+def test_norm_and_gradients(H, rate, dtype, name):
+    assert relative_error(computed_norm(H, rate, dtype)[name], expected_norm(H, rate, dtype)[name]) < TOLERANCE[dtype]
+
+
+@EACH_NORM
+def test_the_statistics_of_the_norm_are_those_before_rounding(H, rate, dtype):
+    for name in "means", "inverses":
+        np.testing.assert_allclose(
+            computed_norm(H, rate, dtype)[name], expected_norm(H, rate, dtype)[name], rtol=1e-5, atol=1e-6
+        )
+
+
+@EACH_NORM
+def test_the_sums_of_the_norms_gradients(H, rate, dtype):
+    sums, expected = computed_norm(H, rate, dtype)["sums"], expected_norm(H, rate, dtype)
+    assert relative_error(sums[:, 0], expected["d_gamma"]) < TOLERANCE[dtype], "the argument is rounded"
+    np.testing.assert_allclose(sums[:, 1], expected["d_beta"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sums[:, 2], expected["d_bias"], rtol=1e-5, atol=1e-5)
+
+
+@EACH_NORM
+def test_what_is_dropped_has_no_gradient(H, rate, dtype):
+    made = computed_norm(H, rate, dtype)
+    assert not made["d_x"][~made["keep"]].any() and made["keep"].all() == (rate == 0)
+
+
+# --- GELU ----------------------------------------------------------------------------------------
+
+GELUS = [(exact, dtype, width) for exact in (False, True) for dtype in DTYPES for width in (128, 768)]
+EACH_GELU = pytest.mark.parametrize("exact, dtype, width", GELUS)
+
+
+@functools.cache
+def computed_gelu(exact, dtype, width):
+    """Inputs are up to 20: there the functions are straight."""
+    rng = np.random.default_rng(1)
+    x, d_result, bias = (
+        normal(rng, [R, width], dtype, 4),
+        normal(rng, [R, width], dtype),
+        normal(rng, [width], np.float32),
+    )
+    x[0, :2] = dtype(20), dtype(-20)
+    sizes = dict(WIDTH=width, COLUMNS=128, ROWS=ROWS, EXACT=exact)
+    (result,) = run(
+        "bias_gelu_forward", (width // 128, R // ROWS, 1), [x, bias], [unwritten([R, width], dtype)], **sizes
+    )
+    results = [unwritten([R, width], dtype), unwritten([PROGRAMS, width], np.float32)]
+    run("bias_gelu_gradients", (width // 128, PROGRAMS, 1), [d_result, x, bias], results, **sizes, STEPS=STEPS)
+    return x.astype(np.float64) + bias, d_result.astype(np.float64), result, *results
+
+
+def gelu_and_slope(x, exact):
+    if exact:
+        share, density = 0.5 * (1 + erf(x / math.sqrt(2))), np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        return x * share, share + x * density
+    tanh = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return 0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner
+
+
+@EACH_GELU
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # 1 / infinity is the right share
+def test_gelu_and_its_gradient(exact, dtype, width):
+    argument, d_result, result, d_x, _ = computed_gelu(exact, dtype, width)
+    expected, slope = gelu_and_slope(argument, exact)
+    assert relative_error(result, expected) < TOLERANCE[dtype]
+    assert relative_error(d_x, d_result * slope) < TOLERANCE[dtype]
+
+
+@EACH_GELU
+def test_the_sums_of_gelus_gradient(exact, dtype, width):
+    """Those of the rounded gradients, which the matmuls read."""
+    *_, d_x, sums = computed_gelu(exact, dtype, width)
+    expected = d_x.astype(np.float64).reshape(PROGRAMS, -1, width).sum(1)
+    np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,235 @@
+"""Kernels are compiled once and kept; whatever goes wrong is one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.model.kernels import compilation
+from bert_tf.model.kernels.compilation import Kernel, Unavailable, compile_kernels
+
+pytest.importorskip("triton", reason="Triton, which compiles the kernels, is not installed")
+
+A100 = (8, 0)
+# One of a second.
+CONSTANTS = {"WIDTH": 128, "COLUMNS": 128, "ROWS": 8, "EXACT": False}
+KERNEL = Kernel.of("between_matmuls", "bias_gelu_forward", ["*fp16", "*fp32", "*fp16"], CONSTANTS, 4, 1)
+OTHER = Kernel.of("between_matmuls", "bias_gelu_forward", ["*bf16", "*fp32", "*bf16"], CONSTANTS, 4, 1)
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """The processes that were started, with an empty folder for what is kept and for what Triton writes."""
+    processes, start = [], compilation._start
+
+    def noted(*arguments):
+        processes.append(start(*arguments))
+        return processes[-1]
+
+    monkeypatch.setattr(compilation, "_start", noted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    yield processes
+    assert all(process.poll() is not None for process in processes), "nothing goes on"
+    assert not list((tmp_path / "scratch").iterdir()) and not (tmp_path / "home").exists()
+
+
+def kept(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache").rglob("*.*"))
+
+
+def test_a_second_start_compiles_nothing(tmp_path, started):
+    first = compile_kernels([KERNEL, OTHER, KERNEL], A100)
+    assert len(started) == 2 and first[0] is first[2] and first[0].image != first[1].image
+    assert first[0].name == "bias_gelu_forward" and first[0].num_warps == 4 and first[0].image[:4] == b"\x7fELF"
+    names = [path.name.partition("-")[0] for path in kept(tmp_path)]
+    assert names == ["bias_gelu_forward"] * 2
+    assert compile_kernels([OTHER, KERNEL], A100) == first[1::-1] and len(started) == 2
+
+
+def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "between_matmuls.py").write_text("another source")
+    file = compilation._kept_file(KERNEL, A100, "3.9.0")
+    others = [compilation._kept_file(KERNEL, (9, 0), "3.9.0"), compilation._kept_file(KERNEL, A100, "3.9.1")]
+    others.append(compilation._kept_file(OTHER, A100, "3.9.0"))
+    monkeypatch.setattr(compilation, "_SOURCES", tmp_path)
+    others.append(compilation._kept_file(KERNEL, A100, "3.9.0"))
+    assert len({file, *others}) == 5
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A kept file's content."""
+    with pytest.MonkeyPatch.context() as variables:
+        folder = tmp_path_factory.mktemp("whole")
+        variables.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        compile_kernels([KERNEL], A100)
+        (file,) = kept(folder)
+        return file.read_bytes()
+
+
+def flip(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:70],
+        lambda data: flip(data, -100),
+        lambda data: flip(data, data.index(b"num_warps") + len(b'num_warps": ')),
+        lambda data: flip(data, 3),
+        lambda data: b"\xff" + data,
+    ],
+    ids=["empty", "cut in the code", "cut in the head", "code", "number of warps", "digest", "longer"],
+)
+def test_a_damaged_file_is_noticed(tmp_path, whole, damage):
+    file = tmp_path / "a.kernel"
+    file.write_bytes(whole)
+    assert compilation._read(file).image[:4] == b"\x7fELF"
+    file.write_bytes(damage(whole))
+    assert compilation._read(file) is None
+
+
+def test_a_damaged_file_is_made_again(tmp_path, started):
+    expected = compile_kernels([KERNEL], A100)
+    (file,) = kept(tmp_path)
+    file.write_bytes(flip(file.read_bytes(), -100))
+    assert compile_kernels([KERNEL], A100) == expected and len(started) == 2
+    assert kept(tmp_path) == [file] and compile_kernels([KERNEL], A100) == expected and len(started) == 2
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, started):
+    (tmp_path / "cache").write_text("a file, where not even the superuser can make a folder")
+    assert compile_kernels([KERNEL], A100) == compile_kernels([KERNEL], A100) and len(started) == 2
+
+
+def test_a_full_disk(tmp_path, started, monkeypatch):
+    def write_a_part(path, data):
+        with open(path, "wb") as file:
+            file.write(data[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write_a_part)
+    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
+
+
+def test_two_starts_at_once(tmp_path):
+    code = f"""if True:
+        import hashlib, json
+        from bert_tf.model.kernels.compilation import Kernel, compile_kernels
+        kernel = Kernel.of("between_matmuls", "bias_gelu_forward", {KERNEL.types!r}, {CONSTANTS!r}, 4, 1)
+        print(hashlib.sha256(compile_kernels([kernel], (8, 0))[0].image).hexdigest())"""
+    variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def start(_):
+        return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(start, range(2))
+    assert first.stdout == second.stdout and len(first.stdout) == 65 and first.stderr == second.stderr == ""
+    assert [path.suffix for path in kept(tmp_path)] == [".kernel"]
+
+
+# --- Without Triton, or with one that does not work ----------------------------------------------
+
+
+def unavailable(*kernels: Kernel) -> str:
+    """The line that says why there are none."""
+    with pytest.raises(Unavailable) as caught:
+        compile_kernels(kernels or [KERNEL], A100)
+    line = str(caught.value)
+    assert line and "\n" not in line and "Traceback" not in line and len(line) < 400
+    return line
+
+
+def test_triton_is_not_installed(monkeypatch, started):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert unavailable() == "the package triton is not installed (pip install triton)" and not started
+
+
+@pytest.fixture
+def triton(tmp_path, monkeypatch):
+    """Puts a package in Triton's place."""
+
+    def write(text: str) -> None:
+        (tmp_path / "packages/triton").mkdir(parents=True)
+        (tmp_path / "packages/triton/__init__.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise ImportError('libtriton.so: no such file')", ": ImportError: libtriton.so: no such file"),
+        ("raise RuntimeError('a\\nb' + 1000 * 'c')", ": b" + 299 * "c"),
+        ("import os; os.kill(os.getpid(), 9)", ": exit code -9"),
+        ("import sys; sys.exit(3)", ": exit code 3"),
+        ("import sys; sys.exit()", ": exit code 0"),
+        ("", ": ModuleNotFoundError: No module named 'triton.backends'"),
+    ],
+)
+def test_a_triton_that_fails(tmp_path, started, triton, text, said):
+    triton(text)
+    assert unavailable(KERNEL, OTHER) == f"Triton does not compile bias_gelu_forward{said}"
+    assert len(started) == 2 and kept(tmp_path) == []
+
+
+def test_a_triton_that_hangs(tmp_path, started, triton, monkeypatch):
+    """With the assembler that it has started; both processes are waited for no longer than the limit."""
+    triton("import os, subprocess, sys\nsubprocess.run(['sleep', '1000'])")
+    monkeypatch.setattr(compilation, "COMPILE_LIMIT_SECS", 2.0)
+    assert unavailable(KERNEL, OTHER) == "Triton took over 2 s to compile bias_gelu_forward"
+    assert len(started) == 2 and kept(tmp_path) == []
+    for process in started:
+        with pytest.raises(ProcessLookupError):  # the whole group has ended; the last of it may need a moment
+            for _ in range(1000):
+                os.killpg(process.pid, 0)
+                time.sleep(0.01)
+
+
+def test_what_is_printed_is_no_answer(tmp_path, started, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"
+
+
+def test_no_process_can_be_started(started, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    assert unavailable() == "Triton cannot be started: Cannot allocate memory"
+
+
+def test_a_user_without_a_home(started, monkeypatch):
+    def missing():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", missing)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert "no home folder to keep them in: XDG_CACHE_HOME can name another" in unavailable() and not started
+
+
+def test_interpreting_is_switched_off(started, monkeypatch):
+    """A user may have set the variable."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"

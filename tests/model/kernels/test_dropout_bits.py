@@ -1,0 +1,92 @@
+"""The kernel's dropout masks are those of every other backend, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits
+from bert_tf.model.randomness import (
+    ELEMENTS_PER_COUNT,
+    DropoutKey,
+    draw_decisions,
+    draw_mask,
+    keep_mask,
+    threshold,
+    update_key,
+)
+from tests.model.kernels.interpreted import run
+
+BLOCK = 128  # words of a program
+SHAPES = [[2, 64, 64], [3, 2, 64, 64], [1, 3, 64, 64], [2, 192, 96], [2, 8, 32], [1, 512, 512]]
+
+
+def draw_words(shape, rate, site_key, first_row):
+    """As `KeepBits.draw`: int32 [rows, elements / 32]."""
+    num_rows, num_counts = shape[0], int(np.prod(shape[1:])) // ELEMENTS_PER_COUNT
+    words = np.full([num_rows, num_counts * ELEMENTS_PER_COUNT // BITS_PER_WORD], 0x5A5A5A5A, np.int32)
+    grid = (-(-num_counts // BITS_PER_WORD // BLOCK), num_rows, 1)
+    site = [np.array(site_key, np.uint64), np.array(first_row, np.int64)]
+    constants = dict(COUNTS=num_counts, THRESHOLD=threshold(rate) << 16, BLOCK=BLOCK)
+    run("draw_keep_bits", grid, site, [words], **constants)
+    return words
+
+
+def unpack(words, shape):
+    """Element e of a row is bit e % 32 of its word e // 32, as the kernels that read the words take it."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool).reshape(shape)
+
+
+def assert_same_bits(shape, rate, site_key, first_row):
+    found = unpack(draw_words(shape, rate, site_key, first_row), shape)
+    site = tf.constant(site_key, tf.uint64), tf.constant(first_row, tf.int64)
+    for by_arithmetic in False, True:
+        expected = keep_mask(draw_decisions(rate, *site, shape, by_arithmetic), shape)
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found, draw_mask(rate, *site, shape))
+    assert abs(1 - found.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / found.size)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes(shape):
+    key, first_row = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(11, tf.int64)).at(3)
+    assert_same_bits(shape, 0.1, key.numpy(), first_row.numpy())
+
+
+@pytest.mark.parametrize("rate", [2**-16, 0.1, 0.5, 0.9])
+def test_rates(rate):
+    assert_same_bits([2, 64, 64], rate, 2**40 + 3, 5)
+
+
+COUNTS = 64 * 64 // ELEMENTS_PER_COUNT  # of a row of the next test
+
+
+@pytest.mark.parametrize(
+    "site_key, first_row",
+    [
+        (0, 0),
+        (2**63, 0),
+        (2**32 - 1, 2**32 // COUNTS - 1),
+        (2**64 - 1, 2**32 // COUNTS),
+        (1, 2**32),
+        (2**63 + 2**32, 2**40 + 1),
+    ],
+)
+def test_rows_and_keys(first_row, site_key):
+    """Rows whose counts go over 2^32, and keys that no signed integer holds."""
+    assert_same_bits([2, 64, 64], 0.1, site_key, first_row)
+
+
+@pytest.mark.parametrize("site", [0, 1, 2, 40])
+def test_sites_of_updates(site):
+    """Half of them have keys over 2^63."""
+    key, first_row = DropoutKey(tf.constant(update_key(1, site)), tf.constant(2, tf.int64)).at(site)
+    assert_same_bits([1, 32, 64], 0.1, key.numpy(), first_row.numpy())
+
+
+def test_what_fills_no_words_is_refused():
+    from bert_tf.model.kernels.compilation import Unavailable
+
+    with pytest.raises(Unavailable, match="^a row's 128 dropouts do not fill words of bits$"):
+        KeepBits(128, 0.1)

@@ -1,0 +1,197 @@
+"""The custom call's target beside a driver of our own, and what the search for kernels refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.tensorflow import tf
+from bert_tf.model.kernels import launching
+from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from tests.compiled import compile_for_test
+
+DRIVER = Path(__file__).with_name("driver.cpp")
+# A process of its own, because a library is found by its name only where the loader looked for it at the start.
+BEGIN = """if True:
+    import ctypes, sys
+    launcher = ctypes.CDLL(sys.argv[1])
+    launcher.load_driver.restype = ctypes.c_char_p
+    missing = launcher.load_driver().decode()
+    if missing: sys.exit(f"missing: {missing}")
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.take_asked.restype = driver.call.restype = ctypes.c_char_p
+    def asked(): return driver.take_asked().decode().splitlines()
+    def call(config, stream=5): return driver.call(ctypes.c_size_t(stream), config.encode()).decode()
+    address = lambda function: ctypes.cast(function, ctypes.c_void_p)
+    def register():
+        launcher.register_target(address(driver.registry), address(driver.add), b"name", None, b"CUDA")
+    def add(image, name, num_warps, shared_bytes):
+        return launcher.add_kernel(image, ctypes.c_size_t(len(image)), name, num_warps, shared_bytes)
+"""
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory):
+    return compile_for_test(launching._SOURCE, tmp_path_factory.mktemp("launcher") / "launch.so")
+
+
+def run(launcher, folder, code=""):
+    """What a process prints in which the folder's driver is the machine's; its last error."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + code, launcher],
+        env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout.splitlines(), done.stderr.strip().splitlines()[-1:]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("driver")
+    compile_for_test(DRIVER, folder / "libcuda.so.1")
+    return folder
+
+
+def test_a_machine_without_a_driver(launcher, tmp_path):
+    (tmp_path / "libcuda.so.1").write_text("not a library, but the first of this name")
+    assert run(launcher, tmp_path) == ([], ["missing: libcuda.so.1"])
+
+
+def test_a_driver_that_lacks_a_function(launcher, tmp_path):
+    source = tmp_path / "driver.cpp"
+    source.write_text("#define WITHOUT_LAUNCH\n" + DRIVER.read_text())
+    compile_for_test(source, tmp_path / "libcuda.so.1")
+    assert run(launcher, tmp_path) == ([], ["missing: cuLaunchKernel"])
+
+
+def test_launches(launcher, driver):
+    """A kernel is loaded once for each GPU, and launched as XLA's program says."""
+    code = """
+    register()
+    print(add(b"code 0", b"first", 4, 1024), add(b"code 1", b"second", 8, 0))
+    print(call("1 2 3 4 2"), call("1 5 6 7 2"), call("1 2 3 4 2", stream=6))
+    print("\\n".join(asked()))
+    """
+    begin, end = ["cuStreamGetCtx", "cuCtxPushCurrent"], ["cuCtxPopCurrent"]
+    load = ["cuModuleLoadData code 1", "cuModuleGetFunction second", "cuFuncSetAttribute 8 0"]
+    launch = "cuLaunchKernel {}, 256 threads, 0 bytes, stream {}, buffers 11 12, scratch 0 0"
+    expected = ["0 1", "fine fine fine", "register name CUDA"]
+    expected += [*begin, *load, launch.format("2 3 4", 5), *end]
+    expected += [*begin, launch.format("5 6 7", 5), *end]
+    expected += [*begin, *load, launch.format("2 3 4", 6), *end]
+    assert run(launcher, driver, code) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("1 2 3 4 2", "unknown kernel"),
+        ("-1 2 3 4 2", "unknown kernel"),
+        ("0 2 3 4", "wrong backend_config: 0 2 3 4"),
+        ("nonsense", "wrong backend_config: nonsense"),
+        ("", "wrong backend_config: "),
+    ],
+)
+def test_wrong_calls_fail_with_a_message(launcher, driver, config, said):
+    code = f"""
+    register()
+    add(b"code", b"kernel", 4, 0)
+    print(call({config!r}))
+    print(len(asked()))
+    """
+    assert run(launcher, driver, code) == ([said, "1"], []), "the driver is asked nothing"
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("cuStreamGetCtx", "driver says 7"),
+        ("cuCtxPushCurrent", "driver says 7"),
+        ("cuModuleLoadData", "kernel: driver says 7"),
+        ("cuModuleGetFunction", "kernel: driver says 7"),
+        ("cuFuncSetAttribute", "kernel: driver says 7"),
+        ("cuLaunchKernel", "kernel: driver says 7"),
+    ],
+)
+def test_what_the_driver_refuses_is_said_and_tried_again(launcher, driver, function, said):
+    """And the GPU's context is given back wherever it was taken."""
+    code = f"""
+    register()
+    add(b"code", b"kernel", 4, 0)
+    driver.fail({function!r}.encode())
+    print(call("0 1 1 1 2"))
+    taken = asked()
+    print(taken.count("cuCtxPopCurrent"))
+    driver.fail(b"")
+    print(call("0 1 1 1 2"))
+    """
+    num_given_back = "1" if said.startswith("kernel") else "0"
+    assert run(launcher, driver, code) == ([said, num_given_back, "fine"], [])
+
+
+# --- In TensorFlow -------------------------------------------------------------------------------
+
+KERNEL = Kernel.of("between_matmuls", "bias_gelu_forward", [launching.DATA], {"ROWS": 8}, 4, 1)
+
+
+def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
+    """The target for GPUs, registered for the CPU under another name."""
+    monkeypatch.setattr(launching, "TARGET", "bert_tf_kernel_on_a_cpu")
+    try:
+        launching.register.__wrapped__("Host")
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    run = tf.function(lambda x: launching.call(10**6, (1, 1, 1), [x], [([4], tf.float32)]), jit_compile=True)
+    with pytest.raises(tf.errors.OpError, match="unknown kernel"):
+        run(tf.zeros([4]))
+
+
+@pytest.fixture
+def capability(monkeypatch):
+    def pretend(major, minor):
+        monkeypatch.setattr(launching, "compute_capability", lambda: (major, minor))
+        launching._find_kernels.cache_clear()
+
+    yield pretend
+    launching._find_kernels.cache_clear()
+
+
+@pytest.mark.parametrize("card", [(7, 0), (7, 5)])
+def test_old_cards_are_refused(capability, card):
+    capability(*card)
+    with pytest.raises(Unavailable, match=r"^they need compute capability 8.0 or later, not {}\.{}$".format(*card)):
+        launching.find_kernels((KERNEL,), tf.float16)
+
+
+def test_float32_is_refused(capability):
+    capability(9, 0)
+    with pytest.raises(Unavailable, match="^they compute in bfloat16 and float16, not in float32$"):
+        launching.find_kernels((KERNEL,), tf.float32)
+
+
+def test_a_machine_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    with pytest.raises(Unavailable, match="^there is no GPU$"):
+        launching.compute_capability()
+
+
+def test_types_are_those_of_the_compute_type(capability, monkeypatch):
+    capability(9, 0)
+    asked = []
+    monkeypatch.setattr(launching, "compile_kernels", lambda kernels, card: asked.append((kernels, card)) or kernels)
+    monkeypatch.setattr(launching, "add_kernels", lambda kernels: list(range(len(kernels))))
+    assert launching.find_kernels((KERNEL,), tf.bfloat16) == launching.find_kernels((KERNEL,), tf.bfloat16) == [0]
+    ((((kernel,), card)),) = asked
+    assert kernel.types == ("*bf16",) and card == (9, 0)
+
+
+def test_without_the_compiled_code(monkeypatch):
+    monkeypatch.setattr(launching, "load_library", lambda _: None)
+    with pytest.raises(Unavailable, match=r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"):
+        launching.launcher.__wrapped__()
