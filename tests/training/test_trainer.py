@@ -92,12 +92,12 @@ class Counter:
             assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
-def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, backend=Plain, **settings):
+def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, backend=None, **settings):
     """A trainer of a step that need not have a model."""
     made = state_and_step or [Counter()] * 2
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
-    model = types.SimpleNamespace(config=CONFIG, backend=backend)
+    model = types.SimpleNamespace(config=CONFIG, backend=backend or Plain())
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
     made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
     training = Training("t", model, Objective(), batches=lambda _: itertools.repeat(batch), **made_of)

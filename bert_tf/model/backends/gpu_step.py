@@ -25,7 +25,7 @@ from bert_tf.model.elementwise import (
     normalise,
     row_mean,
 )
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
@@ -47,6 +47,7 @@ class GpuStep(PlainInStep):
         super().__init__(compute_dtype)
         self._use = kernels
         self._kernels: dict[Any, Any] = {}  # by what they are made for; None: there are none
+        self._checked: set[tuple[Kernel, ...]] = set()  # shapes may have kernels in common
         self._failures: dict[str, str] = {}
 
     @property
@@ -66,9 +67,10 @@ class GpuStep(PlainInStep):
         if key not in self._kernels:
             try:
                 self._kernels[key] = made = kind(*shape)
-                if self._use == "checked":
+                if self._use == "checked" and made.kernels() not in self._checked:
                     dtype = self.compute_dtype.name
                     require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
+                    self._checked.add(made.kernels())
             except Unavailable as reason:
                 self._kernels[key] = None
                 self._failures.setdefault(kind.title, str(reason))

@@ -10,6 +10,7 @@ import math
 from typing import ClassVar, NamedTuple
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import KeepBits, Site
 from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_kernels
@@ -49,7 +50,7 @@ class FusedAttention:
             raise Unavailable(f"heads have {self.head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
         if self.sequence_length % 64:
             raise Unavailable(f"the length of the sequences, {self.sequence_length}, is no multiple of 64")
-        find_kernels(self._kernels(), self.dtype)
+        find_kernels(self.kernels(), self.dtype)
         self._keep_bits()
 
     def _keep_bits(self) -> KeepBits | None:
@@ -59,18 +60,26 @@ class FusedAttention:
     @property
     def _is_one_block(self) -> bool:
         """Whether a program holds all queries and keys of a row, and so computes all gradients."""
-        return self.sequence_length <= 128
+        return self.sequence_length <= 128 and (self.head_size <= 64 or self._has_wide_registers)
+
+    @property
+    def _has_wide_registers(self) -> bool:
+        """Whether matrix instructions read shared memory (9.0 and later), so that larger blocks fit into registers."""
+        return launching.compute_capability() >= (9, 0)
 
     def _blocks(self) -> list[Blocks]:
-        """Those of each kernel, the fastest on an H200."""
+        """Those of each kernel: the fastest on an H200; on older cards, not measured, such as spill little."""
         length = self.sequence_length
         if self._is_one_block:
             return [Blocks(length, length, length // 16, 1)] * 2
+        if not self._has_wide_registers:
+            rows = 64 if length % 128 else 128
+            return [Blocks(rows, 64, rows // 16, 2), Blocks(64, 64, self.head_size // 16, 2), Blocks(64, 64, 8, 2)]
         if length % 128:
             return [Blocks(64, 64, 4, 2)] * 3
         return [Blocks(128, 128, 4, 2), Blocks(64, 64, 4, 3), Blocks(128, 64, 4, 2)]
 
-    def _kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[Kernel, ...]:
         """The forward kernel, and that of all gradients or those of d_query and of d_key and d_value."""
         shape = {"S": self.sequence_length, "N": self.num_heads, "D": self.head_size}
         scale, drop = {"SCALE": 1.0 / math.sqrt(self.head_size)}, {"KEEP_SCALE": keep_scale(self.dropout_rate)}
@@ -94,7 +103,7 @@ class FusedAttention:
 
     def __call__(self, inputs_RxH, biases_H, visible: VisibleKeys, site: Site | None) -> tf.Tensor:
         """Attention of queries, keys and values (`inputs_RxH`) without their biases (float32) -> [R, H]."""
-        forward, *_ = find_kernels(self._kernels(), self.dtype)
+        forward, *_ = find_kernels(self.kernels(), self.dtype)
         num_rows = visible.key_numbers_BxS.shape[0]
         masks = _numbers(visible)
         keep_bits = self._keep_bits()
@@ -119,7 +128,7 @@ class FusedAttention:
 
     def _gradients(self, inputs: list[tf.Tensor], num_rows: int) -> list[tf.Tensor]:
         """The gradients of queries, keys and values and of their biases; `inputs` are those of `attend_gradients`."""
-        _, *kernels = find_kernels(self._kernels(), self.dtype)
+        _, *kernels = find_kernels(self.kernels(), self.dtype)
         flat, by_query = self._flat(num_rows), self._by_query(num_rows)
         if self._is_one_block:
             *gradients, sums = call(kernels[0], self._grid(1, num_rows), inputs, [*[flat] * 3, self._sums(num_rows, 3)])

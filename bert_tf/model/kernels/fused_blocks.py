@@ -40,14 +40,14 @@ class AddNorm:
             raise Unavailable(f"{self.num_rows} rows are no multiple of {_NORM_ROWS * _NORM_STEPS}")
         if self.hidden_size % BITS_PER_WORD or self.hidden_size > _LARGEST_NORM:
             raise Unavailable(f"a hidden size of {self.hidden_size} is no multiple of 32, or over {_LARGEST_NORM}")
-        find_kernels(self._kernels(), self.dtype)
+        find_kernels(self.kernels(), self.dtype)
         self._keep_bits()
 
     def _keep_bits(self) -> KeepBits | None:
         num_elements = self.sequence_length * self.hidden_size
         return KeepBits(num_elements, self.dropout_rate) if self.dropout_rate else None
 
-    def _kernels(self) -> tuple[Kernel, Kernel]:
+    def kernels(self) -> tuple[Kernel, Kernel]:
         """The forward kernel and that of the gradients."""
         constants = {
             "H": self.hidden_size,
@@ -64,7 +64,7 @@ class AddNorm:
         )
 
     def __call__(self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site: Site | None) -> tf.Tensor:
-        forward, gradients = find_kernels(self._kernels(), self.dtype)
+        forward, gradients = find_kernels(self.kernels(), self.dtype)
         keep_bits = self._keep_bits()
         # Without dropout the kernels do not read the words.
         words = tf.zeros([1], tf.int32)
@@ -115,7 +115,7 @@ class BiasGelu:
             raise Unavailable(f"{self.num_rows} rows of {self.intermediate_size} are too many for offsets of 32 bits")
         if self.intermediate_size % 128:
             raise Unavailable(f"an intermediate size of {self.intermediate_size} is no multiple of 128")
-        find_kernels(self._kernels(), self.dtype)
+        find_kernels(self.kernels(), self.dtype)
 
     @property
     def smallest_num_rows(self) -> int:
@@ -125,7 +125,7 @@ class BiasGelu:
     def _num_columns(self) -> int:
         return next(size for size in (256, 128) if self.intermediate_size % size == 0)
 
-    def _kernels(self) -> tuple[Kernel, Kernel]:
+    def kernels(self) -> tuple[Kernel, Kernel]:
         """The forward kernel and that of the gradients."""
         constants = {
             "WIDTH": self.intermediate_size,
@@ -140,7 +140,7 @@ class BiasGelu:
         )
 
     def __call__(self, x_RxI, bias_I) -> tf.Tensor:
-        forward, gradients = find_kernels(self._kernels(), self.dtype)
+        forward, gradients = find_kernels(self.kernels(), self.dtype)
         num_blocks = self.intermediate_size // self._num_columns
         flat = ([self.num_rows, self.intermediate_size], self.dtype)
 
@@ -176,13 +176,13 @@ class WordLoss:
     def __post_init__(self) -> None:
         if self.num_rows % self.smallest_num_rows:
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
-        find_kernels(self._kernels(), self.dtype)
+        find_kernels(self.kernels(), self.dtype)
 
     @property
     def smallest_num_rows(self) -> int:
         return _LOSS_ROWS * _LOSS_STEPS
 
-    def _kernels(self) -> tuple[Kernel, Kernel]:
+    def kernels(self) -> tuple[Kernel, Kernel]:
         """The forward kernel and that of the gradient."""
         sizes = {"V": self.vocab_size, "W": self.padded_size}
         inputs, blocks = [DATA, FLOATS, INTEGERS], {"ROWS": _LOSS_ROWS, "STEPS": _LOSS_STEPS}
@@ -194,7 +194,7 @@ class WordLoss:
 
     def __call__(self, logits_RxW, bias_W, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums over the rows of weight * cross-entropy, and of weight * (the label has the largest logit)."""
-        forward, gradient_kernel = find_kernels(self._kernels(), self.dtype)
+        forward, gradient_kernel = find_kernels(self.kernels(), self.dtype)
         by_row = ([self.num_rows], tf.float32)
         labels_R = tf.cast(labels_R, tf.int32)
 

@@ -26,20 +26,11 @@ MATRIX_INSTRUCTION = {(8, 0): r"\bHMMA\b", (9, 0): r"\bHGMMA\b", (10, 0): r"\bUT
 EACH_CARD = pytest.mark.parametrize(
     "capability", [(9, 0), pytest.param((8, 0), marks=pytest.mark.long), pytest.param((10, 0), marks=pytest.mark.long)]
 )
-# Of a block. Cards of 8.6 and 8.9 have the least: there heads of 128 are left to XLA (`kernel_check`).
+# Of a block. Cards of 8.6 and 8.9 have the least.
 SHARED_LIMIT = {(8, 0): 99 * KIB, (9, 0): 227 * KIB, (10, 0): 227 * KIB}
-SHARED_LIMIT_128 = {**SHARED_LIMIT, (8, 0): 163 * KIB}
 # Bytes of a thread's registers that are in memory, by card, kernel, length and head size; 0 elsewhere.
 SPILLED = {
-    ((8, 0), "attend_forward", 128, 128): 104,
-    ((8, 0), "attend_forward", 512, 32): 96,
-    ((8, 0), "attend_forward", 512, 64): 560,
-    ((8, 0), "attend_forward", 512, 128): 11688,
     ((8, 0), "attend_gradients", 128, 64): 160,
-    ((8, 0), "attend_gradients", 128, 128): 17664,
-    ((8, 0), "attend_key_value_gradients", 512, 32): 3200,
-    ((8, 0), "attend_key_value_gradients", 512, 64): 6616,
-    ((8, 0), "attend_key_value_gradients", 512, 128): 672,
     ((9, 0), "attend_forward", 512, 64): 248,
     ((9, 0), "attend_forward", 512, 128): 424,
     ((9, 0), "attend_gradients", 128, 128): 8,
@@ -61,10 +52,10 @@ class Facts(NamedTuple):
     spilled_bytes: int  # of a thread: its stack, which nothing but spilled registers is on
 
 
-def kernels_of(monkeypatch, made_by) -> tuple[Kernel, ...]:
+def kernels_of(monkeypatch, capability, made_by) -> tuple[Kernel, ...]:
     """The kernels that are compiled where something is made, and those of its dropout."""
     asked = []
-    monkeypatch.setattr(launching, "compute_capability", lambda: (8, 0))
+    monkeypatch.setattr(launching, "compute_capability", lambda: capability)
     monkeypatch.setattr(launching, "compile_kernels", lambda kernels, _: asked.extend(kernels) or kernels)
     monkeypatch.setattr(launching, "add_kernels", lambda kernels: kernels)
     launching._find_kernels.cache_clear()
@@ -96,14 +87,15 @@ def facts(compiled: Compiled, tmp_path) -> Facts:
     ],
 )
 def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
-    kernels = kernels_of(monkeypatch, lambda: FusedAttention(S, 12, D, 0.1, packed, tf.float16))
+    kernels = kernels_of(monkeypatch, capability, lambda: FusedAttention(S, 12, D, 0.1, packed, tf.float16))
     compiled = compile_kernels(kernels, capability)
-    assert len(kernels) == (3 if S <= 128 else 4)
+    is_one_block = S <= 128 and (capability >= (9, 0) or D <= 64)
+    assert len(kernels) == (3 if is_one_block else 4)
     for kernel, each in zip(kernels, compiled):
         found = facts(each, tmp_path)
         if kernel.function != "draw_keep_bits":
             assert re.search(MATRIX_INSTRUCTION[capability], found.code), kernel.function
-        assert found.shared_bytes <= (SHARED_LIMIT_128 if D == 128 else SHARED_LIMIT)[capability], kernel.function
+        assert found.shared_bytes <= SHARED_LIMIT[capability], kernel.function
         assert found.spilled_bytes <= SPILLED.get((capability, kernel.function, S, D), 0), kernel.function
 
 
@@ -119,7 +111,7 @@ def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
     ids=["norm of 768", "norm of 1024", "gelu", "exact gelu"],
 )
 def test_between_matmuls(monkeypatch, tmp_path, make, capability):
-    kernels = kernels_of(monkeypatch, make)
+    kernels = kernels_of(monkeypatch, capability, make)
     for kernel, each in zip(kernels, compile_kernels(kernels, capability)):
         found = facts(each, tmp_path)
         assert found.spilled_bytes == 0 and found.shared_bytes <= 16 * KIB, kernel
