@@ -1,6 +1,7 @@
 """The GPU's kernels on a CPU: Triton's interpreter runs them with NumPy, each of their programs after the other.
 
-Importing this skips the tests where there is no Triton.
+Importing this skips the tests where there is no Triton, or where it cannot be in one process with TensorFlow: each
+brings its own LLVM, and TensorFlow 2.20 and Triton 3.9 end the process for it. (The product starts Triton in another.)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from bert_tf.base.installed import contains_keras_2
 from bert_tf.base.tensorflow import tf
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
@@ -27,6 +29,8 @@ TYPES = {
 
 def _import_interpreted(*names: str) -> list[ModuleType]:
     """Triton reads the variable when it is imported and when it decorates a kernel."""
+    if not contains_keras_2(tf.__version__):
+        pytest.skip("Triton and this TensorFlow cannot be in one process", allow_module_level=True)
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("TRITON_INTERPRET", "1")
         pytest.importorskip("triton", reason="Triton, which has the kernels, is not installed")
