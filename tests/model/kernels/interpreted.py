@@ -37,7 +37,7 @@ def _import_interpreted(*names: str) -> list[ModuleType]:
         return [importlib.import_module(f"bert_tf.model.kernels.{name}") for name in names]
 
 
-attention, between_matmuls, dropout_bits = MODULES = _import_interpreted("attention", "between_matmuls", "dropout_bits")
+MODULES = _import_interpreted("attention", "between_matmuls", "dropout_bits", "word_loss")
 
 from triton import language  # noqa: E402  # as the lines above have imported it
 from triton.runtime.interpreter import TensorHandle, interpreter_builder  # noqa: E402

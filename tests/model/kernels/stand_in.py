@@ -28,6 +28,8 @@ NUM_RESULTS = {
     "add_norm_gradients": 3,
     "bias_gelu_forward": 1,
     "bias_gelu_gradients": 2,
+    "word_loss": 3,
+    "word_loss_gradient": 2,
 }
 _Pointers = ctypes.POINTER(ctypes.c_void_p)
 Launch = Callable[[str, Sequence[int], Sequence[int], Sequence[str], dict], None]  # `interpreted.launch`
