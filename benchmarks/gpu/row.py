@@ -17,10 +17,10 @@ from typing import Any, Optional
 import numpy as np
 
 from benchmarks.gpu.jobs import await_turn
-from bert_tf.base.machine import may_have_kernels
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict
+from bert_tf.model.kernels.requirements import may_have_kernels
 
 MASKED_SHARE, SHORTEST = 0.15, 5
 NUM_FIRST_UPDATES = 3  # of which the first one is compiled, and after which bits are compared

@@ -5,7 +5,6 @@ What only Linux has is asked for here: /proc, cgroups, CPU affinity. macOS has o
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import re
@@ -16,8 +15,6 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 GIB = 1 << 30
-# The compute capability from which on Triton makes matrix instructions of our kernels (`bert_tf.model.kernels`).
-OLDEST_FOR_KERNELS = (8, 0)
 # Where the kernel shows all cgroups, and those of this process.
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Variables in which launchers tell a process its rank.
@@ -64,13 +61,6 @@ def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU that nvidia-smi lists; empty if an old driver's cannot tell."""
     lines = ask_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader")
     return [(int(major), int(minor)) for major, minor in re.findall(r"^(\d+)\.(\d+)$", "\n".join(lines), re.MULTILINE)]
-
-
-def may_have_kernels() -> bool:
-    """Whether this machine's GPUs can run kernels of our own: all are of `OLDEST_FOR_KERNELS`, and Triton is there."""
-    capabilities = compute_capabilities()
-    has_triton = importlib.util.find_spec("triton") is not None
-    return has_triton and bool(capabilities) and min(capabilities) >= OLDEST_FOR_KERNELS
 
 
 def gpu_complaints(log: str) -> list[str]:

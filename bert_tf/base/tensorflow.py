@@ -7,7 +7,6 @@ is imported. Where a user has imported it before, it stays as it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.base.installed import check_version, contains_keras_2
@@ -58,9 +57,9 @@ def xla_messages() -> Any:
     return xla_data_pb2
 
 
-def optimization_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def optimization_barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
     """Copies of `tensors`: XLA neither fuses nor merges what reads them with what is before them."""
-    return xla_operations().xla_optimization_barrier(list(tensors))
+    return xla_operations().xla_optimization_barrier(tensors)
 
 
 def parse_object_graph(stored: bytes) -> Any:

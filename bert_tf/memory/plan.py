@@ -17,8 +17,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory, may_have_kernels
+from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
+from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
 from bert_tf.settings.training import compute_dtype
 
 FLOAT = 4
@@ -157,8 +158,8 @@ class Workload:
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether attention is computed by a kernel of our own, for which it must fit (`kernels.fused_attention`)."""
-        fits_them = self.bert_config.head_size in (32, 64, 128) and self.sequence_length % 64 == 0
+        """Whether attention is computed by a kernel of our own (`kernels.fused_attention`)."""
+        fits_them = can_attend(self.bert_config.head_size, self.sequence_length)
         return self.has_kernels and self.scope == "step" and self.compute_bytes == 2 and fits_them
 
     @property

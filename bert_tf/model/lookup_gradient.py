@@ -49,16 +49,14 @@ def sums_in_fixed_order(ids_R: tf.Tensor, rows_RxH: tf.Tensor, num_ids: int) -> 
     ordered = xla_operations().xla_sort(ids * num_padded + tf.range(num_padded, dtype=tf.int64))
     # Behind barriers, or XLA would compute ids again for each element of a row, and would lay out the whole table as it
     # lays out the column of ids, with the rows last.
-    ids, sources = optimization_barrier([ordered // num_padded, tf.minimum(ordered % num_padded, num_rows - 1)])
+    ids, sources = optimization_barrier(ordered // num_padded, tf.minimum(ordered % num_padded, num_rows - 1))
     ids_GxC = tf.reshape(ids, [num_chunks, CHUNK])
     sums_GxCxH = _sum_alike(ids_GxC, tf.reshape(tf.gather(rows_RxH, sources), [num_chunks, CHUNK, hidden_size]))
     heads_1xG = ids_GxC[tf.newaxis, :, 0]
     across_1xGxH = _sum_alike(heads_1xG, sums_GxCxH[tf.newaxis, :, 0])
     ids_within, ids_across = optimization_barrier(
-        [
-            tf.reshape(tf.where(_is_first(ids_GxC) & (tf.range(CHUNK) > 0), ids_GxC, num_ids), [-1]),
-            tf.reshape(tf.where(_is_first(heads_1xG), heads_1xG, num_ids), [-1]),
-        ]
+        tf.reshape(tf.where(_is_first(ids_GxC) & (tf.range(CHUNK) > 0), ids_GxC, num_ids), [-1]),
+        tf.reshape(tf.where(_is_first(heads_1xG), heads_1xG, num_ids), [-1]),
     )
     return (
         Sums(ids_within, tf.reshape(sums_GxCxH, [num_padded, hidden_size])),

@@ -18,6 +18,7 @@ from bert_tf.memory import split
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
 from bert_tf.memory.split import choose_split
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
+from bert_tf.model.kernels import requirements
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
@@ -86,8 +87,8 @@ def test_kernels_are_planned_only_where_they_run(monkeypatch):
         ([(9, 0)], None, False),
         ([], object(), False),
     ):
-        monkeypatch.setattr(machine, "compute_capabilities", lambda found=capabilities: found)
-        monkeypatch.setattr(machine.importlib.util, "find_spec", lambda _, found=triton: found)
+        monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
         assert Workload.from_flags(flags, LARGE.bert_config, 1).has_kernels == expected
 
 

@@ -15,7 +15,7 @@ from bert_tf.model.elementwise import Dropout
 from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
-from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu
+from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 from bert_tf.run.device import has_fast_bf16
@@ -220,17 +220,22 @@ def test_the_backend_of_a_scope():
 
 # Kernels by what calls them, and those that are spoilt in turn.
 FUSED = {
-    "attention": (lambda: FusedAttention(64, 2, 32, 0.1, False, tf.float16), ["attend_forward", "attend_gradients"]),
-    "packed attention": (lambda: FusedAttention(64, 1, 32, 0.1, True, tf.float16), ["attend_gradients"]),
+    "attention": (
+        lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float16),
+        ["attend_forward", "attend_gradients"],
+    ),
+    "packed attention": (lambda: FusedAttention(128, 64, 1, 32, 0.1, True, tf.float16), ["attend_gradients"]),
     "attention in blocks": (
-        lambda: FusedAttention(192, 1, 32, 0.0, True, tf.float16),
+        lambda: FusedAttention(384, 192, 1, 32, 0.0, True, tf.float16),
         ["attend_query_gradient", "attend_key_value_gradients"],
     ),
     "norm": (
         lambda: AddNorm(64, 64, 32, 0.1, tf.float16),
         ["draw_keep_bits", "add_norm_forward", "add_norm_gradients"],
     ),
+    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, tf.float16), ["add_norm_forward"]),
     "gelu": (lambda: BiasGelu(128, 128, True, tf.float16), ["bias_gelu_forward", "bias_gelu_gradients"]),
+    "word loss": (lambda: WordLoss(64, 300, 320, tf.float16), ["word_loss", "word_loss_gradient"]),
 }
 EACH_KERNEL = pytest.mark.parametrize(
     "name, function", [(name, function) for name, (_, functions) in FUSED.items() for function in functions]
@@ -242,10 +247,11 @@ def require(made, dtype="float16"):
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_kernels_that_agree_with_xla(stand_in, name):
+def test_kernels_that_agree_with_xla(stand_in, caplog, name):
     make, functions = FUSED[name]
     require(make())
     assert set(functions) <= set(stand_in.num_calls)
+    assert not caplog.records
 
 
 @EACH_KERNEL
@@ -337,10 +343,13 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: FusedAttention(64, 2, 48, 0.1, False, tf.float16), "heads have 48 elements, not 32, 64, 128"),
-        (lambda: FusedAttention(96, 2, 32, 0.1, False, tf.float16), "the length of the sequences, 96, is no multiple"),
+        (lambda: FusedAttention(128, 64, 2, 48, 0.1, False, tf.float16), "heads have 48 elements, not 32, 64, 128"),
         (
-            lambda: FusedAttention(64, 2, 32, 0.1, False, tf.float32),
+            lambda: FusedAttention(192, 96, 2, 32, 0.1, False, tf.float16),
+            "the length of the sequences, 96, is no multiple",
+        ),
+        (
+            lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float32),
             "they compute in bfloat16 and float16, not in floa",
         ),
         (lambda: AddNorm(60, 60, 32, 0.1, tf.float16), "60 rows are no multiple of 64"),

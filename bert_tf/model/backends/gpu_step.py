@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.kernel_check import require_agreement
@@ -29,6 +29,7 @@ from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
+from bert_tf.model.kernels.fused_operation import FusedOperation
 from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
@@ -46,7 +47,8 @@ class GpuStep(PlainInStep):
     def __init__(self, compute_dtype: str = "float32", kernels: str = "checked"):
         super().__init__(compute_dtype)
         self._use = kernels
-        self._kernels: dict[Any, Any] = {}  # by what they are made for; None: there are none
+        # By what they are made for; None: there are none.
+        self._kernels: dict[tuple[Any, ...], FusedOperation | None] = {}
         self._checked: set[tuple[Kernel, ...]] = set()  # shapes may have kernels in common
         self._failures: dict[str, str] = {}
 
@@ -59,7 +61,7 @@ class GpuStep(PlainInStep):
             lines += [f"without kernels of our own, by XLA: {', '.join(titles)}; {reason}"] * bool(titles)
         return lines
 
-    def _find(self, kind: Any, *shape: Any) -> Any:
+    def _find(self, kind: type[FusedOperation], *shape: Any) -> Any:
         """Kernels for a shape; None where there are none."""
         key = (kind, *shape)
         if self._use == "none" or None in shape:  # of an unknown number of rows
@@ -82,17 +84,16 @@ class GpuStep(PlainInStep):
         return _DrawnWhenRead(rate, key.at(site), tuple(shape), positions_BxP)
 
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
-        fused, (num_rows, num_keys) = None, visible.key_numbers_BxS.shape
-        if num_rows is not None and num_queries == num_keys and _may_draw(dropout):
-            head_size = projected[0][0].shape[1] // num_heads
+        undrawn = _undrawn(dropout)
+        if undrawn and num_queries == visible.key_numbers_BxS.shape[1]:
+            inputs, biases = zip(*projected)
+            num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
-            fused = self._find(
-                FusedAttention, num_queries, num_heads, head_size, _rate(dropout), is_packed, self.compute_dtype
-            )
-        if fused is None:
-            return super().attention(projected, visible, dropout, num_heads, num_queries)
-        inputs, biases = zip(*projected)
-        return fused(inputs, biases, visible, _site(dropout))
+            shape = num_rows, num_queries, num_heads, hidden_size // num_heads, undrawn.rate, is_packed
+            fused = self._find(FusedAttention, *shape, self.compute_dtype)
+            if fused is not None:
+                return fused(inputs, biases, visible, undrawn.site)
+        return super().attention(projected, visible, dropout, num_heads, num_queries)
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
         """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
@@ -114,7 +115,7 @@ class GpuStep(PlainInStep):
 
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
         """Behind a barrier, or XLA would fuse the total into this addition and not update it in place."""
-        (total_VxH,) = _barrier(total_VxH)
+        (total_VxH,) = optimization_barrier(total_VxH)
         return add_in_fixed_order(total_VxH, rows)
 
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -150,23 +151,25 @@ class GpuStep(PlainInStep):
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None
     ) -> tf.Tensor:
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
-        fused = None
-        if _may_draw(dropout):
+        undrawn = _undrawn(dropout)
+        if undrawn:
             num_rows, hidden_size = x_RxH.shape
-            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, _rate(dropout), self.compute_dtype)
-        if fused is not None:
-            return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, _site(dropout))
+            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, undrawn.rate, self.compute_dtype)
+            if fused is not None:
+                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, undrawn.site)
 
         @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
             # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
             # argument is written.
-            argument, mean = _barrier(self._rounded(exact), row_mean(exact))
+            argument, mean = optimization_barrier(self._rounded(exact), row_mean(exact))
             centred, inverse = normalise(as_float32(argument), mean)
 
             def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
-                d_result, x, mean_Rx1, inverse_Rx1 = map(as_float32, _barrier(d_result, argument, mean, inverse))
+                d_result, x, mean_Rx1, inverse_Rx1 = map(
+                    as_float32, optimization_barrier(d_result, argument, mean, inverse)
+                )
                 d_argument, d_gamma, d_beta = _layer_norm_gradient(d_result, x, mean_Rx1, inverse_Rx1, gamma_H)
                 d_x = self._rounded(drop_rows(d_argument, sequence_length, dropout))
                 return [d_x, _sum_rows(d_x), self._rounded(d_argument), d_gamma, d_beta]
@@ -209,25 +212,25 @@ class GpuStep(PlainInStep):
         @tf.custom_gradient
         def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
             # Behind a barrier, or with bfloat16 XLA would let the matmul write float32.
-            (scores_BxNxSxS,) = _barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
+            (scores_BxNxSxS,) = optimization_barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
             hidden_keys = hide_keys(visible)
             masked = as_float32(scores_BxNxSxS) + hidden_keys
             offset_BxNxSx1 = tf.reduce_max(masked, axis=-1, keepdims=True) + half_log
             weights_BxNxSxS = tf.exp(masked - offset_BxNxSx1)
             # Behind a barrier, or XLA would divide for each element.
-            (factor_BxNxSx1,) = _barrier(scale / tf.reduce_sum(weights_BxNxSxS, axis=-1, keepdims=True))
+            (factor_BxNxSx1,) = optimization_barrier(scale / tf.reduce_sum(weights_BxNxSxS, axis=-1, keepdims=True))
             dropped_BxNxSxS = self._rounded(drop(weights_BxNxSxS, unscaled))
             products_BxNxSxD = as_float32(tf.matmul(dropped_BxNxSxS, value_BxNxSxD))
             context_RxH = self.merge_heads(products_BxNxSxD * factor_BxNxSx1)
 
             def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
-                (context_again_RxH,) = _barrier(context_RxH)  # or XLA would keep it in float32, too
+                (context_again_RxH,) = optimization_barrier(context_RxH)  # or XLA would keep it in float32, too
                 dot_RxH = as_float32(d_context_RxH) * as_float32(context_again_RxH)
                 dot_BxNxSx1 = tf.reduce_sum(by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
                 d_context_BxNxSxD = as_float32(by_head(d_context_RxH, num_queries, num_heads))
                 d_products = self._rounded(d_context_BxNxSxD * factor_BxNxSx1)
                 d_value = tf.matmul(dropped_BxNxSxS, d_products, transpose_a=True)
-                d_dropped, scores, offset = _barrier(
+                d_dropped, scores, offset = optimization_barrier(
                     tf.matmul(d_products, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, offset_BxNxSx1
                 )
                 mean_BxNxSx1 = dot_BxNxSx1 * factor_BxNxSx1 * (1.0 / scale)
@@ -261,7 +264,7 @@ class GpuStep(PlainInStep):
         @tf.custom_gradient
         def run(x_RxI, bias_I):
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
-                x_again, bias_again = _barrier(x_RxI, bias_I)
+                x_again, bias_again = optimization_barrier(x_RxI, bias_I)
                 slope = _gelu_slope(as_float32(x_again) + bias_again, exact)
                 d_x = self._rounded(as_float32(d_result_RxI) * slope)
                 return [d_x, _sum_rows(_hide_rounding(d_x))]
@@ -281,26 +284,24 @@ class _DrawnWhenRead:
     @functools.cached_property
     def keep(self) -> tf.Tensor:
         # Behind a barrier, or XLA would draw the random bits eight times.
-        (decisions,) = _barrier(draw_decisions(self.rate, *self.site, self._shape, by_arithmetic=True))
+        (decisions,) = optimization_barrier(draw_decisions(self.rate, *self.site, self._shape, by_arithmetic=True))
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-def _may_draw(dropout: Any) -> bool:
-    """Whether a kernel can draw a dropout's mask: that of all positions, which nothing has drawn yet."""
-    return dropout is None or isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None
+class _Undrawn(NamedTuple):
+    """A dropout whose mask a kernel can draw."""
+
+    rate: float
+    site: Site | None  # None: nothing is dropped
 
 
-def _rate(dropout: Any) -> float:
-    return 0.0 if dropout is None else dropout.rate
-
-
-def _site(dropout: Any) -> Site | None:
-    return None if dropout is None else dropout.site
-
-
-def _barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """`optimization_barrier` of several tensors, which are taken and returned one by one."""
-    return optimization_barrier(tensors)
+def _undrawn(dropout: Any) -> _Undrawn | None:
+    """None for a mask that is drawn already, or is that of some positions."""
+    if dropout is None:
+        return _Undrawn(0.0, None)
+    if isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None:
+        return _Undrawn(dropout.rate, dropout.site)
+    return None
 
 
 def _hide_rounding(x: tf.Tensor) -> tf.Tensor:

@@ -6,6 +6,7 @@ A wrong driver, card or version of Triton shows here, and not as a training that
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,17 +16,18 @@ from bert_tf.model.backends.plain import Plain, WordLogits
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
+from bert_tf.model.kernels.fused_operation import FusedOperation
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 
 # Of the norm of a result or gradient. Rounding to bfloat16 makes 0.5 %.
 _TOLERANCE = 0.03
-_NUM_ROWS = 2  # of the example's batch
+_BATCH_SIZE = 2  # of an example, at least
 # (backend, arrays) -> result, and the shapes of the arrays: those in the compute type, those in float32.
 Example = tuple[Callable[..., tf.Tensor], Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
 
-def require_agreement(made: Any, with_kernels: Plain, without: Plain) -> None:
+def require_agreement(made: FusedOperation, with_kernels: Plain, without: Plain) -> None:
     """Compares the kernels of `made` with what XLA makes.
 
     Raises: Unavailable, if they differ or fail.
@@ -37,11 +39,11 @@ def require_agreement(made: Any, with_kernels: Plain, without: Plain) -> None:
         raise Unavailable(f"on this device they differ from XLA's results by {100 * error:.1f} %")
 
 
-def _largest_error(made: Any, with_kernels: Plain, without: Plain) -> float:
+def _largest_error(made: FusedOperation, with_kernels: Plain, without: Plain) -> float:
     """Of the result and the gradients, relative to XLA's."""
     compute, data_shapes, float_shapes = _EXAMPLES[type(made)](made)
-    arrays = [_normal(number, shape) for number, shape in enumerate([*data_shapes, *float_shapes])]
-    data = [tf.cast(array, without.compute_dtype) for array in arrays[: len(data_shapes)]]
+    given = [_normal(number, shape) for number, shape in enumerate([*data_shapes, *float_shapes])]
+    given[: len(data_shapes)] = [tf.cast(array, without.compute_dtype) for array in given[: len(data_shapes)]]
 
     @tf.function(jit_compile=True, autograph=False)
     def largest_error(*inputs: tf.Tensor) -> tf.Tensor:
@@ -49,7 +51,8 @@ def _largest_error(made: Any, with_kernels: Plain, without: Plain) -> float:
         return tf.reduce_max([tf.norm(one - other) / tf.norm(other) for one, other in zip(found, expected)])
 
     try:
-        return float(largest_error(*data, *arrays[len(data_shapes) :]))
+        # Not called itself, or TensorFlow would warn of the fifth such function.
+        return float(largest_error.get_concrete_function(*given)(*given))
     except tf.errors.OpError as error:
         raise Unavailable(f"they fail on this device: {error.message.splitlines()[0][:200]}") from None
 
@@ -81,22 +84,23 @@ def _attention(made: FusedAttention) -> Example:
         visible = VisibleKeys(*[tf.stack([numbers, tf.ones_like(numbers)])] * 2)
 
     def compute(backend: Plain, query, key, value, query_bias, value_bias) -> tf.Tensor:
-        dropout = _dropout(backend, made.dropout_rate, _NUM_ROWS, num_heads, length, length)
+        dropout = _dropout(backend, made.dropout_rate, _BATCH_SIZE, num_heads, length, length)
         # The keys' bias has no gradient but rounding.
         projected = ((query, query_bias), (key, tf.zeros([width])), (value, value_bias))
         return backend.attention(projected, visible, dropout, num_heads, length)
 
-    return compute, [[_NUM_ROWS * length, width]] * 3, [[width]] * 2
+    return compute, [[_BATCH_SIZE * length, width]] * 3, [[width]] * 2
 
 
 def _add_norm(made: AddNorm) -> Example:
     length, width = made.sequence_length, made.hidden_size
+    num_rows = _BATCH_SIZE * math.lcm(length, made.smallest_num_rows)
 
     def compute(backend: Plain, x, residual, bias, gamma, beta) -> tf.Tensor:
-        dropout = _dropout(backend, made.dropout_rate, _NUM_ROWS, length, width)
+        dropout = _dropout(backend, made.dropout_rate, num_rows // length, length, width)
         return backend.residual_norm(x, bias, residual, gamma, beta, length, dropout)
 
-    return compute, [[_NUM_ROWS * length, width]] * 2, [[width]] * 3
+    return compute, [[num_rows, width]] * 2, [[width]] * 3
 
 
 def _bias_gelu(made: BiasGelu) -> Example:

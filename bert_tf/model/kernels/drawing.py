@@ -21,7 +21,9 @@ class KeepBits:
     num_elements: int  # of a row
     rate: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        if self.rate == 0:
+            return
         if self.num_elements % (ELEMENTS_PER_COUNT * BITS_PER_WORD):
             raise Unavailable(f"a row's {self.num_elements} dropouts do not fill words of bits")
         find_kernels(self._kernels())
@@ -35,8 +37,13 @@ class KeepBits:
         constants = {"COUNTS": self._num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_OF_PROGRAM}
         return (Kernel.of("dropout_bits", "draw_keep_bits", ["*u64", "*i64", INTEGERS], constants, 4, 1),)
 
-    def draw(self, site: Site, num_rows: int) -> tf.Tensor:
-        """Words int32 [num_rows, num_elements / 32], whose bits are set for the elements that are kept."""
+    def draw(self, site: Site | None, num_rows: int) -> tf.Tensor:
+        """Words int32 [num_rows, num_elements / 32], whose bits are set for the elements that are kept.
+
+        Where nothing is dropped, without a site, the kernels read no words: [1].
+        """
+        if site is None:
+            return tf.zeros([1], tf.int32)
         num_words = self._num_counts // BITS_PER_WORD
         (kernel,) = find_kernels(self._kernels())
         grid = (-(-num_words // _WORDS_OF_PROGRAM), num_rows, 1)

@@ -6,6 +6,7 @@ Shape letters: B batch, S sequence, H hidden = N heads times D head size, R = B*
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import ClassVar, NamedTuple
 
@@ -13,11 +14,12 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import KeepBits, Site
-from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_kernels
+from bert_tf.model.kernels.fused_operation import FusedOperation
+from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call
+from bert_tf.model.kernels.requirements import HEAD_SIZES, LENGTH_UNIT
 from bert_tf.model.randomness import keep_scale
 from bert_tf.model.visibility import VisibleKeys
 
-HEAD_SIZES = (32, 64, 128)
 Buffer = tuple[list[int], tf.DType]
 
 
@@ -31,13 +33,11 @@ class Blocks(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FusedAttention:
-    """Attention of one shape.
-
-    Raises: Unavailable, when it is made: there are no kernels for the shape, or they cannot be used here.
-    """
+class FusedAttention(FusedOperation):
+    """Attention of one shape."""
 
     title: ClassVar[str] = "attention"
+    num_rows: int  # R
     sequence_length: int
     num_heads: int
     head_size: int
@@ -45,17 +45,20 @@ class FusedAttention:
     is_packed: bool
     dtype: tf.DType
 
-    def __post_init__(self) -> None:
+    @property
+    def smallest_num_rows(self) -> int:
+        return self.sequence_length
+
+    def require_fit(self) -> None:
         if self.head_size not in HEAD_SIZES:
             raise Unavailable(f"heads have {self.head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
-        if self.sequence_length % 64:
-            raise Unavailable(f"the length of the sequences, {self.sequence_length}, is no multiple of 64")
-        find_kernels(self.kernels(), self.dtype)
-        self._keep_bits()
+        if self.sequence_length % LENGTH_UNIT:
+            raise Unavailable(f"the length of the sequences, {self.sequence_length}, is no multiple of {LENGTH_UNIT}")
+        _ = self._keep_bits
 
-    def _keep_bits(self) -> KeepBits | None:
-        num_elements = self.num_heads * self.sequence_length**2
-        return KeepBits(num_elements, self.dropout_rate) if self.dropout_rate else None
+    @functools.cached_property
+    def _keep_bits(self) -> KeepBits:
+        return KeepBits(self.num_heads * self.sequence_length**2, self.dropout_rate)
 
     @property
     def _is_one_block(self) -> bool:
@@ -80,7 +83,7 @@ class FusedAttention:
         return [Blocks(128, 128, 4, 2), Blocks(64, 64, 4, 3), Blocks(128, 64, 4, 2)]
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """The forward kernel, and that of all gradients or those of d_query and of d_key and d_value."""
+        """The forward kernel, and that of all gradients, or those of d_query and of d_key and d_value."""
         shape = {"S": self.sequence_length, "N": self.num_heads, "D": self.head_size}
         scale, drop = {"SCALE": 1.0 / math.sqrt(self.head_size)}, {"KEEP_SCALE": keep_scale(self.dropout_rate)}
         inputs, masks, packed = [DATA] * 3, [INTEGERS] * 3, {"PACKED": self.is_packed}
@@ -103,66 +106,68 @@ class FusedAttention:
 
     def __call__(self, inputs_RxH, biases_H, visible: VisibleKeys, site: Site | None) -> tf.Tensor:
         """Attention of queries, keys and values (`inputs_RxH`) without their biases (float32) -> [R, H]."""
-        forward, *_ = find_kernels(self.kernels(), self.dtype)
-        num_rows = visible.key_numbers_BxS.shape[0]
-        masks = _numbers(visible)
-        keep_bits = self._keep_bits()
-        masks.append(masks[0] if keep_bits is None or site is None else keep_bits.draw(site, num_rows))
+        masks = [*_numbers(visible), self._keep_bits.draw(site, self._batch_size)]
 
         @tf.custom_gradient
         def run(query_RxH, key_RxH, value_RxH, query_bias_H, key_bias_H, value_bias_H):
             context, scaled_query, log_sums = call(
-                forward,
-                self._grid(0, num_rows),
+                self.numbers[0],
+                self._grid(self._blocks()[0].num_queries),
                 [query_RxH, key_RxH, value_RxH, query_bias_H, value_bias_H, *masks],
-                [self._flat(num_rows)] * 2 + [self._by_query(num_rows)],
+                [self._flat, self._flat, self._by_query],
             )
 
             def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
                 inputs = [scaled_query, key_RxH, value_RxH, value_bias_H, *masks, context, log_sums, d_context_RxH]
-                return self._gradients(inputs, num_rows)
+                return self._gradients(inputs)
 
             return context, gradient
 
         return run(*inputs_RxH, *map(tf.convert_to_tensor, biases_H))
 
-    def _gradients(self, inputs: list[tf.Tensor], num_rows: int) -> list[tf.Tensor]:
+    def _gradients(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """The gradients of queries, keys and values and of their biases; `inputs` are those of `attend_gradients`."""
-        _, *kernels = find_kernels(self.kernels(), self.dtype)
-        flat, by_query = self._flat(num_rows), self._by_query(num_rows)
+        _, *numbers = self.numbers
+        flat, by_query, length = self._flat, self._by_query, self.sequence_length
         if self._is_one_block:
-            *gradients, sums = call(kernels[0], self._grid(1, num_rows), inputs, [*[flat] * 3, self._sums(num_rows, 3)])
+            *gradients, sums = call(numbers[0], self._grid(length), inputs, [flat, flat, flat, self._sums(length, 3)])
             return [*gradients, *tf.unstack(tf.reduce_sum(sums, axis=0))]
-        for_query, for_key_value = self._blocks()[1:]
-        length = self.sequence_length
+        _, for_query, for_key_value = self._blocks()
         d_query, bias_dots, means, query_sums = call(
-            kernels[0],
-            self._grid(1, num_rows),
+            numbers[0],
+            self._grid(for_query.num_queries),
             inputs,
-            [flat, by_query, by_query, self._sums(num_rows * (length // for_query.num_queries), 1)],
+            [flat, by_query, by_query, self._sums(for_query.num_queries, 1)],
         )
         query, key, value, _, *masks, _, log_sums, d_context = inputs
         d_key, d_value, other_sums = call(
-            kernels[1],
-            (length // for_key_value.num_keys, self.num_heads, num_rows),
+            numbers[1],
+            self._grid(for_key_value.num_keys),
             [query, key, value, *masks, log_sums, d_context, bias_dots, means],
-            [flat, flat, self._sums(num_rows * (length // for_key_value.num_keys), 2)],
+            [flat, flat, self._sums(for_key_value.num_keys, 2)],
         )
         sums = [tf.reduce_sum(query_sums, axis=0), tf.reduce_sum(other_sums, axis=0)]
         return [d_query, d_key, d_value, *tf.unstack(tf.concat(sums, axis=0))]
 
-    def _grid(self, kernel: int, num_rows: int) -> tuple[int, int, int]:
-        """Programs of a kernel whose programs take blocks of queries."""
-        return self.sequence_length // self._blocks()[kernel].num_queries, self.num_heads, num_rows
+    @property
+    def _batch_size(self) -> int:
+        return self.num_rows // self.sequence_length
 
-    def _flat(self, num_rows: int) -> Buffer:
-        return [num_rows * self.sequence_length, self.num_heads * self.head_size], self.dtype
+    def _grid(self, block_size: int) -> tuple[int, int, int]:
+        """Programs that take blocks of queries or of keys."""
+        return self.sequence_length // block_size, self.num_heads, self._batch_size
 
-    def _by_query(self, num_rows: int) -> Buffer:
-        return [num_rows, self.num_heads, self.sequence_length], tf.float32
+    @property
+    def _flat(self) -> Buffer:
+        return [self.num_rows, self.num_heads * self.head_size], self.dtype
 
-    def _sums(self, num_programs: int, num_inputs: int) -> Buffer:
-        return [num_programs, num_inputs, self.num_heads * self.head_size], tf.float32
+    @property
+    def _by_query(self) -> Buffer:
+        return [self._batch_size, self.num_heads, self.sequence_length], tf.float32
+
+    def _sums(self, block_size: int, num_inputs: int) -> Buffer:
+        """Each block's sums of `num_inputs` gradients."""
+        return [self.num_rows // block_size, num_inputs, self.num_heads * self.head_size], tf.float32
 
 
 def _numbers(visible: VisibleKeys) -> list[tf.Tensor]:

@@ -1,5 +1,4 @@
-"""What lies between the matmuls of a layer, and the loss: calls of the kernels in `between_matmuls` and
-`word_loss`.
+"""What lies between the matmuls of a layer, and the loss, as calls of `between_matmuls` and `word_loss`.
 
 Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
 """
@@ -7,13 +6,15 @@ Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits, Site
-from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call, find_kernels
+from bert_tf.model.kernels.fused_operation import FusedOperation
+from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call
 from bert_tf.model.randomness import keep_scale
 
 # Rows that a kernel's programs take at once, and how often: the fastest on an H200.
@@ -25,8 +26,8 @@ _ELEMENTS_LIMIT = 1 << 31
 
 
 @dataclasses.dataclass(frozen=True)
-class AddNorm:
-    """LayerNorm(residual + dropout(x + bias)). Raises: Unavailable, when it is made."""
+class AddNorm(FusedOperation):
+    """LayerNorm(residual + dropout(x + bias))."""
 
     title: ClassVar[str] = "LayerNorm"
     num_rows: int  # R
@@ -35,20 +36,20 @@ class AddNorm:
     dropout_rate: float
     dtype: tf.DType
 
-    def __post_init__(self):
-        if self.num_rows % (_NORM_ROWS * _NORM_STEPS):
-            raise Unavailable(f"{self.num_rows} rows are no multiple of {_NORM_ROWS * _NORM_STEPS}")
+    @property
+    def smallest_num_rows(self) -> int:
+        return _NORM_ROWS * _NORM_STEPS
+
+    def require_fit(self) -> None:
         if self.hidden_size % BITS_PER_WORD or self.hidden_size > _LARGEST_NORM:
             raise Unavailable(f"a hidden size of {self.hidden_size} is no multiple of 32, or over {_LARGEST_NORM}")
-        find_kernels(self.kernels(), self.dtype)
-        self._keep_bits()
+        _ = self._keep_bits
 
-    def _keep_bits(self) -> KeepBits | None:
-        num_elements = self.sequence_length * self.hidden_size
-        return KeepBits(num_elements, self.dropout_rate) if self.dropout_rate else None
+    @functools.cached_property
+    def _keep_bits(self) -> KeepBits:
+        return KeepBits(self.sequence_length * self.hidden_size, self.dropout_rate)
 
     def kernels(self) -> tuple[Kernel, Kernel]:
-        """The forward kernel and that of the gradients."""
         constants = {
             "H": self.hidden_size,
             "COLUMNS": 1 << (self.hidden_size - 1).bit_length(),
@@ -64,12 +65,8 @@ class AddNorm:
         )
 
     def __call__(self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site: Site | None) -> tf.Tensor:
-        forward, gradients = find_kernels(self.kernels(), self.dtype)
-        keep_bits = self._keep_bits()
-        # Without dropout the kernels do not read the words.
-        words = tf.zeros([1], tf.int32)
-        if keep_bits and site:
-            words = keep_bits.draw(site, self.num_rows // self.sequence_length)
+        forward, gradients = self.numbers
+        words = self._keep_bits.draw(site, self.num_rows // self.sequence_length)
         flat = ([self.num_rows, self.hidden_size], self.dtype)
         by_row = ([self.num_rows], tf.float32)
 
@@ -83,7 +80,7 @@ class AddNorm:
             )
 
             def gradient(d_result_RxH: tf.Tensor) -> list[tf.Tensor]:
-                num_programs = self.num_rows // (_NORM_ROWS * _NORM_STEPS)
+                num_programs = self.num_rows // self.smallest_num_rows
                 d_x, d_residual, sums = call(
                     gradients,
                     (num_programs, 1, 1),
@@ -99,8 +96,8 @@ class AddNorm:
 
 
 @dataclasses.dataclass(frozen=True)
-class BiasGelu:
-    """GELU(x + bias). Raises: Unavailable, when it is made."""
+class BiasGelu(FusedOperation):
+    """GELU(x + bias)."""
 
     title: ClassVar[str] = "GELU"
     num_rows: int
@@ -108,25 +105,21 @@ class BiasGelu:
     exact: bool
     dtype: tf.DType
 
-    def __post_init__(self):
-        if self.num_rows % self.smallest_num_rows:
-            raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
+    @property
+    def smallest_num_rows(self) -> int:
+        return _GELU_ROWS * _GELU_STEPS
+
+    def require_fit(self) -> None:
         if self.num_rows * self.intermediate_size >= _ELEMENTS_LIMIT:
             raise Unavailable(f"{self.num_rows} rows of {self.intermediate_size} are too many for offsets of 32 bits")
         if self.intermediate_size % 128:
             raise Unavailable(f"an intermediate size of {self.intermediate_size} is no multiple of 128")
-        find_kernels(self.kernels(), self.dtype)
-
-    @property
-    def smallest_num_rows(self) -> int:
-        return _GELU_ROWS * _GELU_STEPS
 
     @property
     def _num_columns(self) -> int:
         return next(size for size in (256, 128) if self.intermediate_size % size == 0)
 
     def kernels(self) -> tuple[Kernel, Kernel]:
-        """The forward kernel and that of the gradients."""
         constants = {
             "WIDTH": self.intermediate_size,
             "COLUMNS": self._num_columns,
@@ -140,7 +133,7 @@ class BiasGelu:
         )
 
     def __call__(self, x_RxI, bias_I) -> tf.Tensor:
-        forward, gradients = find_kernels(self.kernels(), self.dtype)
+        forward, gradients = self.numbers
         num_blocks = self.intermediate_size // self._num_columns
         flat = ([self.num_rows, self.intermediate_size], self.dtype)
 
@@ -149,7 +142,7 @@ class BiasGelu:
             (result,) = call(forward, (num_blocks, self.num_rows // _GELU_ROWS, 1), [x_RxI, bias_I], [flat])
 
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
-                num_programs = self.num_rows // (_GELU_ROWS * _GELU_STEPS)
+                num_programs = self.num_rows // self.smallest_num_rows
                 d_x, sums = call(
                     gradients,
                     (num_blocks, num_programs, 1),
@@ -164,8 +157,8 @@ class BiasGelu:
 
 
 @dataclasses.dataclass(frozen=True)
-class WordLoss:
-    """Cross-entropy over the vocabulary. Raises: Unavailable, when it is made."""
+class WordLoss(FusedOperation):
+    """Cross-entropy over the vocabulary."""
 
     title: ClassVar[str] = "the masked words' loss"
     num_rows: int
@@ -173,17 +166,14 @@ class WordLoss:
     padded_size: int
     dtype: tf.DType
 
-    def __post_init__(self) -> None:
-        if self.num_rows % self.smallest_num_rows:
-            raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
-        find_kernels(self.kernels(), self.dtype)
-
     @property
     def smallest_num_rows(self) -> int:
         return _LOSS_ROWS * _LOSS_STEPS
 
+    def require_fit(self) -> None:
+        """Any vocabulary fits."""
+
     def kernels(self) -> tuple[Kernel, Kernel]:
-        """The forward kernel and that of the gradient."""
         sizes = {"V": self.vocab_size, "W": self.padded_size}
         inputs, blocks = [DATA, FLOATS, INTEGERS], {"ROWS": _LOSS_ROWS, "STEPS": _LOSS_STEPS}
         forward, gradient = {**sizes, "COLUMNS": 2048}, {**sizes, "COLUMNS": _LOSS_COLUMNS, **blocks}
@@ -194,7 +184,7 @@ class WordLoss:
 
     def __call__(self, logits_RxW, bias_W, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums over the rows of weight * cross-entropy, and of weight * (the label has the largest logit)."""
-        forward, gradient_kernel = find_kernels(self.kernels(), self.dtype)
+        forward, gradient_kernel = self.numbers
         by_row = ([self.num_rows], tf.float32)
         labels_R = tf.cast(labels_R, tf.int32)
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.base.machine import OLDEST_FOR_KERNELS
 from bert_tf.base.tensorflow import tf, xla_operations
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
+from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
 # Types of kernels' parameters: the compute type, and others.
@@ -46,7 +46,7 @@ def find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None = None) -> 
 @functools.cache
 def _find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None) -> list[int]:
     capability = compute_capability()
-    if capability < OLDEST_FOR_KERNELS:
+    if capability < OLDEST_CAPABILITY:
         raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
     named = [
         dataclasses.replace(kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types))

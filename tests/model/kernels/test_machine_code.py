@@ -44,7 +44,7 @@ SPILLED = {
     ((10, 0), "attend_forward", 512, 64): 792,
     ((10, 0), "attend_forward", 512, 128): 1288,
     ((10, 0), "attend_key_value_gradients", 512, 32): 8,
-    ((10, 0), "attend_key_value_gradients", 512, 128): 16,
+    ((10, 0), "attend_key_value_gradients", 512, 128): 24,
 }
 
 
@@ -89,7 +89,7 @@ def facts(compiled: Compiled, tmp_path) -> Facts:
     ],
 )
 def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
-    kernels = kernels_of(monkeypatch, capability, lambda: FusedAttention(S, 12, D, 0.1, packed, tf.float16))
+    kernels = kernels_of(monkeypatch, capability, lambda: FusedAttention(2 * S, S, 12, D, 0.1, packed, tf.float16))
     compiled = compile_kernels(kernels, capability)
     is_one_block = S <= 128 and (capability >= (9, 0) or D <= 64)
     assert len(kernels) == (3 if is_one_block else 4)
