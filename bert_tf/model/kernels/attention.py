@@ -5,7 +5,7 @@ row of the batch, and reads the other side block by block. Nothing is added by a
 programs, so that results depend on nothing but the inputs.
 
 Queries, keys, values, the result and their gradients are [R, H], as the matmuls around them write and read them: the
-head is a range of columns. A query sees the keys of its own number (`encoder.VisibleKeys`); blocks without a common
+head is a range of columns. A query sees the keys of its own number (`visibility.VisibleKeys`); blocks without a common
 number are not read.
 
 * The keys' bias is left out: it adds the same to all scores of a query, which the softmax takes away again.
@@ -128,6 +128,31 @@ def attend_forward(
 
 
 @triton.jit
+def _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE: tl.constexpr):
+    """Of each query: the product of d_result [Q, D] and the values' bias, and the mean of its probabilities' gradients,
+    weighted by the probabilities and divided by the dropout's scale. The first is a part of these gradients."""
+    exact = d_result.to(tl.float32)
+    bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
+    mean = tl.sum(exact * tl.load(context + own).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
+    return bias_dot, mean
+
+
+@triton.jit
+def _transposed(
+    q, k, v, d_result, hidden, log_sum, bias_dot, words, Q: tl.constexpr, K: tl.constexpr, KEEP_SCALE: tl.constexpr
+):
+    """[K, Q]: the probabilities, those that the dropout keeps, and the gradients of the latter; else 0."""
+    probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum[None, :])
+    d_kept = tl.dot(v, tl.trans(d_result)) + bias_dot[None, :]
+    kept = probabilities
+    if KEEP_SCALE != 1.0:
+        bits = tl.load(words)
+        kept = _keep_transposed(bits, kept, Q, K)
+        d_kept = _keep_transposed(bits, d_kept, Q, K)
+    return probabilities, kept, d_kept
+
+
+@triton.jit
 def attend_query_gradient(
     scaled_query,
     key,
@@ -154,8 +179,7 @@ def attend_query_gradient(
 ):
     """d_query [R, H], and its sum over each block's rows [R / Q, H].
 
-    And for the other gradients, [B, N, S]: the product of d_context and the values' bias, and the mean of the gradient
-    of a query's probabilities, weighted by these and divided by the dropout's scale.
+    And for the other gradients what `_result_dots` says, [B, N, S].
     """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
@@ -163,9 +187,7 @@ def attend_query_gradient(
     own = (batch * S + rows)[:, None] * H + columns[None, :]
     in_head = (batch * N + head) * S + rows
     q, d_result = tl.load(scaled_query + own), tl.load(d_context + own)
-    exact = d_result.to(tl.float32)
-    bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
-    mean = tl.sum(exact * tl.load(context + own).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
+    bias_dot, mean = _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE)
     tl.store(bias_dots + in_head, bias_dot)
     tl.store(means + in_head, mean)
 
@@ -234,14 +256,9 @@ def attend_key_value_gradients(
         in_head = (batch * N + head) * S + rows
         q, d_result = tl.load(scaled_query + tile), tl.load(d_context + tile)
         hidden = _hidden(own_numbers[:, None], tl.load(query_numbers + batch * S + rows)[None, :], PACKED)
-        log_sum = tl.load(log_sums + in_head)[None, :]
-        probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum)
-        d_kept = tl.dot(v, tl.trans(d_result)) + tl.load(bias_dots + in_head)[None, :]
-        kept = probabilities
-        if KEEP_SCALE != 1.0:
-            words = tl.load(keep_words + in_head[None, :] * (S // 32) + of_block)
-            kept = _keep_transposed(words, kept, Q, K)
-            d_kept = _keep_transposed(words, d_kept, Q, K)
+        log_sum, bias_dot = tl.load(log_sums + in_head), tl.load(bias_dots + in_head)
+        words = keep_words + in_head[None, :] * (S // 32) + of_block
+        probabilities, kept, d_kept = _transposed(q, k, v, d_result, hidden, log_sum, bias_dot, words, Q, K, KEEP_SCALE)
         value_sums = tl.dot(kept.to(d_result.dtype), d_result, value_sums)
         d_scores = probabilities * (d_kept - tl.load(means + in_head)[None, :])
         key_sums = tl.dot(d_scores.to(q.dtype), q, key_sums)
@@ -290,18 +307,11 @@ def attend_gradients(
         tl.load(value + tile),
         tl.load(d_context + tile),
     )
-    exact = d_result.to(tl.float32)
-    bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
-    mean = tl.sum(exact * tl.load(context + tile).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
+    bias_dot, mean = _result_dots(d_result, context, value_bias, tile, columns, KEEP_SCALE)
     hidden = _hidden(tl.load(key_numbers + rows)[:, None], tl.load(query_numbers + rows)[None, :], PACKED)
-    log_sum = tl.load(log_sums + in_head)[None, :]
-    probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum)
-    d_kept = tl.dot(v, tl.trans(d_result)) + bias_dot[None, :]
-    kept = probabilities
-    if KEEP_SCALE != 1.0:
-        words = tl.load(keep_words + in_head[None, :] * (S // 32) + tl.arange(0, S // 32)[:, None])
-        kept = _keep_transposed(words, kept, S, S)
-        d_kept = _keep_transposed(words, d_kept, S, S)
+    words = keep_words + in_head[None, :] * (S // 32) + tl.arange(0, S // 32)[:, None]
+    log_sum = tl.load(log_sums + in_head)
+    probabilities, kept, d_kept = _transposed(q, k, v, d_result, hidden, log_sum, bias_dot, words, S, S, KEEP_SCALE)
     d_scores = (probabilities * (d_kept - mean[None, :])).to(k.dtype)
     rounded_value = (tl.dot(kept.to(v.dtype), d_result) * KEEP_SCALE).to(d_value.dtype.element_ty)
     rounded_key = (tl.dot(d_scores, q) * KEEP_SCALE).to(d_key.dtype.element_ty)
