@@ -1,8 +1,8 @@
 """Processes that share one GPU: they compile side by side, and what is timed runs alone.
 
 A process that has something to time calls `await_turn` when all is compiled and its first updates are made. It then
-waits until no other one compiles: compilers run kernels, too, to choose among them, as do the first updates. So a
-measurement waits for the slowest compilation, which costs little, since compiling is what takes the time. Processes
+waits until no other one compiles: the first updates, and the check of each kernel, run on the GPU. So a measurement
+waits for the slowest compilation, which costs little, since compiling is what takes the time. Processes
 that time nothing never call it.
 
 This module also runs in the peer's Python, so it needs nothing but Python.

@@ -149,9 +149,7 @@ def render(finished: Finished, rows: Sequence[Row | Check]) -> str:
         "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",
         "`bert_tf.planning` for this GPU's data sheet, where that is known; times: measured / predicted. The host is",
         "held until it has handed an update over; for the rest of the update's time it is free. Nothing else ran on",
-        "the GPU while a row was measured. While it was compiled, other rows were, too, and compiling chooses among",
-        "matmul kernels by timing them: to measure a row that had the GPU to itself throughout, delete its line and",
-        "name it with --only.",
+        "the GPU while a row was measured.",
         "",
     ]
     if not of_part(lines, "peer"):
