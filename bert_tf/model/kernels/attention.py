@@ -5,18 +5,23 @@ row of the batch, and reads the other side block by block. Nothing is added by a
 programs, so that results depend on nothing but the inputs.
 
 Queries, keys, values, the result and their gradients are [R, H], as the matmuls around them write and read them: the
-head is a range of columns. A query sees the keys of its own number (`visibility.VisibleKeys`); blocks without a common
-number are not read.
+head is a range of columns. A query sees the keys of its own number (`visibility.VisibleKeys`); which blocks may share a
+number is said by ranges [B, S / BLOCK, 2], the first block and that after the last, and others are not read.
 
 * The keys' bias is left out: it adds the same to all scores of a query, which the softmax takes away again.
 * The values' bias is added to the result, times the sum of the query's dropped probabilities.
-* The biased and scaled query is written for the backward pass, in place of the query.
+* The biased and scaled query is written for the backward pass, in place of the query. Its scale holds log2(e), too, so
+  that probabilities are powers of two of the scores.
+* What is added to all results of a matmul is what its sums begin with.
+* A matmul's result is added to a loop's sums by `tl.fma`. As sums of the matmul itself they would be changed between
+  its instructions, and for that the assembler makes each of these wait for the one before (its remark C7515).
+* What a block needs besides tiles for matmuls, which Triton loads ahead, is loaded while the block before is computed.
 
 Which elements the dropout keeps is said by bits, from `dropout_bits`: bit k % 32 of word k // 32 of each query's
 S / 32 words.
 
-Shape letters: R = B*S rows, B batch, S sequence, H hidden = N heads times D head size, Q and K blocks of queries and
-keys, W = K / 32 words.
+Shape letters: R = B*S rows, B batch, S sequence, H hidden = N heads times D head size. Q and K, the queries and keys of
+a block, are both BLOCK.
 """
 
 from __future__ import annotations
@@ -27,40 +32,41 @@ import triton.language as tl
 from bert_tf.model.kernels.dropout_bits import keep
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _common_range(own, others, start, S: tl.constexpr, BLOCK: tl.constexpr, OTHER_BLOCK: tl.constexpr):
-    """[first, end) of the blocks of `others` [S] that may share a number with the block of `own` at `start`."""
-    numbers = tl.load(own + start + tl.arange(0, BLOCK))
-    lowest, highest = tl.min(numbers), tl.max(numbers)
-    first = S // OTHER_BLOCK
-    end = 0
-    for block in tl.static_range(S // OTHER_BLOCK):
-        numbers = tl.load(others + block * OTHER_BLOCK + tl.arange(0, OTHER_BLOCK))
-        may_share = (tl.min(numbers) <= highest) & (tl.max(numbers) >= lowest)
-        first = tl.where(may_share, tl.minimum(first, block), first)
-        end = tl.where(may_share, block + 1, end)
-    return first, end
-
-
-@triton.jit
-def _keep_transposed(words, x, Q: tl.constexpr, K: tl.constexpr):
-    """x [K, Q] where the bits of the words [K / 32, Q] are set, else 0."""
+def _keep_transposed(words, x, other, BLOCK: tl.constexpr):
+    """x [K, Q] where the bits of the words [K / 32, Q] are set, else `other` [K, Q]."""
     # Bit 16 a + 8 b + c, where a thread has both b of one a and c; see `keep`.
+    SHAPE: tl.constexpr = [BLOCK // 32, 2, 2, 8, BLOCK]
     shifts = (16 * tl.arange(0, 2))[None, :, None, None, None] + tl.arange(0, 8)[None, None, None, :, None]
     shifted = words[:, None, None, None, :] >> shifts
     kept = (shifted & (1 << (8 * tl.arange(0, 2)))[None, None, :, None, None]) != 0
-    return tl.reshape(tl.where(kept, tl.reshape(x, [K // 32, 2, 2, 8, Q]), 0.0), [K, Q])
+    return tl.reshape(tl.where(kept, tl.reshape(x, SHAPE), tl.reshape(other, SHAPE)), [BLOCK, BLOCK])
 
 
 @triton.jit
-def _hidden(key_numbers, query_numbers, PACKED: tl.constexpr):
-    """What is added to scores: minus infinity where numbers differ, else 0. Unpacked, all queries' numbers are 1."""
+def _where_seen(key_numbers, query_numbers, x, PACKED: tl.constexpr):
+    """x where numbers are the same, else minus infinity. Unpacked, all queries' numbers are 1."""
     if PACKED:
-        return tl.where(key_numbers == query_numbers, 0.0, -float("inf"))
+        return tl.where(key_numbers == query_numbers, x, -float("inf"))
     else:
-        return tl.where(key_numbers == 1, 0.0, -float("inf"))
+        return tl.where(key_numbers == 1, x, -float("inf"))
+
+
+@triton.jit
+def _load_bits(words, KEEP_SCALE: tl.constexpr):
+    """Without dropout there are no words."""
+    if KEEP_SCALE == 1.0:
+        return tl.zeros(words.shape, tl.int32)
+    else:
+        return tl.load(words)
+
+
+@triton.jit
+def _add_product(sums, a, b):
+    return tl.fma(sums, tl.full(sums.shape, 1.0, tl.float32), tl.dot(a, b))
 
 
 @triton.jit
@@ -72,6 +78,7 @@ def attend_forward(
     value_bias,
     query_numbers,
     key_numbers,
+    key_ranges,
     keep_words,
     context,
     scaled_query,
@@ -79,8 +86,7 @@ def attend_forward(
     S: tl.constexpr,
     N: tl.constexpr,
     D: tl.constexpr,
-    Q: tl.constexpr,
-    K: tl.constexpr,
+    BLOCK: tl.constexpr,
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
     PACKED: tl.constexpr,
@@ -88,34 +94,45 @@ def attend_forward(
     """context [R, H]; the biased and scaled query [R, H]; log2 of each query's sum of exponentials [B, N, S]."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
-    rows, columns = block * Q + tl.arange(0, Q), head * D + tl.arange(0, D)
+    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
+    rows = block * BLOCK + lanes
     own = (batch * S + rows)[:, None] * H + columns[None, :]
+    in_head = (batch * N + head) * S + rows
     biased = tl.load(query + own).to(tl.float32) + tl.load(query_bias + columns)[None, :]
-    q = (biased * SCALE).to(query.dtype.element_ty)
+    q = (biased * (SCALE * LOG2_E)).to(query.dtype.element_ty)
     tl.store(scaled_query + own, q)
 
-    first, end = _common_range(query_numbers + batch * S, key_numbers + batch * S, block * Q, S, Q, K)
+    range_ = key_ranges + (batch * (S // BLOCK) + block) * 2
+    first, end = tl.load(range_), tl.load(range_ + 1)
     own_numbers = tl.load(query_numbers + batch * S + rows)
-    peak = tl.full([Q], -1e30, tl.float32)
-    total = tl.zeros([Q], tl.float32)
-    kept_total = tl.zeros([Q], tl.float32)
-    sums = tl.zeros([Q, D], tl.float32)
-    words = keep_words + ((batch * N + head) * S + rows)[:, None] * (S // 32) + tl.arange(0, K // 32)[None, :]
+    peak = tl.full([BLOCK], -1e30, tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    kept_total = tl.zeros([BLOCK], tl.float32)
+    sums = tl.zeros([BLOCK, D], tl.float32)
+    words = keep_words + in_head[:, None] * (S // 32) + tl.arange(0, BLOCK // 32)[None, :]
+    numbers = key_numbers + batch * S + lanes
+    next_numbers = tl.load(numbers + first * BLOCK)
+    next_bits = _load_bits(words + first * (BLOCK // 32), KEEP_SCALE)
     for number in range(first, end):
-        keys = number * K + tl.arange(0, K)
-        tile = (batch * S + keys)[:, None] * H + columns[None, :]
+        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
         k = tl.load(key + tile)
-        hidden = _hidden(tl.load(key_numbers + batch * S + keys)[None, :], own_numbers[:, None], PACKED)
-        scores = tl.dot(q, tl.trans(k)) * LOG2_E + hidden
+        block_numbers, bits = next_numbers, next_bits
+        following = tl.minimum(number + 1, end - 1)
+        next_numbers, next_bits = (
+            tl.load(numbers + following * BLOCK),
+            _load_bits(words + following * (BLOCK // 32), KEEP_SCALE),
+        )
+        zeros = tl.zeros([BLOCK, BLOCK], tl.float32)
+        scores = tl.dot(q, tl.trans(k), _where_seen(block_numbers[None, :], own_numbers[:, None], zeros, PACKED))
         new_peak = tl.maximum(peak, tl.max(scores, 1))
         weights = tl.exp2(scores - new_peak[:, None])
         shrink = tl.exp2(peak - new_peak)
         total = total * shrink + tl.sum(weights, 1)
         if KEEP_SCALE != 1.0:
-            weights = keep(tl.load(words + number * (K // 32)), weights, Q, K)
+            weights = keep(bits, weights, BLOCK, BLOCK)
             kept_total = kept_total * shrink + tl.sum(weights, 1)
         v = tl.load(value + tile)
-        sums = tl.dot(weights.to(v.dtype), v, sums * shrink[:, None])
+        sums = tl.fma(sums, tl.broadcast_to(shrink[:, None], [BLOCK, D]), tl.dot(weights.to(v.dtype), v))
         peak = new_peak
     # A query that sees no key gets zeros.
     divisor = tl.where(total == 0.0, 1.0, total)
@@ -124,7 +141,7 @@ def attend_forward(
     factor = KEEP_SCALE / divisor
     result = (sums + kept_total[:, None] * tl.load(value_bias + columns)[None, :]) * factor[:, None]
     tl.store(context + own, result.to(context.dtype.element_ty))
-    tl.store(log_sums + (batch * N + head) * S + rows, peak + tl.log2(divisor))
+    tl.store(log_sums + in_head, peak + tl.log2(divisor))
 
 
 @triton.jit
@@ -138,18 +155,19 @@ def _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE: tl.con
 
 
 @triton.jit
-def _transposed(
-    q, k, v, d_result, hidden, log_sum, bias_dot, words, Q: tl.constexpr, K: tl.constexpr, KEEP_SCALE: tl.constexpr
-):
-    """[K, Q]: the probabilities, those that the dropout keeps, and the gradients of the latter; else 0."""
-    probabilities = tl.exp2(tl.dot(k, tl.trans(q)) * LOG2_E + hidden - log_sum[None, :])
-    d_kept = tl.dot(v, tl.trans(d_result)) + bias_dot[None, :]
+def _transposed(q, k, v, d_result, start, bias_dot, mean, bits, BLOCK: tl.constexpr, KEEP_SCALE: tl.constexpr):
+    """[K, Q]: the probabilities that the dropout keeps, else 0; and the scores' gradients.
+
+    start [K, Q]: what is added to scores.
+    """
+    probabilities = tl.exp2(tl.dot(k, tl.trans(q), start))
+    # Gradients less their mean, which is also that of what the dropout takes away.
+    d_kept = tl.dot(v, tl.trans(d_result), tl.broadcast_to((bias_dot - mean)[None, :], [BLOCK, BLOCK]))
     kept = probabilities
     if KEEP_SCALE != 1.0:
-        bits = tl.load(words)
-        kept = _keep_transposed(bits, kept, Q, K)
-        d_kept = _keep_transposed(bits, d_kept, Q, K)
-    return probabilities, kept, d_kept
+        kept = _keep_transposed(bits, kept, tl.zeros([BLOCK, BLOCK], tl.float32), BLOCK)
+        d_kept = _keep_transposed(bits, d_kept, tl.broadcast_to(-mean[None, :], [BLOCK, BLOCK]), BLOCK)
+    return kept.to(d_result.dtype), (probabilities * d_kept).to(q.dtype)
 
 
 @triton.jit
@@ -160,6 +178,7 @@ def attend_query_gradient(
     value_bias,
     query_numbers,
     key_numbers,
+    key_ranges,
     keep_words,
     context,
     log_sums,
@@ -171,8 +190,7 @@ def attend_query_gradient(
     S: tl.constexpr,
     N: tl.constexpr,
     D: tl.constexpr,
-    Q: tl.constexpr,
-    K: tl.constexpr,
+    BLOCK: tl.constexpr,
     SCALE: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
     PACKED: tl.constexpr,
@@ -183,7 +201,8 @@ def attend_query_gradient(
     """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
-    rows, columns = block * Q + tl.arange(0, Q), head * D + tl.arange(0, D)
+    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
+    rows = block * BLOCK + lanes
     own = (batch * S + rows)[:, None] * H + columns[None, :]
     in_head = (batch * N + head) * S + rows
     q, d_result = tl.load(scaled_query + own), tl.load(d_context + own)
@@ -191,25 +210,35 @@ def attend_query_gradient(
     tl.store(bias_dots + in_head, bias_dot)
     tl.store(means + in_head, mean)
 
-    first, end = _common_range(query_numbers + batch * S, key_numbers + batch * S, block * Q, S, Q, K)
+    range_ = key_ranges + (batch * (S // BLOCK) + block) * 2
+    first, end = tl.load(range_), tl.load(range_ + 1)
     own_numbers = tl.load(query_numbers + batch * S + rows)
     log_sum = tl.load(log_sums + in_head)
-    sums = tl.zeros([Q, D], tl.float32)
-    words = keep_words + in_head[:, None] * (S // 32) + tl.arange(0, K // 32)[None, :]
+    sums = tl.zeros([BLOCK, D], tl.float32)
+    words = keep_words + in_head[:, None] * (S // 32) + tl.arange(0, BLOCK // 32)[None, :]
+    numbers = key_numbers + batch * S + lanes
+    next_numbers = tl.load(numbers + first * BLOCK)
+    next_bits = _load_bits(words + first * (BLOCK // 32), KEEP_SCALE)
     for number in range(first, end):
-        keys = number * K + tl.arange(0, K)
-        tile = (batch * S + keys)[:, None] * H + columns[None, :]
+        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
         k, v = tl.load(key + tile), tl.load(value + tile)
-        hidden = _hidden(tl.load(key_numbers + batch * S + keys)[None, :], own_numbers[:, None], PACKED)
-        probabilities = tl.exp2(tl.dot(q, tl.trans(k)) * LOG2_E + hidden - log_sum[:, None])
-        d_kept = tl.dot(d_result, tl.trans(v)) + bias_dot[:, None]
+        block_numbers, bits = next_numbers, next_bits
+        following = tl.minimum(number + 1, end - 1)
+        next_numbers, next_bits = (
+            tl.load(numbers + following * BLOCK),
+            _load_bits(words + following * (BLOCK // 32), KEEP_SCALE),
+        )
+        negative = tl.broadcast_to(-log_sum[:, None], [BLOCK, BLOCK])
+        start = _where_seen(block_numbers[None, :], own_numbers[:, None], negative, PACKED)
+        probabilities = tl.exp2(tl.dot(q, tl.trans(k), start))
+        d_kept = tl.dot(d_result, tl.trans(v), tl.broadcast_to(bias_dot[:, None], [BLOCK, BLOCK]))
         if KEEP_SCALE != 1.0:
-            d_kept = keep(tl.load(words + number * (K // 32)), d_kept, Q, K)
+            d_kept = keep(bits, d_kept, BLOCK, BLOCK)
         d_scores = probabilities * (d_kept - mean[:, None])
-        sums = tl.dot(d_scores.to(k.dtype), k, sums)
+        sums = _add_product(sums, d_scores.to(k.dtype), k)
     rounded = (sums * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty)
     tl.store(d_query + own, rounded)
-    tl.store(bias_sums + (batch * (S // Q) + block) * H + columns, tl.sum(rounded.to(tl.float32), 0))
+    tl.store(bias_sums + (batch * (S // BLOCK) + block) * H + columns, tl.sum(rounded.to(tl.float32), 0))
 
 
 @triton.jit
@@ -219,6 +248,7 @@ def attend_key_value_gradients(
     value,
     query_numbers,
     key_numbers,
+    query_ranges,
     keep_words,
     log_sums,
     d_context,
@@ -230,8 +260,7 @@ def attend_key_value_gradients(
     S: tl.constexpr,
     N: tl.constexpr,
     D: tl.constexpr,
-    Q: tl.constexpr,
-    K: tl.constexpr,
+    BLOCK: tl.constexpr,
     KEEP_SCALE: tl.constexpr,
     PACKED: tl.constexpr,
 ):
@@ -241,32 +270,47 @@ def attend_key_value_gradients(
     """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
-    keys, columns = block * K + tl.arange(0, K), head * D + tl.arange(0, D)
+    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
+    keys = block * BLOCK + lanes
     own = (batch * S + keys)[:, None] * H + columns[None, :]
     k, v = tl.load(key + own), tl.load(value + own)
 
-    first, end = _common_range(key_numbers + batch * S, query_numbers + batch * S, block * K, S, K, Q)
+    range_ = query_ranges + (batch * (S // BLOCK) + block) * 2
+    first, end = tl.load(range_), tl.load(range_ + 1)
     own_numbers = tl.load(key_numbers + batch * S + keys)
-    key_sums = tl.zeros([K, D], tl.float32)
-    value_sums = tl.zeros([K, D], tl.float32)
-    of_block = block * (K // 32) + tl.arange(0, K // 32)[:, None]
+    key_sums = tl.zeros([BLOCK, D], tl.float32)
+    value_sums = tl.zeros([BLOCK, D], tl.float32)
+    in_head = (batch * N + head) * S + lanes
+    words = keep_words + in_head[None, :] * (S // 32) + (block * (BLOCK // 32) + tl.arange(0, BLOCK // 32))[:, None]
+    numbers = query_numbers + batch * S + lanes
+    at = first * BLOCK
+    next_numbers, next_bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
+    next_log_sum, next_bias_dot = tl.load(log_sums + in_head + at), tl.load(bias_dots + in_head + at)
+    next_mean = tl.load(means + in_head + at)
     for number in range(first, end):
-        rows = number * Q + tl.arange(0, Q)
-        tile = (batch * S + rows)[:, None] * H + columns[None, :]
-        in_head = (batch * N + head) * S + rows
+        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
         q, d_result = tl.load(scaled_query + tile), tl.load(d_context + tile)
-        hidden = _hidden(own_numbers[:, None], tl.load(query_numbers + batch * S + rows)[None, :], PACKED)
-        log_sum, bias_dot = tl.load(log_sums + in_head), tl.load(bias_dots + in_head)
-        words = keep_words + in_head[None, :] * (S // 32) + of_block
-        probabilities, kept, d_kept = _transposed(q, k, v, d_result, hidden, log_sum, bias_dot, words, Q, K, KEEP_SCALE)
-        value_sums = tl.dot(kept.to(d_result.dtype), d_result, value_sums)
-        d_scores = probabilities * (d_kept - tl.load(means + in_head)[None, :])
-        key_sums = tl.dot(d_scores.to(q.dtype), q, key_sums)
-    rounded_key = (key_sums * KEEP_SCALE).to(d_key.dtype.element_ty)
+        block_numbers, bits = next_numbers, next_bits
+        log_sum, bias_dot, mean = next_log_sum, next_bias_dot, next_mean
+        at = tl.minimum(number + 1, end - 1) * BLOCK
+        next_numbers, next_bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
+        next_log_sum, next_bias_dot = tl.load(log_sums + in_head + at), tl.load(bias_dots + in_head + at)
+        next_mean = tl.load(means + in_head + at)
+        start = tl.broadcast_to(-log_sum[None, :], [BLOCK, BLOCK])
+        if PACKED:
+            start = _where_seen(own_numbers[:, None], block_numbers[None, :], start, PACKED)
+        kept, d_scores = _transposed(q, k, v, d_result, start, bias_dot, mean, bits, BLOCK, KEEP_SCALE)
+        value_sums = _add_product(value_sums, kept, d_result)
+        key_sums = _add_product(key_sums, d_scores, q)
+    if not PACKED:
+        # A key that no query sees has not been told from others so far: what it has summed up may be infinite.
+        is_seen = own_numbers[:, None] == 1
+        key_sums, value_sums = tl.where(is_seen, key_sums, 0.0), tl.where(is_seen, value_sums, 0.0)
+    rounded_key = (key_sums * (KEEP_SCALE * LN_2)).to(d_key.dtype.element_ty)
     rounded_value = (value_sums * KEEP_SCALE).to(d_value.dtype.element_ty)
     tl.store(d_key + own, rounded_key)
     tl.store(d_value + own, rounded_value)
-    target = bias_sums + (batch * (S // K) + block) * (2 * H) + columns
+    target = bias_sums + (batch * (S // BLOCK) + block) * (2 * H) + columns
     tl.store(target, tl.sum(rounded_key.to(tl.float32), 0))
     tl.store(target + H, tl.sum(rounded_value.to(tl.float32), 0))
 
@@ -294,7 +338,7 @@ def attend_gradients(
     KEEP_SCALE: tl.constexpr,
     PACKED: tl.constexpr,
 ):
-    """All gradients in one kernel, where a program holds all queries and keys of a row: d_query, d_key and d_value
+    """All gradients in one kernel, where a block holds all queries and keys of a row: d_query, d_key and d_value
     [R, H], and their sums over each row's positions [B, 3, H]."""
     head, batch = tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
@@ -308,13 +352,13 @@ def attend_gradients(
         tl.load(d_context + tile),
     )
     bias_dot, mean = _result_dots(d_result, context, value_bias, tile, columns, KEEP_SCALE)
-    hidden = _hidden(tl.load(key_numbers + rows)[:, None], tl.load(query_numbers + rows)[None, :], PACKED)
-    words = keep_words + in_head[None, :] * (S // 32) + tl.arange(0, S // 32)[:, None]
-    log_sum = tl.load(log_sums + in_head)
-    probabilities, kept, d_kept = _transposed(q, k, v, d_result, hidden, log_sum, bias_dot, words, S, S, KEEP_SCALE)
-    d_scores = (probabilities * (d_kept - mean[None, :])).to(k.dtype)
-    rounded_value = (tl.dot(kept.to(v.dtype), d_result) * KEEP_SCALE).to(d_value.dtype.element_ty)
-    rounded_key = (tl.dot(d_scores, q) * KEEP_SCALE).to(d_key.dtype.element_ty)
+    bits = _load_bits(keep_words + in_head[None, :] * (S // 32) + tl.arange(0, S // 32)[:, None], KEEP_SCALE)
+    negative = tl.broadcast_to(-tl.load(log_sums + in_head)[None, :], [S, S])
+    own_numbers, numbers = tl.load(key_numbers + rows), tl.load(query_numbers + rows)
+    start = _where_seen(own_numbers[:, None], numbers[None, :], negative, PACKED)
+    kept, d_scores = _transposed(q, k, v, d_result, start, bias_dot, mean, bits, S, KEEP_SCALE)
+    rounded_value = (tl.dot(kept, d_result) * KEEP_SCALE).to(d_value.dtype.element_ty)
+    rounded_key = (tl.dot(d_scores, q) * (KEEP_SCALE * LN_2)).to(d_key.dtype.element_ty)
     rounded_query = (tl.dot(tl.trans(d_scores), k) * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty)
     tl.store(d_query + tile, rounded_query)
     tl.store(d_key + tile, rounded_key)

@@ -36,25 +36,29 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
     word_0 = tl.zeros([BLOCK], tl.int32)
     word_1, word_2, word_3 = word_0, word_0, word_0
     word_4, word_5, word_6, word_7 = word_0, word_0, word_0, word_0
-    for bit in tl.range(32):
-        counts = start + (numbers * 32 + bit).to(tl.int64)
-        a, b = counts.to(tl.uint32), (counts >> 32).to(tl.uint32)
-        c = tl.zeros([BLOCK], tl.uint32)
-        d = c
-        k_a, k_c = key_a, key_c
-        for _ in tl.static_range(10):
-            a, b, c, d = (
-                tl.umulhi(c, _MULTIPLIER_C) ^ b ^ k_a,
-                c * _MULTIPLIER_C,
-                tl.umulhi(a, _MULTIPLIER_A) ^ d ^ k_c,
-                a * _MULTIPLIER_A,
-            )
-            k_a += _STEP_A
-            k_c += _STEP_C
-        word_0, word_1 = _add_bits(word_0, word_1, a, bit, THRESHOLD)
-        word_2, word_3 = _add_bits(word_2, word_3, b, bit, THRESHOLD)
-        word_4, word_5 = _add_bits(word_4, word_5, c, bit, THRESHOLD)
-        word_6, word_7 = _add_bits(word_6, word_7, d, bit, THRESHOLD)
+    # The upper bits first. Bits whose numbers are constants are set by half as many instructions.
+    for half in tl.range(2):
+        word_0, word_1, word_2, word_3 = word_0 << 16, word_1 << 16, word_2 << 16, word_3 << 16
+        word_4, word_5, word_6, word_7 = word_4 << 16, word_5 << 16, word_6 << 16, word_7 << 16
+        for bit in tl.static_range(16):
+            counts = start + (numbers * 32 + (16 - 16 * half) + bit).to(tl.int64)
+            a, b = counts.to(tl.uint32), (counts >> 32).to(tl.uint32)
+            c = tl.zeros([BLOCK], tl.uint32)
+            d = c
+            k_a, k_c = key_a, key_c
+            for _ in tl.static_range(10):
+                a, b, c, d = (
+                    tl.umulhi(c, _MULTIPLIER_C) ^ b ^ k_a,
+                    c * _MULTIPLIER_C,
+                    tl.umulhi(a, _MULTIPLIER_A) ^ d ^ k_c,
+                    a * _MULTIPLIER_A,
+                )
+                k_a += _STEP_A
+                k_c += _STEP_C
+            word_0, word_1 = _add_bits(word_0, word_1, a, bit, THRESHOLD)
+            word_2, word_3 = _add_bits(word_2, word_3, b, bit, THRESHOLD)
+            word_4, word_5 = _add_bits(word_4, word_5, c, bit, THRESHOLD)
+            word_6, word_7 = _add_bits(word_6, word_7, d, bit, THRESHOLD)
     PLANE: tl.constexpr = COUNTS // 32
     target = keep_words + batch * (8 * PLANE) + numbers
     inside = numbers < PLANE
@@ -69,9 +73,9 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
 
 
 @triton.jit
-def _add_bits(low_word, high_word, random, bit, THRESHOLD: tl.constexpr):
+def _add_bits(low_word, high_word, random, bit: tl.constexpr, THRESHOLD: tl.constexpr):
     """Sets a bit of each word where the lower or the upper 16 random bits reach the threshold."""
     signed = random.to(tl.int32, bitcast=True)
-    low = (signed << 16) >= THRESHOLD
-    high = signed >= THRESHOLD
-    return low_word | (low.to(tl.int32) << bit), high_word | (high.to(tl.int32) << bit)
+    low_word = tl.where((signed << 16) >= THRESHOLD, low_word | (1 << bit), low_word)
+    high_word = tl.where(signed >= THRESHOLD, high_word | (1 << bit), high_word)
+    return low_word, high_word

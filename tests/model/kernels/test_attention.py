@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from bert_tf.model.kernels.fused_attention import _ranges
 from tests.model.kernels.interpreted import BFLOAT16, relative_error, run, unwritten
 
 B = 3
@@ -23,13 +24,12 @@ LOG2_E = 1 / np.log(2)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """blocks: (queries, keys) of the forward kernel and those of the gradients; one block has the kernel of all
-    gradients."""
+    """block: queries, and keys, of a block; one block has the kernel of all gradients."""
 
     S: int
     N: int
     D: int
-    blocks: Sequence[tuple[int, int]]
+    block: int
     rate: float = 0.1
     packed: bool = False
     dtype: type = np.float16
@@ -45,23 +45,22 @@ class Case:
         return ", ".join([*parts, "dropout" if self.rate else "no dropout"] + ["sharp"] * (self.sharpness != 1))
 
 
-SMALL, LARGE = ((64, 64),) * 3, ((128, 128), (64, 64), (128, 64))  # those that `FusedAttention` takes
 CASES = [
-    Case(64, 3, 64, ((64, 64),)),
-    Case(64, 12, 32, ((64, 64),), rate=0, packed=True),
-    Case(64, 2, 64, ((64, 64),), dtype=BFLOAT16, packed=True),
-    Case(64, 3, 32, ((64, 64),), dtype=np.float32, packed=True),
-    Case(128, 6, 32, ((128, 128),), packed=True),
-    Case(128, 2, 128, ((128, 128),), rate=0),
-    Case(128, 3, 64, ((128, 128),), sharpness=8),
-    Case(192, 3, 64, SMALL),
-    Case(192, 2, 32, SMALL, packed=True, dtype=BFLOAT16),
-    Case(192, 2, 64, SMALL, dtype=np.float32),
-    Case(256, 3, 32, LARGE, packed=True),
-    Case(256, 2, 128, LARGE, rate=0),
-    Case(256, 1, 64, ((64, 128), (128, 64), (64, 128)), sharpness=8),
-    Case(512, 3, 64, LARGE),
-    Case(512, 2, 64, LARGE, rate=0, packed=True, dtype=BFLOAT16),
+    Case(64, 3, 64, 64),
+    Case(64, 12, 32, 64, rate=0, packed=True),
+    Case(64, 2, 64, 64, dtype=BFLOAT16, packed=True),
+    Case(64, 3, 32, 64, dtype=np.float32, packed=True),
+    Case(128, 6, 32, 128, packed=True),
+    Case(128, 2, 128, 128, rate=0),
+    Case(128, 3, 64, 128, sharpness=8),
+    Case(192, 3, 64, 64),
+    Case(192, 2, 32, 64, packed=True, dtype=BFLOAT16),
+    Case(192, 2, 64, 64, dtype=np.float32),
+    Case(256, 3, 32, 64, packed=True),
+    Case(256, 2, 128, 64, rate=0),
+    Case(256, 1, 64, 128, sharpness=8),
+    Case(512, 3, 64, 64),
+    Case(512, 2, 64, 64, rate=0, packed=True, dtype=BFLOAT16),
 ]
 EACH_CASE = pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.S > 256 else []) for case in CASES]
@@ -92,36 +91,61 @@ def computed(case: Case):
     for name in ("query_bias", "value_bias"):
         made[name] = rng.standard_normal(H).astype(np.float32)
     made["query_numbers"], made["key_numbers"] = make_numbers(case)
+    ranges = make_ranges(case, made["query_numbers"], made["key_numbers"])
+    made["key_ranges"], made["query_ranges"] = ranges
     made["keep"] = rng.random([B, case.N, case.S, case.S]) >= case.rate
     made["keep_words"] = np.packbits(made["keep"], axis=-1, bitorder="little").view(np.int32)
     sizes = dict(S=case.S, N=case.N, D=case.D, KEEP_SCALE=case.keep_scale, PACKED=case.packed)
     call = functools.partial(call_kernel, made, case, sizes)
     names = ("query", "key", "value", "query_bias", "value_bias", "query_numbers", "key_numbers", "keep_words")
-    call("attend_forward", 0, names, ("context", "scaled_query", "log_sums"))
+    call("attend_forward", with_ranges(names, "key_ranges"), ("context", "scaled_query", "log_sums"))
     names = ("scaled_query", "key", "value", "value_bias", "query_numbers", "key_numbers", "keep_words", "context")
     names += ("log_sums", "d_context")
-    if len(case.blocks) == 1:
-        call("attend_gradients", None, names, ("d_query", "d_key", "d_value", "sums"))
+    if case.block == case.S:
+        call("attend_gradients", names, ("d_query", "d_key", "d_value", "sums"))
         return made
-    call("attend_query_gradient", 1, names, ("d_query", "bias_dots", "means", "query_sums"))
+    results = ("d_query", "bias_dots", "means", "query_sums")
+    call("attend_query_gradient", with_ranges(names, "key_ranges"), results)
     names = ("scaled_query", "key", "value", "query_numbers", "key_numbers", "keep_words", "log_sums", "d_context")
     results = ("d_key", "d_value", "key_value_sums")
-    call("attend_key_value_gradients", 2, (*names, "bias_dots", "means"), results)
+    call("attend_key_value_gradients", (*with_ranges(names, "query_ranges"), "bias_dots", "means"), results)
     return made
 
 
-def call_kernel(made, case, sizes, function, number, inputs, results):
-    """Calls a kernel with arrays of `made`, and puts its results there; `number` is that of its blocks."""
-    H, by_query = case.N * case.D, ("log_sums", "bias_dots", "means")
+def make_ranges(case: Case, query_numbers, key_numbers):
+    """Of blocks of keys that each block of queries may see, and vice versa, by a loop over all pairs of blocks."""
+    num_blocks = case.S // case.block
+    queries, keys = (each.reshape(B, num_blocks, case.block) for each in (query_numbers, key_numbers))
+
+    def seen(owns, others):
+        ranges = np.zeros([B, num_blocks, 2], np.int32)
+        for at in np.ndindex(B, num_blocks):
+            may = [i for i, other in enumerate(others[at[0]]) if overlaps(owns[at], other)]
+            ranges[at] = (min(may), max(may) + 1) if may else (0, 0)
+        return ranges
+
+    return seen(queries, keys), seen(keys, queries)
+
+
+def overlaps(one, other):
+    return one.min() <= other.max() and other.min() <= one.max()
+
+
+def with_ranges(names, ranges):
+    at = names.index("key_numbers") + 1
+    return (*names[:at], ranges, *names[at:])
+
+
+def call_kernel(made, case, sizes, function, inputs, results):
+    """Calls a kernel with arrays of `made`, and puts its results there."""
+    H, by_query, num_blocks = case.N * case.D, ("log_sums", "bias_dots", "means"), case.S // case.block
     shapes = {**dict.fromkeys(by_query, [B, case.N, case.S]), "sums": [B, 3, H]}
-    constants, num_blocks = dict(sizes), 1
+    shapes.update(query_sums=[B * num_blocks, H], key_value_sums=[B * num_blocks, 2, H])
+    constants = dict(sizes)
     if function != "attend_key_value_gradients":
         constants["SCALE"] = case.D**-0.5
-    if number is not None:
-        Q, K = case.blocks[number]
-        constants.update(Q=Q, K=K)
-        num_blocks = case.S // (K if function == "attend_key_value_gradients" else Q)
-        shapes.update(query_sums=[B * num_blocks, H], key_value_sums=[B * num_blocks, 2, H])
+    if function != "attend_gradients":
+        constants["BLOCK"] = case.block
     found = [
         unwritten(shapes.get(name, [B * case.S, H]), np.float32 if name in shapes else case.dtype) for name in results
     ]
@@ -144,6 +168,7 @@ def expected(case: Case):
     made = computed(case)
     biased = made["query"].astype(np.float64) + made["query_bias"]
     query, key, d_context = (by_head(case, made[name]) for name in ("scaled_query", "key", "d_context"))
+    query /= LOG2_E
     value = by_head(case, made["value"].astype(np.float64) + made["value_bias"])
     seen = made["query_numbers"][:, None, :, None] == made["key_numbers"][:, None, None, :]
     exponentials = np.where(seen, np.exp(query @ key.swapaxes(-1, -2)), 0.0)
@@ -162,7 +187,7 @@ def expected(case: Case):
     }
     return {
         **{name: flat(case, result) for name, result in results.items()},
-        "scaled_query": biased * case.D**-0.5,
+        "scaled_query": biased * case.D**-0.5 * LOG2_E,
         "totals": totals[..., 0],
     }
 
@@ -200,30 +225,36 @@ def test_the_sums_of_the_gradients(case):
     def of(name, num_keys_or_queries):
         return made[name].astype(np.float64).reshape(-1, num_keys_or_queries, H).sum(1)
 
-    if len(case.blocks) == 1:
+    if case.block == case.S:
         found = made["sums"]
         sums = np.stack([of(name, case.S) for name in ("d_query", "d_key", "d_value")], axis=1)
     else:
-        (num_queries, _), (_, num_keys) = case.blocks[1:]
         found = np.concatenate([made["query_sums"].ravel(), made["key_value_sums"].ravel()])
-        of_keys = np.stack([of("d_key", num_keys), of("d_value", num_keys)], axis=1)
-        sums = np.concatenate([of("d_query", num_queries).ravel(), of_keys.ravel()])
+        of_keys = np.stack([of("d_key", case.block), of("d_value", case.block)], axis=1)
+        sums = np.concatenate([of("d_query", case.block).ravel(), of_keys.ravel()])
     np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
 
 
-def test_blocks_without_a_common_number_are_not_read():
+def test_blocks_outside_the_range_are_not_read():
     """Two packed instances, each of two blocks, for the queries of the first; the second one's keys are NaN."""
-    case = Case(256, 1, 32, ((64, 64),), rate=0, packed=True)
+    case = Case(256, 1, 32, 64, rate=0, packed=True)
     H, half = case.D, case.S // 2
     numbers = np.repeat([[1, 2]], half, axis=1).astype(np.int32)
+    ranges = np.array([[[0, 2], [0, 2]]], np.int32)
     rng = np.random.default_rng(1)
     query, key, value = (rng.standard_normal([case.S, H]).astype(np.float16) for _ in range(3))
     key[half:] = value[half:] = np.nan
     results = [unwritten([case.S, H], np.float16), unwritten([case.S, H], np.float16)]
     results.append(unwritten([1, 1, case.S], np.float32))
     bias, words = np.zeros(H, np.float32), np.zeros(1, np.int32)
-    sizes = dict(S=case.S, N=1, D=case.D, Q=64, K=64, SCALE=1.0, KEEP_SCALE=1.0, PACKED=True)
-    run(
-        "attend_forward", (half // 64, 1, 1), [query, key, value, bias, bias, numbers, numbers, words], results, **sizes
-    )
+    sizes = dict(S=case.S, N=1, D=case.D, BLOCK=64, SCALE=1.0, KEEP_SCALE=1.0, PACKED=True)
+    inputs = [query, key, value, bias, bias, numbers, numbers, ranges, words]
+    run("attend_forward", (half // 64, 1, 1), inputs, results, **sizes)
     assert np.isfinite(results[0][:half]).all() and np.isfinite(results[2][..., :half]).all()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.block < case.S], ids=lambda case: case.name)
+def test_ranges(case):
+    numbers = make_numbers(case)
+    for found, expected in zip(_ranges(*map(tf.constant, numbers), case.block), make_ranges(case, *numbers)):
+        np.testing.assert_array_equal(found, expected)
