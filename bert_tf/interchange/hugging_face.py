@@ -23,7 +23,6 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS
 from bert_tf.interchange.weights import Weights, read_float32
-from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG = "config.json"
@@ -80,7 +79,6 @@ _ALLOWED: dict[str, Sequence[Any]] = {
     "position_embedding_type": ["absolute"],
     "is_decoder": [False],
     "add_cross_attention": [False],
-    "layer_norm_eps": [LAYER_NORM_EPSILON],
     "pruned_heads": [{}],
     "hidden_act": list(ACTIVATIONS),
 }
