@@ -154,6 +154,12 @@ def split_paths(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def check_regular(path: Path) -> None:
+    """Raises OSError if there is something else than a file: reading from a pipe might wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "Is not a file", str(path))
+
+
 class naming_unreadable:
     """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not.
 
@@ -253,6 +259,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
       UserError: the file cannot be read or contains no JSON object; the message ends with `remedy`.
     """
     with naming_unreadable(path, remedy):
+        check_regular(path)
         encoded = path.read_bytes()
     if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{path} is {kind}")
@@ -269,6 +276,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
     """`report` is called with the number of bytes of each block read. Raises: OSError."""
     digest = hashlib.sha256()
+    check_regular(path)
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
