@@ -140,7 +140,7 @@ def read_folder(folder: Path) -> Weights:
     config_file, path = folder / CONFIG, weight_file(folder)
     assert path
     config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
-    architectures, tensors = tuple(described.get("architectures") or ()), _open_file(path)
+    architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
     names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):

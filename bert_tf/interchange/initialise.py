@@ -208,7 +208,7 @@ def initialise_from(
         no variable.
     """
     if weights is None:
-        telemetry.note("starting from random weights")
+        telemetry.note("starting from random weights" + allow_missing * ": --allow_missing_weights has no effect")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
     theirs, ours = weights.config or model.config, model.config

@@ -210,6 +210,7 @@ def copied(folder, **changes):
         ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
         ({"hidden_act": ["gelu"]}, "hidden_act is .'gelu'., and must be"),
         ({"architectures": -1}, "architectures is -1: the encoder"),
+        ({"architectures": "RobertaModel"}, "architectures is 'RobertaModel': the encoder"),
         ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map is .*m.M.*: the encoder"),
     ],
 )
