@@ -27,30 +27,34 @@ GOOGLE_VOCAB_SIZE, GOOGLE_CASED_VOCAB_SIZE = 30_522, 28_996  # of the English mo
 ACTIVATIONS = ("gelu", "gelu_exact")
 # Ten times the largest published BERT.
 MAX_PARAMETERS = 40_000_000_000
+_EPSILON = "layer_norm_eps"
 # What a field must be: as the end of "it must be ...", and as a condition.
 _Rule = tuple[str, Callable[[Any], bool]]
 
 
-def _count(least: int = 1, most: int = 1 << 24) -> _Rule:
-    text = f"a whole number >= {least}, at most {most}"
-    return text, lambda value: type(value) is int and least <= value <= most
+def _count(most: int = 1 << 24) -> _Rule:
+    return f"a whole number >= 1, at most {most}", lambda value: type(value) is int and 1 <= value <= most
 
 
 _RATE: _Rule = ("a number in [0, 1)", lambda value: type(value) in (int, float) and 0 <= value < 1)
-# The fields that are no simple counts. An instance has two segments.
+_POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
+# The fields that are no simple counts.
 _RULES: dict[str, _Rule] = {
     "num_hidden_layers": _count(most=1 << 10),
-    "type_vocab_size": _count(least=2),
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
-    "initializer_range": ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1),
+    **dict.fromkeys(("initializer_range", "layer_norm_eps"), _POSITIVE),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Shape of a BERT encoder, with the field names of Google's ``bert_config.json``."""
+    """Shape of a BERT encoder, with the field names of Google's ``bert_config.json``.
+
+    layer_norm_eps is Hugging Face's: Google's code has a constant, 1e-12. A model with one token type
+    (type_vocab_size=1) has it for both texts of a pair.
+    """
 
     vocab_size: int
     hidden_size: int = 768
@@ -63,6 +67,7 @@ class BertConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -119,7 +124,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Any, source: str = "bert_config") -> BertConfig:
-        """Requires exactly the fields of Google's files, and ignores those that do not affect the model.
+        """Requires the fields of Google's files, and ignores those that do not affect the model.
 
         Raises: UserError, which begins with the `source` of the values.
         """
@@ -128,7 +133,7 @@ class BertConfig:
         # Some of Google's files have further fields, which have no effect on BERT.
         sizes = {name: values[name] for name in values if not name.startswith("pooler_") and name != "directionality"}
         known = {field.name for field in dataclasses.fields(cls)}
-        unknown, missing = sorted(set(sizes) - known), sorted(known - set(sizes))
+        unknown, missing = sorted(set(sizes) - known), sorted(known - set(sizes) - {_EPSILON})
         if unknown or missing:
             fault = f"unknown field(s) {', '.join(unknown)}" if unknown else f"{', '.join(missing)} missing"
             raise UserError(f"{source}: {fault}; a bert_config.json holds {', '.join(sorted(known))}")
@@ -143,7 +148,9 @@ class BertConfig:
         return cls.from_dict(read_json_object(Path(path), "name a model's bert_config.json"), str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The fields of Google's files; layer_norm_eps only where it is not Google's."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if (name, value) != (_EPSILON, type(self).layer_norm_eps)}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"

@@ -55,6 +55,7 @@ case $corpora in
   *) fail "'$corpora': must be wiki_only, wiki_books, sample or pubmed_baseline" ;;
 esac
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
+[[ "${vocab_size:-1}" =~ ^[1-9][0-9]*$ ]] || fail "VOCAB_SIZE=$vocab_size: must be a whole number from 1 on"
 
 there=""
 for part in "${parts[@]}"; do

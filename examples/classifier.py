@@ -14,7 +14,8 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.optimizer.keras_optimizers import NVLAMB
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 
-bert = bert_tf.from_pretrained(sys.argv[1])
+folder = sys.argv[1] if sys.argv[1:] else sys.exit(__doc__)
+bert = bert_tf.from_pretrained(folder)
 names = ("input_ids", "input_mask", "segment_ids")
 inputs = {name: keras.Input([16], dtype="int32", name=name) for name in names}
 _, pooled = bert.encoder(inputs)

@@ -11,7 +11,7 @@ import numpy as np
 
 import bert_tf
 
-folder = sys.argv[1]
+folder = sys.argv[1] if sys.argv[1:] else sys.exit(__doc__)
 bert = bert_tf.from_pretrained(folder)
 print(bert.encoder.config.num_hidden_layers, "layers,", bert.tokenizer.vocab_size, "tokens")
 print(bert.tokenizer.tokenize("The cat sat."))

@@ -163,7 +163,7 @@ find_interpreter() {
     fi
   done
   [[ -z "${PYTHON:-}" ]] ||
-    fail "PYTHON=$PYTHON is not $(pythons) with the module venv${tensorflow:+, which TensorFlow $tensorflow needs}" \
+    refuse "PYTHON=$PYTHON is not $(pythons) with the module venv${tensorflow:+, which TensorFlow $tensorflow needs}" \
       "(Debian, Ubuntu: apt-get install python3-venv)"
 }
 

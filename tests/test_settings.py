@@ -58,7 +58,7 @@ def test_a_configuration_survives_json_and_googles_file_is_accepted(tmp_path):
         ({"hidden_size": 100}, "not a multiple"),
         ({"hidden_act": "swish"}, "must be one of"),
         ({"hidden_dropout_prob": 1.0}, r"\[0, 1\)"),
-        ({"type_vocab_size": 1}, ">= 2"),
+        ({"layer_norm_eps": 0}, r"layer_norm_eps=0 .*\(0, 1\]"),
         ({"num_hidden_layers": 1025}, "num_hidden_layers=1025 .* at most 1024"),
         ({"max_position_embeddings": 10**30}, "max_position_embeddings=10000.* at most 16777216"),
         ({"vocab_size": 10**7, "intermediate_size": 10**7}, r"1\.9e\+11 weights, more than 4e\+10: make vocab_size"),

@@ -148,10 +148,18 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
 
 
 def split_paths(text: str) -> list[str]:
-    """The paths and globs in a comma-separated list; a text that as a whole names an existing path is one path."""
-    if os.path.exists(text) or glob.glob(text):
-        return [text]
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The paths and globs in a comma-separated list, at least one.
+
+    A text that as a whole names an existing path, or has nothing between its commas, is one path.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [text] if os.path.exists(text) or glob.glob(text) else parts or [text]
+
+
+def check_regular(path: Path) -> None:
+    """Raises OSError if there is something else than a file: reading from a pipe might wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "Is not a file", str(path))
 
 
 class naming_unreadable:
@@ -246,6 +254,15 @@ def check_file(path: Path, remedy: str) -> None:
             raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {ways}")
 
 
+def read_text(path: Path, title: str) -> str:
+    """A UTF-8 file's text. Raises: `UserError` that begins with `title` where it is none; OSError."""
+    check_regular(path)
+    encoded = path.read_bytes()
+    if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
+        raise UserError(f"{title} is {kind}")
+    return decode_utf8(encoded, title, "utf-8-sig")
+
+
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """The object in a JSON file.
 
@@ -253,10 +270,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
       UserError: the file cannot be read or contains no JSON object; the message ends with `remedy`.
     """
     with naming_unreadable(path, remedy):
-        encoded = path.read_bytes()
-    if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
-        raise UserError(f"{path} is {kind}")
-    text = decode_utf8(encoded, str(path), "utf-8-sig")
+        text = read_text(path, str(path))
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -269,6 +283,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
     """`report` is called with the number of bytes of each block read. Raises: OSError."""
     digest = hashlib.sha256()
+    check_regular(path)
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)

@@ -22,7 +22,6 @@ from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, i
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
 from bert_tf.interchange.weights import Weights
-from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.run_folder import read_config
 from bert_tf.run.variables import check_encoder
@@ -100,7 +99,7 @@ def export(
         CONFIG: _to_json(
             _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
         ),
-        **tokenizer_files(tokenizer, config.max_position_embeddings),
+        **tokenizer_files(tokenizer, config),
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
@@ -124,8 +123,8 @@ def export(
     ]
 
 
-def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, str]:
-    """The tokenizer's files for transformers; `max_length`: the largest number of tokens that the model takes."""
+def tokenizer_files(tokenizer: Tokenizer, config: BertConfig) -> dict[str, str]:
+    """The tokenizer's files for transformers, with which it gives the inputs of a model with this configuration."""
     files = tokenizer.files()
     if TOKENIZER not in files:  # Google's rules, which allow longer words
         pipeline = wordpiece_pipeline(tokenizer.vocab, tokenizer.casing, MAX_WORD_CHARS)
@@ -135,8 +134,8 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, str]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": tokenizer.casing.lower_case,
         "strip_accents": tokenizer.casing.strip_accents,
-        "model_max_length": max_length,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_max_length": config.max_position_embeddings,
+        "model_input_names": ["input_ids", *["token_type_ids"] * (config.type_vocab_size > 1), "attention_mask"],
         **SPECIAL_FIELDS,
     }
     return {**files, SETTINGS: _to_json(settings)}
@@ -203,7 +202,7 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
         "model_type": "bert",
         **config.to_dict(),
         "hidden_act": activations[config.hidden_act],
-        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "layer_norm_eps": config.layer_norm_eps,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
         "pad_token_id": vocab["[PAD]"],

@@ -23,7 +23,6 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS
 from bert_tf.interchange.weights import Weights, read_float32
-from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG = "config.json"
@@ -80,7 +79,6 @@ _ALLOWED: dict[str, Sequence[Any]] = {
     "position_embedding_type": ["absolute"],
     "is_decoder": [False],
     "add_cross_attention": [False],
-    "layer_norm_eps": [LAYER_NORM_EPSILON],
     "pruned_heads": [{}],
     "hidden_act": list(ACTIVATIONS),
 }
@@ -142,7 +140,7 @@ def read_folder(folder: Path) -> Weights:
     config_file, path = folder / CONFIG, weight_file(folder)
     assert path
     config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
-    architectures, tensors = tuple(described.get("architectures") or ()), _open_file(path)
+    architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
     names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):

@@ -208,7 +208,7 @@ def initialise_from(
         no variable.
     """
     if weights is None:
-        telemetry.note("starting from random weights")
+        telemetry.note("starting from random weights" + allow_missing * ": --allow_missing_weights has no effect")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
     theirs, ours = weights.config or model.config, model.config
@@ -219,11 +219,12 @@ def initialise_from(
         )
     for warning in weights.warnings:
         telemetry.warning(warning)
-    if theirs.hidden_act != ours.hidden_act:
-        telemetry.warning(
-            f"{weights.source} was trained with hidden_act={theirs.hidden_act}, the model computes {ours.hidden_act}: "
-            "a small difference, which training makes up for; the configuration beside the weights has none"
-        )
+    for field in ("hidden_act", "layer_norm_eps"):
+        if (trained_with := getattr(theirs, field)) != getattr(ours, field):
+            telemetry.warning(
+                f"{weights.source} was trained with {field}={trained_with}, the model computes {getattr(ours, field)}: "
+                "a small difference, which training makes up for; the configuration beside the weights has none"
+            )
     named = named_variables(model.variables)
     if not set(named) & set(weights.shapes):
         found = f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"

@@ -33,8 +33,8 @@ class Pretrained(NamedTuple):
         if not is_list or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
         most = self.encoder.config.max_position_embeddings
-        if not 3 <= max_seq_length <= most:
-            raise ValueError(f"max_seq_length={max_seq_length}: must be from 3 ([CLS], a token, [SEP]) to {most}")
+        if max_seq_length not in range(3, most + 1):
+            raise ValueError(f"max_seq_length={max_seq_length!r}: must be from 3 ([CLS], a token, [SEP]) to {most}")
         vocab = self.tokenizer.vocab
         ids = np.full([len(texts), max_seq_length], vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)

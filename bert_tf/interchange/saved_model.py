@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.weights import Weights
+from bert_tf.run.run_folder import find_damage
 from bert_tf.text.tokenizer import StoredTokenizer
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -65,12 +67,14 @@ def export_model(
     concrete = serve.get_concrete_function()
     outputs = {name: list(tensor.shape) for name, tensor in concrete.structured_outputs.items()}
     config = triton_config(settings["batch_size"], settings["max_seq_length"], outputs)
-    recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
+    hashes = {name: hashlib.sha256(text.encode("utf-8")).hexdigest() for name, text in companions.items()}
+    recorded = {**settings, "outputs": list(output_names), "sha256": hashes}
+    settings_json = json.dumps(recorded, indent=2, default=str) + "\n"
     try:
         with atomic_folder(folder) as made:
             with _without_notes():  # these would name the temporary folder
                 tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
-            for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
+            for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
         way_out = "make room, or name another folder with --model_export_path"
@@ -137,6 +141,9 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     settings = read_json_object(folder / SETTINGS, export_again)
     if settings.get("task") != task:
         raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {export_again}")
+    # Exports of earlier versions have no hashes.
+    if "sha256" in settings and (damage := find_damage(folder, SETTINGS)):
+        raise UserError(f"{folder} is not as it was exported ({damage}); copy it again, or {export_again}")
     try:
         signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]
     except (IndexError, KeyError, OSError, ValueError, tf.errors.OpError) as error:

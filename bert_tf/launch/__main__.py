@@ -46,6 +46,9 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
 def main(argv: Sequence[str]) -> int:
     leave_on_stop_signals()
     name, typed = (argv[1:2] or [""])[0], argv[2:]
+    if name in ("-h", "--help"):
+        show(["usage: python -m bert_tf.launch LAUNCHER [value ...], where LAUNCHER is one of", *LAUNCHERS])
+        return 0
     if name not in LAUNCHERS:
         raise UserError(f"there is no launcher {name!r}; there are {', '.join(LAUNCHERS)}")
     arguments, launch = LAUNCHERS[name]

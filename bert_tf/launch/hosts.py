@@ -26,7 +26,7 @@ def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
         name, _, number = entry.strip().partition(":")
         with contextlib.suppress(ValueError):
             # A name that begins with a dash would be an option of ssh.
-            if name and name[0] != "-" and name not in hosts and parse_whole(number or "1") > 0:
+            if name.split() == [name] and name[0] != "-" and name not in hosts and parse_whole(number or "1") > 0:
                 hosts[name] = parse_whole(number or "1")
                 continue
         raise UserError(f"HOSTS={text}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4")

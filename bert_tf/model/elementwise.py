@@ -11,7 +11,6 @@ from typing import NamedTuple
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.visibility import VisibleKeys
 
-LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.
 MASKED_SCORE = -10000.0
 
@@ -45,15 +44,15 @@ def row_mean(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
-def normalise(x: tf.Tensor, mean: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """x - mean, and 1 / deviation of each row."""
+def normalise(x: tf.Tensor, mean: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """x - mean, and 1 / deviation of each row; epsilon is added to the variance."""
     centred = x - mean
-    return centred, tf.math.rsqrt(row_mean(tf.square(centred)) + LAYER_NORM_EPSILON)
+    return centred, tf.math.rsqrt(row_mean(tf.square(centred)) + epsilon)
 
 
-def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor) -> tf.Tensor:
+def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Layer normalisation (arXiv 1607.06450) over the last axis."""
-    centred, inverse = normalise(x, row_mean(x))
+    centred, inverse = normalise(x, row_mean(x), epsilon)
     return centred * inverse * gamma_H + beta_H
 
 

@@ -85,16 +85,18 @@ class Embeddings(BertLayer):
         self.norm = self._layer_norm(f"{scope}/LayerNorm", hidden_size)
 
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
-        length = input_ids_BxS.shape[1]
+        config, length = self.config, input_ids_BxS.shape[1]
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
-        segments_BxSxT = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
+        if config.type_vocab_size == 1:  # both texts are of it
+            segment_ids_BxS = tf.zeros_like(segment_ids_BxS)
+        segments_BxSxT = tf.one_hot(segment_ids_BxS, config.type_vocab_size)
         segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
         if position_ids_BxS is None:
             position = self.position_embeddings[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
-        kept = self.backend.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape)
-        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, kept)
+        kept = self.backend.dropout(dropout, 0, config.hidden_dropout_prob, word_BxSxH.shape)
+        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, config.layer_norm_eps, kept)
 
 
 class _LayerWeights(NamedTuple):
@@ -161,7 +163,8 @@ class EncoderLayer(BertLayer):
         def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
             kernel, bias = dense
             kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
-            return backend.residual_norm(backend.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
+            x_RxH = backend.dense(x_RxI, kernel)
+            return backend.residual_norm(x_RxH, bias, residual_RxH, *norm, config.layer_norm_eps, num_results, kept)
 
         num_heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
         context_RxH = backend.attention(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,9 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     try:
         left = flags.FLAGS(arguments)
     except flags.IllegalFlagValueError as error:
-        raise UserError(str(error).splitlines()[0].replace("flag ", "", 1)) from None
+        # absl shows some errors as the pair of a sentence and the value.
+        message = re.sub(r"\('(.*)', .*\)$", r"\1", str(error).splitlines()[0])
+        raise UserError(message.replace("flag ", "", 1)) from None
     except flags.Error as error:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
     except RecursionError:  # absl compares an unknown name with known ones, recursing letter by letter

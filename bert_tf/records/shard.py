@@ -27,11 +27,17 @@ from google.protobuf.message import DecodeError
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.raw_file import RawFile
-from bert_tf.records.schema import ExampleReader, Features, RecordSchema, encode_examples
+from bert_tf.records.schema import LARGEST_INTEGER, ExampleReader, Features, RecordSchema, encode_examples
 from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecordFile, frame
 
 INDEX_SUFFIX = ".index"
 
+# The largest number that a feature may have, of those that have no positions.
+_LARGEST = {
+    **dict.fromkeys(("input_ids", "masked_lm_ids"), LARGEST_INTEGER),
+    **dict.fromkeys(("input_mask", "segment_ids", "next_sentence_labels"), 1),
+    "masked_lm_weights": np.finfo(np.float32).max,
+}
 _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
@@ -106,7 +112,7 @@ def load_index(path: str | Path) -> RecordIndex:
     A new index is stored beside the shard if the folder is writable. An index fits if it was made for a
     shard of this size; if it belongs to another shard of the same size, reading the records detects it.
 
-    Raises: UserError if the shard is missing, truncated, or not a TFRecord.
+    Raises: UserError if the shard is missing, truncated, not a TFRecord, or has numbers that no instance can have.
     """
     path = Path(path)
     file = TFRecordFile(path)
@@ -127,9 +133,26 @@ def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
     offsets, lengths = array.array("Q", [0]), array.array("H")
     for record in file.walk():
-        lengths.append(int(read_example(file, record)["input_mask"].sum()))
+        example = read_example(file, record)
+        _check_values(file, record, example)
+        lengths.append(int(example["input_mask"].sum()))
         offsets.append(record.end)
     return np.asarray(offsets), np.asarray(lengths)
+
+
+def _check_values(file: TFRecordFile, record: Record, example: ExampleReader) -> None:
+    """Raises: UserError if a number is none that an instance can have, whoever wrote it."""
+    names, last = _names_in(record), len(example["input_mask"]) - 1
+    for name, limit in {**_LARGEST, "masked_lm_positions": last}.items():
+        values = example[names.stored_name(name)]
+        if wrong := values[~((values >= 0) & (values <= limit))].tolist():  # NaN is neither
+            fault = f"has {wrong[0]} in {names.stored_name(name)}, where numbers are from 0 to {limit}"
+            raise file.fault(record.number, record.offset, fault, "make the file again, or without this record")
+
+
+def _names_in(record: Record) -> RecordSchema:
+    """A schema without sizes, for the names of the features."""
+    return RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
 
 
 def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
@@ -173,7 +196,7 @@ def describe(path: str | Path) -> RecordSchema:
         raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
     record = file.read_at(0, 0)
     example = read_example(file, record)
-    names = RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
+    names = _names_in(record)
     sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
     schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
     for name, _, needed in schema.fields:

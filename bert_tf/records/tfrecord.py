@@ -89,8 +89,8 @@ class TFRecordFile:
                 self._file = RawFile(_unpack(self._file))
         self.size = self._file.size
 
-    def fault(self, number: int, offset: int, fault: str) -> UserError:
-        return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {HOW_TO_MEND}")
+    def fault(self, number: int, offset: int, fault: str, remedy: str = HOW_TO_MEND) -> UserError:
+        return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {remedy}")
 
     def read_at(self, offset: int, number: int) -> Record:
         """The record that starts at `offset`, both checksums verified; it is record `number` of the file."""

@@ -128,17 +128,17 @@ def find_checkpoints(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in named if match and path.is_dir()))
 
 
-def find_damage(folder: Path) -> str | None:
-    """What is wrong with one of our checkpoints, or None: every file must match its sha256."""
+def find_damage(folder: Path, manifest: str = MANIFEST) -> str | None:
+    """What is wrong with one of our checkpoints, or None: every file must match its sha256 in the manifest."""
     try:
-        hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
+        hashes = read_json_object(folder / manifest, "every checkpoint has one")["sha256"]
         changed = [name for name, expected in hashes.items() if sha256_of_file(folder / name) != expected]
     except UserError as error:
         return str(error)
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
     except (KeyError, AttributeError):
-        return f"{MANIFEST} does not hold the sha256 of files by their names"
+        return f"{manifest} does not hold the sha256 of files by their names"
     return f"{changed[0]} does not match its sha256" if changed else None
 
 

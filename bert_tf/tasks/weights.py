@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
-from bert_tf.interchange.heads import Head
+from bert_tf.interchange.heads import HEADS, Head
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
@@ -29,19 +29,31 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     Raises:
       UserError: neither has the head.
     """
-    weights = find_weights(init_checkpoint) if init_checkpoint else None
-    if weights and head.variable in weights.shapes and not _has_run_from(model_dir, str(init_checkpoint)):
-        return weights
+    without = []
+    if init_checkpoint:
+        weights = find_weights(init_checkpoint)
+        if head.variable not in weights.shapes:
+            without.append(_without_head(f"--init_checkpoint={init_checkpoint}", weights, head))
+        elif not _has_run_from(model_dir, init_checkpoint):
+            return weights
     if (model_dir / "checkpoints").is_dir():
-        return find_weights(model_dir, "--model_dir")
-    without = ""
-    if weights:
-        kind = f" but is a {' and a '.join(weights.architectures)}," if weights.architectures else ""
-        without = f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
+        weights = find_weights(model_dir, "--model_dir")
+        if head.variable in weights.shapes:
+            return weights
+        without.append(_without_head(f"--model_dir={model_dir}", weights, head))
+    else:
+        without.append(f"--model_dir={model_dir} holds no checkpoint to predict with")
     raise UserError(
-        f"{without}--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, or "
-        "name a fine-tuned checkpoint with --init_checkpoint"
+        f"{', and '.join(without)}; fine-tune first with --mode=train, or name a fine-tuned checkpoint with "
+        "--init_checkpoint"
     )
+
+
+def _without_head(path: str, weights: Weights, head: Head) -> str:
+    """Says what weights are that lack a head."""
+    classes = weights.architectures or [each.architecture for each in HEADS if each.variable in weights.shapes]
+    kind = f" but is a {' and a '.join(classes)}" if classes else ""
+    return f"{path} has no {head.name} head ({head.variable}){kind}"
 
 
 def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> int:

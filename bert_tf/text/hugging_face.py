@@ -41,6 +41,9 @@ from bert_tf.text.wordpiece import CACHE_WORDS, WordCache
 TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _REMEDY = "fetch the model's tokenizer again"
+# More ids than that, beside one for each piece, are no padding.
+_FREE_IDS = 10_000
+_MANY_WORDS = 100
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
 # BERT's own class, for which transformers takes the casing from tokenizer_config.json, and its names in other models.
@@ -159,18 +162,20 @@ class HuggingFaceTokenizer(Tokenizer):
         Args:
           has_separate_words: whether what stands between two spaces has the same ids by itself; None: found out.
 
-        Raises: UserError if a special token of BERT's is missing, or if it puts others around texts.
+        Raises: UserError if a special token of BERT's is missing or has another meaning, if it puts others around
+          texts, or if its ids are not those of one piece each.
         """
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
-        by_id = {token_id: token for token, token_id in pipeline.get_vocab().items()}
+        by_id = _pieces_by_id(pipeline, source)
         self.inv_vocab = tuple(map(_as_line, (by_id.get(number, "") for number in range(max(by_id, default=-1) + 1))))
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
         if pipeline.post_processor is None:
             pipeline.post_processor = _bert_markers(self.vocab)
         _check_markers(pipeline, source)
+        _check_words(pipeline, [piece for piece in self.inv_vocab if piece not in self.markers], source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
         if has_separate_words is None:
@@ -276,6 +281,33 @@ def _bert_markers(vocab: Mapping[str, int]) -> processors.TemplateProcessing:
     )
 
 
+def _pieces_by_id(pipeline: tokenizers.Tokenizer, source: str) -> dict[int, str]:
+    """Raises: UserError if two pieces have the same id, or if one lies far beyond the number of pieces."""
+    by_id: dict[int, str] = {}
+    pieces = pipeline.get_vocab()
+    for piece, token_id in pieces.items():
+        if token_id in by_id:
+            raise UserError(f"{source}: {by_id[token_id]!r} and {piece!r} both have id {token_id}; {_REMEDY}")
+        by_id[token_id] = piece
+    if (largest := max(by_id, default=0)) > 2 * len(pieces) + _FREE_IDS:
+        raise UserError(f"{source}: {by_id[largest]!r} has id {largest}, of {len(pieces)} pieces; {_REMEDY}")
+    return by_id
+
+
+def _check_words(pipeline: tokenizers.Tokenizer, pieces: Sequence[str], source: str) -> None:
+    """Raises: UserError if letters outside the vocabulary are not [UNK], or nothing is left of its own `pieces`."""
+    model = json.loads(pipeline.to_str())["model"]
+    number = model.get("unk_id")
+    unknown = model.get("unk_token") if number is None else model["vocab"][number][0]
+    # A BPE may know every byte, and then has none.
+    if unknown != UNKNOWN_TOKEN and (unknown, model["type"]) != (None, "BPE"):
+        fault = f"its token for unknown words is {unknown!r:.40}, BERT's is {UNKNOWN_TOKEN!r}"
+        raise UserError(f"{source}: {fault}; name a model with that")
+    words = " ".join(re.sub(r"[\W_]", "", piece) for piece in pieces[:_MANY_WORDS])
+    if words.strip() and not pipeline.encode(words, add_special_tokens=False).ids:
+        raise UserError(f"{source}: nothing is left of a text by its normalizer and pre_tokenizer; {_REMEDY}")
+
+
 def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
     """Raises: UserError if it does not put BERT's [CLS] and [SEP] around one or two texts."""
     inside = pipeline.encode("a", add_special_tokens=False).ids
@@ -284,8 +316,9 @@ def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
     first, second = [cls, *inside, sep], [*inside, sep]
     if (one.ids, two.ids) != (first, first + second) or two.type_ids != [0] * len(first) + [1] * len(second):
         raise UserError(
-            f"{source}: its post_processor makes {' '.join(two.tokens)} with segments {two.type_ids} of two texts 'a', "
-            "BERT's is [CLS] a [SEP] a [SEP] with 0 0 0 1 1; name a model with that"
+            f"{source}: its post_processor makes {' '.join(two.tokens)} with ids {two.ids} and segments {two.type_ids} "
+            f"of two texts 'a', BERT's is [CLS] a [SEP] a [SEP] with ids {first + second} and segments 0 0 0 1 1; name "
+            "a model with that"
         )
 
 

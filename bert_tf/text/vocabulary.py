@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, decode_utf8
+from bert_tf.base.files import check_file, read_text
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
@@ -199,7 +199,7 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     Raises: UserError if the file is missing, not UTF-8, repeats a token, or lacks one of `SPECIAL_TOKENS`.
     """
     check_file(Path(path), "pass --vocab_file with the vocab.txt of a checkpoint, or make one with bertPrep.py")
-    text = decode_utf8(Path(path).read_bytes(), f"vocabulary file {path}", "utf-8-sig")
+    text = read_text(Path(path), f"vocabulary file {path}")
     pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
     if pieces[-1] == "":
         pieces = pieces[:-1]

@@ -19,10 +19,12 @@ from bert_tf.base.files import (
     check_output,
     decoded_lines,
     read_json_object,
+    sha256_of_file,
     split_paths,
     what_is_not_text,
     write_text,
 )
+from bert_tf.base.locks import FileLock
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
 from bert_tf.tasks.rows import content_key
@@ -105,6 +107,7 @@ def test_a_comma_in_a_path_that_stands_alone(tmp_path):
     for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
         assert split_paths(text) == [text]
     assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]
+    assert split_paths(",") == [","], "which is then named as missing"
 
 
 TEXT = "text,label\nEin Café,ja\n"
@@ -187,3 +190,11 @@ def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, fault in ((tmp_path, "is no file"), (tmp_path / "pipe", "is no file"), (theirs / "x", ": .* is a file")):
         refused(f"^--to=x ?{fault}", check, path)
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    refused("config.json cannot be read .Is not a file.; look", read_json_object, tmp_path / "config.json", "look")
+    for function in (sha256_of_file, FileLock):
+        with pytest.raises(OSError, match="Is not a file"):
+            function(tmp_path / "config.json")

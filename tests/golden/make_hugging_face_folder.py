@@ -1,4 +1,4 @@
-"""Makes tests/golden/hugging_face/: a tiny model as `transformers` writes it.
+"""Makes tests/golden/hugging_face/ and hugging_face_one_type/: tiny models as `transformers` writes them.
 
     /path/to/environment/bin/python tests/golden/make_hugging_face_folder.py    # torch, transformers, safetensors
 
@@ -15,7 +15,7 @@ import torch
 from transformers import BertConfig, BertForPreTraining
 
 FOLDER = Path(__file__).resolve().parent
-CONFIG = BertConfig(
+SIZES = dict(
     vocab_size=23,
     hidden_size=8,
     num_hidden_layers=2,
@@ -24,18 +24,20 @@ CONFIG = BertConfig(
     max_position_embeddings=16,
     initializer_range=0.3,
 )
+# The second is far enough from BERT's 1e-12 to show.
+MODELS = {"hugging_face": {}, "hugging_face_one_type": {"type_vocab_size": 1, "layer_norm_eps": 1e-2}}
 
 
-def main() -> None:
+def make_folder(folder: Path, config: BertConfig) -> None:
     torch.manual_seed(5)
-    model = BertForPreTraining(CONFIG).eval()
+    model = BertForPreTraining(config).eval()
     for parameter in model.parameters():  # also biases and LayerNorm's, which start as 0 and 1; half keeps its value
         parameter.data = (parameter.data + 0.1 * torch.randn_like(parameter)).half().float()
     model.tie_weights()
     rng = np.random.default_rng(6)
     mask = (np.arange(10) < np.array([[10], [6], [3]])).astype(np.int64)
     inputs = {
-        "input_ids": rng.integers(1, CONFIG.vocab_size, mask.shape) * mask,
+        "input_ids": rng.integers(1, config.vocab_size, mask.shape) * mask,
         "input_mask": mask,
         "segment_ids": (np.arange(10) > 3) * mask,
     }
@@ -43,14 +45,14 @@ def main() -> None:
         outputs = model(
             input_ids=torch.tensor(inputs["input_ids"]),
             attention_mask=torch.tensor(mask),
-            token_type_ids=torch.tensor(inputs["segment_ids"]),
+            token_type_ids=torch.tensor(inputs["segment_ids"] % config.type_vocab_size),
             output_hidden_states=True,
         )
         pooled = model.bert.pooler(outputs.hidden_states[-1])
-    model.save_pretrained(FOLDER / "hugging_face")
-    (FOLDER / "hugging_face" / "generation_config.json").unlink(missing_ok=True)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
     np.savez_compressed(
-        FOLDER / "hugging_face" / "outputs.npz",
+        folder / "outputs.npz",
         **{name: array.astype(np.int32) for name, array in inputs.items()},
         hidden_states=torch.stack(outputs.hidden_states).numpy(),
         pooled=pooled.numpy(),
@@ -60,4 +62,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for name, changes in MODELS.items():
+        make_folder(FOLDER / name, BertConfig(**SIZES, **changes))

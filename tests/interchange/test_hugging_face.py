@@ -25,6 +25,7 @@ from bert_tf.run.variables import load_weights
 from tests.refusals import refused
 
 MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
+ONE_TYPE = MODEL.with_name("hugging_face_one_type")  # and layer_norm_eps 1e-2
 OUTPUTS = np.load(MODEL / "outputs.npz")
 FEATURES = {name: tf.constant(OUTPUTS[name]) for name in ("input_ids", "input_mask", "segment_ids")}
 
@@ -34,22 +35,24 @@ def filled(model_class, weights):
     return model, load_weights(weights, model.variables, weights.config.vocab_size)
 
 
-def assert_same_hidden_states(encoder, tolerance=1e-5):
+def assert_same_hidden_states(encoder, outputs=OUTPUTS, tolerance=1e-5):
     states = encoder.hidden_states(FEATURES)
-    for state, expected in zip(states, OUTPUTS["hidden_states"]):
+    for state, expected in zip(states, outputs["hidden_states"]):
         np.testing.assert_allclose(state, expected, atol=tolerance)
-    np.testing.assert_allclose(encoder(FEATURES)[1], OUTPUTS["pooled"], atol=tolerance)
+    np.testing.assert_allclose(encoder(FEATURES)[1], outputs["pooled"], atol=tolerance)
 
 
-def test_a_model_of_transformers_gives_its_numbers():
-    model, report = filled(PretrainingModel, read_folder(MODEL))
+@pytest.mark.parametrize("folder", [MODEL, ONE_TYPE])
+def test_a_model_of_transformers_gives_its_numbers(folder):
+    model, report = filled(PretrainingModel, read_folder(folder))
+    outputs = np.load(folder / "outputs.npz")
     assert report.missing == report.unused == []
-    assert_same_hidden_states(model.bert)
-    batch, length = OUTPUTS["input_ids"].shape
+    assert_same_hidden_states(model.bert, outputs)
+    batch, length = outputs["input_ids"].shape
     positions = tf.constant(np.tile(np.arange(length, dtype=np.int32), [batch, 1]))
     mlm_logits, nsp_logits = model({**FEATURES, "masked_lm_positions": positions})
-    np.testing.assert_allclose(mlm_logits, OUTPUTS["mlm_logits"], atol=2e-5)
-    np.testing.assert_allclose(nsp_logits, OUTPUTS["nsp_logits"], atol=1e-5)
+    np.testing.assert_allclose(mlm_logits, outputs["mlm_logits"], atol=2e-5)
+    np.testing.assert_allclose(nsp_logits, outputs["nsp_logits"], atol=1e-5)
 
 
 def old_state():
@@ -200,13 +203,14 @@ def copied(folder, **changes):
         ({"architectures": ["RobertaModel"]}, "architectures is .'RobertaModel'.: the encoder here is BERT's own"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"layer_norm_eps": -1e-5}, "layer_norm_eps=-1e-05 in the model's configuration: must be a number in"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': \\[1\\]}, and must be {}"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu', and must be 'gelu' or 'gelu_new'"),
         ({"vocab_size": "gone"}, "vocab_size=None in the model's configuration: must be a whole number"),
         ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
         ({"hidden_act": ["gelu"]}, "hidden_act is .'gelu'., and must be"),
         ({"architectures": -1}, "architectures is -1: the encoder"),
+        ({"architectures": "RobertaModel"}, "architectures is 'RobertaModel': the encoder"),
         ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map is .*m.M.*: the encoder"),
     ],
 )

@@ -25,14 +25,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.computes]
 
 TEXTS = ["The river flows into the sea.", "Café, an unaffable 中 river?", "the"]
 LENGTH = 24
-ACTIVATIONS = ("gelu", "gelu_exact")
+# BERT's own configuration, and what others have changed in it.
+CONFIGS = [
+    CONFIG,
+    dataclasses.replace(CONFIG, hidden_act="gelu_exact"),
+    dataclasses.replace(CONFIG, layer_norm_eps=1e-2, type_vocab_size=1),
+]
 THEIR_FEATURES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
-def make_folder(tmp_path, kind, hidden_act="gelu"):
+def make_folder(tmp_path, kind, config=CONFIG):
     """A checkpoint of ours, and the folder that it was exported to."""
-    config = dataclasses.replace(CONFIG, hidden_act=hidden_act)
-    checkpoint = write_run(tmp_path / "run", make_variables(kind), config=config)
+    checkpoint = write_run(tmp_path / "run", make_variables(kind, config), config=config)
     export(str(checkpoint), tmp_path / "out", replace=False)
     return checkpoint, tmp_path / "out"
 
@@ -42,7 +46,7 @@ def our_features(checkpoint):
 
 
 def filled(model, kind):
-    for variable, value in zip(model.variables, make_variables(kind)):
+    for variable, value in zip(model.variables, make_variables(kind, model.config)):
         variable.assign(value)
     return model
 
@@ -61,10 +65,10 @@ def assert_close(ours, theirs):
     np.testing.assert_allclose(np.asarray(ours), theirs.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
-def test_pretraining_and_masked_words(tmp_path, hidden_act):
-    checkpoint, folder = make_folder(tmp_path, PretrainingModel, hidden_act)
-    model = filled(PretrainingModel(dataclasses.replace(CONFIG, hidden_act=hidden_act)), PretrainingModel)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_pretraining_and_masked_words(tmp_path, config):
+    checkpoint, folder = make_folder(tmp_path, PretrainingModel, config)
+    model = filled(PretrainingModel(config), PretrainingModel)
     positions = tf.tile(tf.range(LENGTH)[tf.newaxis], [len(TEXTS), 1])
     mlm_logits, nsp_logits = model({**our_features(checkpoint), "masked_lm_positions": positions})
     outputs, complaints = their_outputs(transformers.AutoModelForPreTraining, folder)

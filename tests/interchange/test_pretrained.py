@@ -68,6 +68,7 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
         ([b"bytes"], 16, TypeError, "must be a list of strings"),
         (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
         (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
+        (["a"], "8", ValueError, "max_seq_length='8': must be from 3 .* to 16"),
     ],
 )
 def test_arguments_that_are_no_texts_are_named(google, texts, length, error, message):

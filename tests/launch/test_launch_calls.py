@@ -18,8 +18,10 @@ from bert_tf.base.machine import GIB
 from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
+from bert_tf.launch.hosts import hosts_of
 from bert_tf.memory.plan import Device
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
+from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
 WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
@@ -341,3 +343,8 @@ def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
         call("pretraining_lamb", first(7, LAMB) + " 4", "CUDA_VISIBLE_DEVICES=0,3")
     shown = call("pretraining_lamb", first(7, LAMB) + " 4", "CUDA_VISIBLE_DEVICES=")
     assert values_of(shown)["device"].startswith("CPU (4 rank(s)")
+
+
+def test_hosts_are_parted_by_commas_not_by_spaces():
+    assert hosts_of({"HOSTS": "a:4, b"}) == {"a": 4, "b": 1}
+    refused("'a b:1' is not a host's name and number of ranks", hosts_of, {"HOSTS": "a b:1"})

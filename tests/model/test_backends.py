@@ -21,7 +21,7 @@ from bert_tf.model.visibility import VisibleKeys
 from bert_tf.run.device import has_fast_bf16
 
 B, S, H, N, INTERMEDIATE, P, V = 3, 8, 16, 2, 32, 4, 24
-D, R = H // N, B * S
+D, R, EPSILON = H // N, B * S, 1e-3
 RNG = np.random.default_rng(1)
 MASK = VisibleKeys(tf.constant(np.arange(S) < [[8], [5], [3]], tf.int32))
 PACKED_MASK = VisibleKeys(*[tf.constant(np.sort(RNG.integers(0, 3, [B, S]), axis=1))] * 2)
@@ -45,14 +45,14 @@ CALLS = [
     ("fan_out", [[R, H]], [], []),
     ("dense", [[R, H]], [[H, INTERMEDIATE]], []),
     ("dense", [[R, H]], [[V, H]], [True]),
-    ("embedding_norm", [], [[B, S, H], [S, H], [B, S, H], [H], [H]], [STATES_DROPOUT]),
-    ("embedding_norm", [], [[B, S, H], [B, S, H], [B, S, H], [H], [H]], [None]),
+    ("embedding_norm", [], [[B, S, H], [S, H], [B, S, H], [H], [H]], [EPSILON, STATES_DROPOUT]),
+    ("embedding_norm", [], [[B, S, H], [B, S, H], [B, S, H], [H], [H]], [EPSILON, None]),
     ("split_heads", [[R, H]], [[H]], [S, N, 0.5]),
     ("merge_heads", [[B, N, S, D]], [], []),
-    ("residual_norm", [[R, H], [R, H]], [[H], [H], [H]], [S, STATES_DROPOUT]),
+    ("residual_norm", [[R, H], [R, H]], [[H], [H], [H]], [EPSILON, S, STATES_DROPOUT]),
     ("bias_gelu", [[R, INTERMEDIATE]], [[INTERMEDIATE]], [False]),
     ("bias_gelu", [[R, INTERMEDIATE]], [[INTERMEDIATE]], [True]),
-    ("bias_gelu_norm", [[R, H]], [[H], [H], [H]], [False]),
+    ("bias_gelu_norm", [[R, H]], [[H], [H], [H]], [EPSILON, False]),
     ("bias_tanh", [[R, H]], [[H]], []),
     ("apply_dropout", [[R, H]], [], [POOLED_DROPOUT]),
     ("bias_logits", [[R, V]], [[V]], [V - 3]),
@@ -230,10 +230,10 @@ FUSED = {
         ["attend_query_gradient", "attend_key_value_gradients"],
     ),
     "norm": (
-        lambda: AddNorm(64, 64, 32, 0.1, tf.float16),
+        lambda: AddNorm(64, 64, 32, 0.1, EPSILON, tf.float16),
         ["draw_keep_bits", "add_norm_forward", "add_norm_gradients"],
     ),
-    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, tf.float16), ["add_norm_forward"]),
+    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, EPSILON, tf.float16), ["add_norm_forward"]),
     "gelu": (lambda: BiasGelu(128, 128, True, tf.float16), ["bias_gelu_forward", "bias_gelu_gradients"]),
     "word loss": (lambda: WordLoss(64, 300, 320, tf.float16), ["word_loss", "word_loss_gradient"]),
 }
@@ -288,7 +288,7 @@ def step_of(backend):
         x, residual, *others = inputs
         key = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(11, tf.int64))
         dropped = backend.dropout(key, 3, 0.1, [2, 64, 32])
-        return backend.residual_norm(x, others[0], residual, *others[1:], 64, dropped)
+        return backend.residual_norm(x, others[0], residual, *others[1:], EPSILON, 64, dropped)
 
     return tf.function(lambda: results(backend, norm, inputs), jit_compile=True, autograph=False)()
 
@@ -352,8 +352,11 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
             lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float32),
             "they compute in bfloat16 and float16, not in floa",
         ),
-        (lambda: AddNorm(60, 60, 32, 0.1, tf.float16), "60 rows are no multiple of 64"),
-        (lambda: AddNorm(64, 64, 40, 0.1, tf.float16), "a hidden size of 40 is no multiple of 32, or over 4096"),
+        (lambda: AddNorm(60, 60, 32, 0.1, EPSILON, tf.float16), "60 rows are no multiple of 64"),
+        (
+            lambda: AddNorm(64, 64, 40, 0.1, EPSILON, tf.float16),
+            "a hidden size of 40 is no multiple of 32, or over 4096",
+        ),
         (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
         (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
     ],

@@ -355,6 +355,7 @@ def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
 
 def test_from_start_refuses_what_it_does_not_know(tmp_path):
     assert "must be wiki_only, wiki_books, sample or pubmed_baseline" in refused(from_start(tmp_path, "everything"))
+    assert "VOCAB_SIZE=x: must be a whole number from 1 on" in refused(from_start(tmp_path, "sample", VOCAB_SIZE="x"))
     assert "VOCAB_FILE=none.txt: there is no such file" in refused(
         from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
     )

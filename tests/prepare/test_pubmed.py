@@ -120,12 +120,13 @@ def test_foreign_and_broken_files_are_named(tmp_path, name, content):
     refused(f"{name}.*no <PubmedArticle> in it", read, tmp_path / name)
 
 
-def test_the_prefix_of_formulas_may_be_declared_outside(tmp_path):
+def test_formulas_leave_no_empty_brackets_and_their_prefix_may_be_declared_outside(tmp_path):
     formula = "<mml:math><mml:mi>x</mml:mi></mml:math>"
-    path = write(tmp_path, "a.xml", article(1, "Title.", f"We saw {formula} <![CDATA[a < b & c]]>."))
+    brackets = f"x (<i>{formula}</i>; {formula}) [{formula}] or ({formula}= 3)"
+    path = write(tmp_path, "a.xml", article(1, "Title.", f"We saw {formula} <![CDATA[a < b & c]]>, {brackets}."))
     content = path.read_text().replace("<PubmedArticleSet>", '<PubmedArticleSet xmlns:mml="http://www.w3.org/x">')
     path.write_text(content)
-    assert read(path)[0] == ["Title.  We saw a < b & c."]
+    assert read(path)[0] == ["Title.  We saw a < b & c, x or (= 3)."]
 
 
 # None would come to its end if its time grew with the square of the length.

@@ -267,3 +267,27 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
         with pytest.raises(UserError, match=message) as error:
             describe(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("input_ids", -1, (1 << 20) - 1),
+        ("masked_lm_ids", 1 << 40, (1 << 20) - 1),
+        ("masked_lm_positions", -3, 127),
+        ("masked_lm_positions", 128, 127),
+        ("input_mask", 2, 1),
+        ("segment_ids", 2, 1),
+        ("next_sentence_labels", 2, 1),
+        ("masked_lm_weights", -0.5, "3.4"),
+        ("masked_lm_weights", float("nan"), "3.4"),
+    ],
+)
+def test_numbers_that_no_instance_has_are_refused_by_record(tmp_path, name, value, limit):
+    rows, path = instances(3), tmp_path / "x.tfrecord"
+    examples = [as_example(rows, number) for number in range(3)]
+    feature = examples[1].features.feature[name]
+    (feature.float_list if isinstance(value, float) else feature.int64_list).value[0] = value
+    write_with_tensorflow(path, [example.SerializeToString() for example in examples])
+    refused(rf"x.tfrecord: record 1 at byte \d+ has {value} in {name}, .* from 0 to {limit}", load_index, path)
+    assert open_index(path) is None

@@ -13,8 +13,10 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.report import write_page
+from bert_tf.report.__main__ import main
 from bert_tf.report.page import Chart, draw, rank_rates, thin_out, time_shares
 from bert_tf.report.runs import differing_settings, read_run, read_runs
+from tests.refusals import refused as is_refused
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -423,3 +425,22 @@ def test_the_command_writes_a_page_or_says_what_is_no_run(tmp_path):
     fault = f"--output={log} is a file that this program has not written, so it is not overwritten"
     assert refused.returncode == 2 and refused.stderr.startswith(f"error: {fault}"), refused.stderr
     assert refused.stderr.count("\n") == 1 and log.read_bytes() == was
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", None, "not a run folder, it has no config.json"),
+        ("config.json", b'{"identity": {', "is not valid JSON"),
+        ("config.json", b"[]", "holds no JSON object"),
+        ("config.json", b'{"model_type": "bert"}', "holds no settings of a run"),
+        ("metrics.jsonl", b"no event\n", "holds no event of a run"),
+    ],
+)
+def test_what_is_no_run_is_said(tmp_path, monkeypatch, name, content, words):
+    folder = whole_phase(tmp_path / "a")
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    is_refused(words, main.__wrapped__, ["report", str(folder), "--output", str(tmp_path / "page.html")])
+    assert not (tmp_path / "page.html").exists()

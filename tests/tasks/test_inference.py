@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import SPANS
+from bert_tf.interchange.heads import SPANS, TOKENS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
@@ -154,6 +154,8 @@ def test_which_weights_predict(tmp_path):
     assert find_trained_weights(tmp_path / "tuned", None, SPANS).folder == fine_tuned
     refused("has no question answering head", find_trained_weights, empty, str(tmp_path / "pretrained"), SPANS)
     refused("holds no checkpoint to predict with", find_trained_weights, empty, None, SPANS)
+    other = "--model_dir=.*tuned has no token classification head .* but is a BertForQuestionAnswering; fine-tune"
+    refused(other, find_trained_weights, tmp_path / "tuned", None, TOKENS)
 
 
 def test_weights_must_be_complete(tmp_path):

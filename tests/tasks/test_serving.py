@@ -122,7 +122,8 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
         about = job(trained, tmp_path / f"of_{folder.name}", init_checkpoint=None)
         refused("settings.json cannot be read .*; write one with", predict_with_export, *about, Workers(), folder)
     whole = json.loads((exported / "settings.json").read_text())
-    vocabulary = (exported / "vocab.txt").read_text(encoding="utf-8")
+    *pieces, one, other = (exported / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    swapped = "\n".join([*pieces, other, one]) + "\n"
     for number, (file, content, message) in enumerate(
         (
             ("settings.json", {"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
@@ -130,8 +131,9 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
             ("settings.json", {"n_best_size": 1.5}, "settings.json: n_best_size=1.5: must be a whole number"),
             ("settings.json", {"max_query_length": -1}, "settings.json: max_query_length=-1: must be .*; export"),
             ("settings.json", {"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model"),
-            ("vocab.txt", f"{vocabulary}more\n", "vocab.txt has 101 pieces, but .* says vocab_size=100"),
-            ("vocab.txt", None, "--vocab_file is required, as .*vocab.txt does not exist"),
+            ("vocab.txt", swapped, r"is not as it was exported \(vocab.txt does not match its sha256\); copy it again"),
+            ("vocab.txt", None, r"is not as it was exported \(.*vocab.txt cannot be read"),
+            ("settings.json", {"sha256": [1]}, "settings.json does not hold the sha256 of files by their names"),
             ("1/model.savedmodel/saved_model.pb", "rubbish", "model.savedmodel cannot be read"),
         )
     ):

@@ -5,6 +5,7 @@ The expected tokens are those of transformers 4.57 and 5.24 (AutoTokenizer) for 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -17,9 +18,10 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from bert_tf.base.errors import UserError
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import SPECIAL_FIELDS, HuggingFaceTokenizer, wordpiece_pipeline
+from bert_tf.text.hugging_face import SPECIAL_FIELDS, HuggingFaceTokenizer, open_json, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
 from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
@@ -49,7 +51,7 @@ def test_hard_texts(tmp_path, vocab, do_lower_case):
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join(vocab) + "\n", encoding="utf-8")
     ours = FullTokenizer(file, do_lower_case)
-    theirs = tokenizers.Tokenizer.from_str(tokenizer_files(ours, 512)["tokenizer.json"])
+    theirs = tokenizers.Tokenizer.from_str(tokenizer_files(ours, BertConfig.preset("tiny", 512))["tokenizer.json"])
     for text in HARD:
         assert theirs.encode(text, add_special_tokens=False).ids == ours.tokenize_to_ids(text), repr(text)
 
@@ -216,6 +218,26 @@ def test_other_markers_than_bert_s_are_refused(tmp_path, one, two):
     pipeline.post_processor = processors.TemplateProcessing(one, two, [("[CLS]", 2), ("[SEP]", 3)])
     with pytest.raises(UserError, match="tokenizer.json: its post_processor makes "):
         open_stored(folder_with(tmp_path, "a", {"do_lower_case": True}, pipeline))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("model/unk_token", "[FOO]", r"its token for unknown words is '\[FOO\]', BERT's is '\[UNK\]'"),
+        ("model/unk_token", "[MASK]", r"its token for unknown words is '\[MASK\]'"),
+        ("model", {"type": "Unigram", "unk_id": None, "vocab": [[p, -1.0] for p in VOCAB]}, "unknown words is None"),
+        ("model/vocab/b", VOCAB.index("a"), f"both have id {VOCAB.index('a')}"),
+        ("model/vocab/far", 1 << 31, f"'far' has id {1 << 31}, of {len(VOCAB) + 1} pieces"),
+        ("post_processor/special_tokens/[CLS]/ids", [7], r"makes \[CLS\] a .* with ids \[7, .* BERT's .* ids \[2,"),
+        ("normalizer", {"type": "Replace", "pattern": {"Regex": "."}, "content": ""}, "nothing is left of a text"),
+    ],
+)
+def test_what_would_show_only_at_some_texts_is_refused_when_opened(tmp_path, path, value, message):
+    content = json.loads(wordpiece_pipeline(ids_of(VOCAB), Casing(True, True)).to_str())
+    *names, last = path.split("/")
+    functools.reduce(dict.__getitem__, names, content)[last] = value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    refused(f"tokenizer.json: .*{message}", open_json, tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_without_markers_gets_bert_s(tmp_path):

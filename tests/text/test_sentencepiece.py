@@ -12,6 +12,7 @@ import pytest
 import sentencepiece
 import tokenizers
 
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.sentencepiece import parse_model, with_exact_sums
@@ -84,7 +85,7 @@ def test_a_user_defined_piece_wins_as_in_the_library(tmp_path):
 @pytest.mark.parametrize("kind", ["unigram", "bpe_bytes", "user_defined"])
 def test_what_is_exported_gives_the_same_ids_and_is_read_back(folder, tmp_path, kind):
     tokenizer, _ = opened(folder, kind)
-    files = tokenizer_files(tokenizer, 128)
+    files = tokenizer_files(tokenizer, BertConfig.preset("tiny", 128))
     theirs = tokenizers.Tokenizer.from_str(files["tokenizer.json"])
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")

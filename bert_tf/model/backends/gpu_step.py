@@ -127,13 +127,15 @@ class GpuStep(PlainInStep):
 
         return run(x)
 
-    def embedding_norm(self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None):
+    def embedding_norm(
+        self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, epsilon: float, dropout: Dropout | None
+    ) -> tf.Tensor:
         @tf.custom_gradient
         def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
             hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
             x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
             mean = row_mean(x_RxH)
-            centred, inverse = normalise(x_RxH, mean)
+            centred, inverse = normalise(x_RxH, mean, epsilon)
             result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
 
             def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
@@ -148,13 +150,14 @@ class GpuStep(PlainInStep):
         return run(*map(tf.convert_to_tensor, (word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)))
 
     def residual_norm(
-        self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None
+        self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
     ) -> tf.Tensor:
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
         undrawn = _undrawn(dropout)
         if undrawn:
             num_rows, hidden_size = x_RxH.shape
-            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, undrawn.rate, self.compute_dtype)
+            shape = num_rows, sequence_length, hidden_size, undrawn.rate, epsilon
+            fused = self._find(AddNorm, *shape, self.compute_dtype)
             if fused is not None:
                 return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, undrawn.site)
 
@@ -164,7 +167,7 @@ class GpuStep(PlainInStep):
             # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
             # argument is written.
             argument, mean = optimization_barrier(self._rounded(exact), row_mean(exact))
-            centred, inverse = normalise(as_float32(argument), mean)
+            centred, inverse = normalise(as_float32(argument), mean, epsilon)
 
             def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
                 d_result, x, mean_Rx1, inverse_Rx1 = map(

@@ -98,7 +98,7 @@ def _add_norm(made: AddNorm) -> Example:
 
     def compute(backend: Plain, x, residual, bias, gamma, beta) -> tf.Tensor:
         dropout = _dropout(backend, made.dropout_rate, num_rows // length, length, width)
-        return backend.residual_norm(x, bias, residual, gamma, beta, length, dropout)
+        return backend.residual_norm(x, bias, residual, gamma, beta, made.epsilon, length, dropout)
 
     return compute, [[num_rows, width]] * 2, [[width]] * 3
 

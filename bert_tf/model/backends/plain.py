@@ -107,10 +107,12 @@ class Plain:
 
     # Element-wise blocks: what feeds a matmul is in the compute type.
 
-    def embedding_norm(self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None):
+    def embedding_norm(
+        self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, epsilon: float, dropout: Dropout | None
+    ) -> tf.Tensor:
         """dropout(LayerNorm(word + position + segment)) -> compute type [B, S, H]; positions may be [B, S, H]."""
         embedded = word_BxSxH + position_SxH + segment_BxSxH
-        return self._rounded(drop(layer_norm(embedded, gamma_H, beta_H), dropout))
+        return self._rounded(drop(layer_norm(embedded, gamma_H, beta_H, epsilon), dropout))
 
     def split_heads(self, x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float) -> tf.Tensor:
         """(x + bias) * scale, split into heads -> compute type [B, N, S, D]."""
@@ -123,19 +125,19 @@ class Plain:
         return self._rounded(tf.reshape(x, [-1, num_heads * head_size]))
 
     def residual_norm(
-        self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None
+        self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
     ) -> tf.Tensor:
         """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout's shape is [B, S, H]."""
         x = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
-        return self._rounded(layer_norm(x, gamma_H, beta_H))
+        return self._rounded(layer_norm(x, gamma_H, beta_H, epsilon))
 
     def bias_gelu(self, x_RxI, bias_I, exact: bool) -> tf.Tensor:
         """GELU(x + bias) -> compute type [R, I]."""
         return self._rounded(gelu(as_float32(x_RxI) + bias_I, exact))
 
-    def bias_gelu_norm(self, x_RxH, bias_H, gamma_H, beta_H, exact: bool) -> tf.Tensor:
+    def bias_gelu_norm(self, x_RxH, bias_H, gamma_H, beta_H, epsilon: float, exact: bool) -> tf.Tensor:
         """LayerNorm(GELU(x + bias)), the transform of the masked-LM head -> compute type [R, H]."""
-        return self._rounded(layer_norm(gelu(as_float32(x_RxH) + bias_H, exact), gamma_H, beta_H))
+        return self._rounded(layer_norm(gelu(as_float32(x_RxH) + bias_H, exact), gamma_H, beta_H, epsilon))
 
     def bias_tanh(self, x_RxH, bias_H) -> tf.Tensor:
         """tanh(x + bias), the pooler's activation -> compute type [R, H]."""

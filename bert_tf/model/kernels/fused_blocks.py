@@ -10,7 +10,6 @@ import functools
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
-from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits, Site
 from bert_tf.model.kernels.fused_operation import FusedOperation
@@ -34,6 +33,7 @@ class AddNorm(FusedOperation):
     sequence_length: int  # rows of the dropout's first dimension
     hidden_size: int
     dropout_rate: float
+    epsilon: float
     dtype: tf.DType
 
     @property
@@ -58,7 +58,7 @@ class AddNorm(FusedOperation):
         }
         forward = [DATA, FLOATS, DATA, FLOATS, FLOATS, INTEGERS, DATA, DATA, FLOATS, FLOATS]
         gradients = [DATA, DATA, *[FLOATS] * 3, INTEGERS, DATA, DATA, FLOATS]
-        module, epsilon, steps = "between_matmuls", {"EPSILON": LAYER_NORM_EPSILON}, {"STEPS": _NORM_STEPS}
+        module, epsilon, steps = "between_matmuls", {"EPSILON": self.epsilon}, {"STEPS": _NORM_STEPS}
         return (
             Kernel.of(module, "add_norm_forward", forward, {**constants, **epsilon}, _NORM_WARPS, 1),
             Kernel.of(module, "add_norm_gradients", gradients, {**constants, **steps}, _NORM_WARPS, 1),

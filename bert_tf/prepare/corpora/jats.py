@@ -60,9 +60,9 @@ _MARKS_OF = frozenset({"author-notes", "bibr", "fn", "table-fn"})
 # "Smith et al., 2010", and the 2010 of "Smith et al. (2010)".
 _READABLE_CITATION = re.compile(r"[^\W\d_]{2}|\b(?:18|19|20)\d\d")
 # Stand in a paragraph, until it is complete, for citations and formulas, and after a term for a colon. XML holds none.
-_CITED, _FORMULA, _TERM = "\x01", "\x02", "\x03"
+_CITED, FORMULA, _TERM = "\x01", "\x02", "\x03"
 _CITATIONS = re.compile(rf"[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*")
-_ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{_FORMULA}[\s,;{_FORMULA}]*[\])]")
+ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{FORMULA}[\s,;{FORMULA}]*[\])]")
 
 
 def parse_license_groups(text: str) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class _Prose:
         if reason:
             self.num_removed[reason] += 1
         if reason == "formulas":
-            self._pieces.append(_FORMULA)
+            self._pieces.append(FORMULA)
         elif self._captions and name in _WITH_CAPTION:
             self._floats += _captions_in(element)
 
@@ -151,8 +151,8 @@ class _Prose:
         if text.endswith(_TERM) and not is_last:  # what it means follows, as a paragraph
             return
         self._pieces.clear()
-        if _FORMULA in text:
-            text = _ONLY_FORMULAS.sub(_CITED, text).replace(_FORMULA, " ")
+        if FORMULA in text:
+            text = ONLY_FORMULAS.sub(_CITED, text).replace(FORMULA, " ")
         if _CITED in text:
             # With the space before them: "found [1, 2]."
             *before, rest = _CITATIONS.sub(_CITED, text).split(_CITED)

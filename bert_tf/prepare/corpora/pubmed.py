@@ -26,6 +26,7 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
 )
+from bert_tf.prepare.corpora.jats import FORMULA, ONLY_FORMULAS
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -140,9 +141,13 @@ def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dro
 
 
 def _text(element: ElementTree.Element | None) -> str:
-    """All text inside an element except formulas."""
-    if element is None:
-        return ""
+    """All text inside an element except formulas, and brackets around nothing else."""
+    *before, rest = ONLY_FORMULAS.split("" if element is None else _text_with_marks(element))
+    text = "".join(map(str.rstrip, before)) + rest
+    return _ESCAPED_TAG.sub("", text.replace(FORMULA, ""))
+
+
+def _text_with_marks(element: ElementTree.Element) -> str:
     pieces = [element.text or ""]
     for part in element:
         name = part.tag.rpartition("}")[2]
@@ -151,10 +156,9 @@ def _text(element: ElementTree.Element | None) -> str:
             text = pieces[-1].rstrip()
             if "\n" in pieces[-1][len(text) :]:
                 pieces[-1] = text
-        if name not in _FORMULAS:
-            pieces.append(_text(part))
+        pieces.append(FORMULA if name in _FORMULAS else _text_with_marks(part))
         pieces.append(part.tail or "")
-    return _ESCAPED_TAG.sub("", "".join(pieces))
+    return "".join(pieces)
 
 
 def _says_something(text: str) -> bool:

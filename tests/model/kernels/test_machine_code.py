@@ -105,8 +105,8 @@ def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: AddNorm(2048, 128, 768, 0.1, tf.float16),
-        lambda: AddNorm(2048, 128, 1024, 0.1, tf.float16),
+        lambda: AddNorm(2048, 128, 768, 0.1, 1e-12, tf.float16),
+        lambda: AddNorm(2048, 128, 1024, 0.1, 1e-12, tf.float16),
         lambda: BiasGelu(2048, 3072, False, tf.float16),
         lambda: BiasGelu(2048, 4096, True, tf.float16),
     ],
