@@ -8,7 +8,6 @@ import errno
 import glob
 import hashlib
 import itertools
-import json
 import os
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Callable
 
 from bert_tf.base.errors import NO_SPACE, MissingError, UserError
+from bert_tf.base.fields import read_object
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
@@ -151,7 +151,7 @@ def split_paths(text: str) -> list[str]:
     """The paths and globs in a comma-separated list; a text that as a whole names an existing path is one path."""
     if os.path.exists(text) or glob.glob(text):
         return [text]
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()] or [text]
 
 
 class naming_unreadable:
@@ -212,6 +212,8 @@ def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
+        if kind := what_is_not_text(content[:HEAD_BYTES], "FILE"):
+            raise UserError(f"{position} is {kind}") from None
         ways = "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
         raise UserError(f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {ways}") from None
 
@@ -256,14 +258,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
         encoded = path.read_bytes()
     if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{path} is {kind}")
-    text = decode_utf8(encoded, str(path), "utf-8-sig")
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {remedy}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
-    return content
+    return read_object(decode_utf8(encoded, str(path), "utf-8-sig"), str(path), remedy)
 
 
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:

@@ -4,7 +4,7 @@ GLUE's files have one record per line and tabs between the columns; quotation ma
 header names the columns. CoLA has no header, and is distributed with four columns or two: there the label is
 the column that contains labels, and the sentence is the longest of the other columns.
 
-Users' own CSV and TSV files need a header.
+The STS benchmark's own files have no header either, and users' own CSV and TSV files one, or its names in --columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import collections
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from bert_tf.tasks.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
+    as_label,
     as_text,
     find_quoting,
     json_objects,
@@ -40,8 +41,8 @@ _INDEX_COLUMNS = ("index", "id")
 _NUM_NAMED = 20  # an error names so many labels
 _QUOTING = " (--quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields)"
 _NAME_COLUMNS = (
-    "name the file's columns with --text_columns and --label_column, or write a header above its first line; a .csv "
-    "has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
+    "name the file's columns with --text_columns and --label_column and, if it has no header, all with --columns; a "
+    ".csv has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
 )
 _NUM_COUNTED = 8  # and a line about a file the numbers of so many
 
@@ -85,7 +86,9 @@ def read_examples(
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    names = [str(field).strip().lower() for field in first.fields]
+    names = _names_of(f"{path}, line {first.line}", first.fields, columns, task=task)
+    if names is task.columns:
+        records = itertools.chain([first], records)
     may_lack_header = not task.is_custom and len(task.text_columns) == 1
     if may_lack_header and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         sample = [first, *itertools.islice(records, _SAMPLE)]
@@ -111,22 +114,25 @@ def _collect(
     """The records with the columns `names`, of which `columns` are read."""
     places = [names.index(column.lower()) for column in columns]
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
+    # The last columns of the STS benchmark's own files say a sentence's source, if there is one.
+    least = len(names) if task.is_custom or names is not task.columns else 1 + max(places)
     texts: tuple[list[str], ...] = tuple([] for _ in task.text_columns)
     labels, lines, indices = list[str](), list[int](), list[str]()
     num_unlabelled = num_broken = 0
     for line, fields, num_lines in records:
-        if len(fields) != len(names) and num_lines > 1:  # its quotation marks may have swallowed other records
+        is_whole = least <= len(fields) <= len(names)
+        if not is_whole and num_lines > 1:  # its quotation marks may have swallowed other records
             fault = f"{len(fields)} columns instead of {len(names)}{_QUOTING}"
             raise UserError(f"{path}, line {line}: {fault}; correct the line")
         try:
-            if len(fields) != len(names):
+            if not is_whole:
                 hint = _QUOTING if '"' in "".join(fields) else ""
                 raise ValueError(f"{len(fields)} columns instead of {len(names)}{hint}")
-            values = [as_text(fields[place], names[place]) for place in places]
+            values = [as_text(fields[place], names[place]) for place in places[: len(texts)]]
+            label = [as_label(fields[place], names[place]) for place in places[len(texts) :]]
         except ValueError as error:
             bad.add(f"line {line}: {error}")
             continue
-        label = [value.strip() for value in values[len(texts) :]]
         if task.no_label in label:
             num_unlabelled += 1
             continue
@@ -182,6 +188,24 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
 # --- Columns -------------------------------------------------------------------------------------
 
 
+def _names_of(place: str, first: Sequence[Any], columns: Sequence[str], *, task: TextTask) -> Sequence[str]:
+    """The names of a file's columns, in lower case: its first record or, where this is no header, those of the task.
+
+    Raises: UserError where --columns names others.
+    """
+    names = [str(field).strip().lower() for field in first]
+    has_header = {*map(str.lower, columns)} <= {*names}
+    if not task.is_custom:
+        given = dict(zip(task.columns, names))
+        number = given.get(str(task.label_column), "") if {*columns} <= given.keys() else ""
+        return names if has_header or _number(number, *(task.range or _FLOAT32)) is None else task.columns
+    if task.columns and has_header:
+        raise UserError(f"{place} names the columns itself; leave --columns out")
+    if task.columns and len(names) != len(task.columns):
+        raise UserError(f"{place}: {len(names)} columns, but --columns names {len(task.columns)}; {_NAME_COLUMNS}")
+    return task.columns or names
+
+
 def _check_names(place: str, names: Sequence[str], columns: Sequence[str], *, task: TextTask) -> None:
     """Raises `UserError` if a column that is read is not there, or twice; case does not count."""
     if missing := [name for name in map(str.lower, columns) if name not in names]:
@@ -222,19 +246,12 @@ _FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 def find_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels in a user's own training file, sorted, with whole numbers sorted by value.
-
-    Raises:
-      UserError: a label is empty.
-    """
-    labels = examples.labels or []
-    if "" in labels:
-        raise UserError(f"{_place(examples, labels.index(''))}: the label is empty")
+    """The labels in a user's own training file, sorted, with whole numbers sorted by value."""
 
     def by_value(label: str) -> tuple[bool, int, str]:
         return (not label.isdecimal(), len(label.lstrip("0")) if label.isdecimal() else 0, label)
 
-    return tuple(sorted(set(labels), key=by_value))
+    return tuple(sorted(set(examples.labels or ()), key=by_value))
 
 
 def targets(examples: Examples, task: TextTask) -> np.ndarray:
