@@ -116,21 +116,21 @@ FAULTS = [
     (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
-    (dict(GOOD, endings=dict(text="cde", label=["A"])), "the choices are {'text': .*: must be a list of texts"),
+    (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
     (dict(premise="a", choice1="b", choice2="c", label=0), "no context; the fields are 'premise', 'choice1'"),
     (dict(context="a", sol1="b", sol2="c", label=0), "0 choice.s.; the fields are 'context', 'sol1'"),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
     (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
     (dict(GOOD, options=["f", "g", "h"]), "'endings' is .* and 'options' is .*, but only one"),
-    (dict(GOOD, ending0="f", ending1="g"), "both 'endings' and 'ending0' may be choices"),
+    (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
     (
         dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i", label=0),
-        "both 'ending0' and 'answer0' may",
+        "'ending0, ...' is .* and 'answer0, ...' is .*only one",
     ),
     (
         {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1},
-        "the right choice is 1, but gold-ending",
+        "'label' is 1 and 'number of gold-ending' is 0, but only",
     ),
     (
         dict(question=dict(stem="a", choices=["b", "c"]), choices=["d", "e"], answer=0),

@@ -185,6 +185,10 @@ def test_text_under_other_names_than_squads_is_counted(tmp_path):
     unread = UnreadFields()
     plausible = dict(is_impossible=False, plausible_answers=[{"text": "Norse", "answer_start": 0}])
     told = {"text": "Norse", "answer_start": 0, "why": "it says so"}
-    asked = [question("a", **plausible), question("b", passage="More text.", page="7"), dict(question("c"), answers=[told])]
+    asked = [
+        question("a", **plausible),
+        question("b", passage="More text.", page="7"),
+        dict(question("c"), answers=[told]),
+    ]
     read(tmp_path, asked, unread=unread)
     assert unread.describe() == "fields with text that are not read: 'passage' (1), 'why' (1)"

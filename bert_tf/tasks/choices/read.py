@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,17 +19,17 @@ from bert_tf.base.files import check_file
 from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
+_FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
+_FIRST, _GOLD = ("ending0", "answer0", _FULL[0]), f"number of {_FULL[0]}"  # names that `_gather` gives
 # What the fields are called by the publishers of data sets; a field of a field has a point in its name.
 _KNOWN = {
     "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
     "start": ("question", "sent2", "ctx_b", "question_stem", "question.stem", "questions"),  # stands before each choice
-    "choices": ("endings", "choices", "options", "question.choices"),
-    "label": ("label", "answer", "answerKey", "answers"),
+    "choices": (*"endings choices options question.choices".split(), *(f"{name}, ..." for name in _FIRST)),
+    "label": ("label", "answer", "answerKey", "answers", _GOLD),
 }
-_NUMBERED = ("ending", "answer")  # a number from 0 on follows
-_FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
 _RACES_LISTS = ("questions", "options", "answers")
-_NONE = ("None", "", "-1")  # what labels are where they are not published
+_NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
 _NAME_FIELDS = (
     "name the fields with --fields=context=FIELD,start=FIELD,choices=FIELD,label=FIELD (for choices in fields of their "
     "own: 0=FIELD,1=FIELD)"
@@ -111,19 +111,13 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
 
 def _flat(content: dict[str, Any]) -> Iterator[Fields]:
     """The fields of each question in an object."""
-    lists = {name: content[name] for name in _RACES_LISTS if content.get(name)}
     if isinstance(content.get("question"), dict):  # of ARC and CommonsenseQA
         content.update({f"question.{name}": value for name, value in content.pop("question").items()})
-    if isinstance(content.get("questions"), list) and _are_as_long(list(lists.values())):  # of RACE
-        for values in zip(*lists.values()):
-            yield Fields({**content, "answers": None, **dict(zip(lists, values))})
+    lists = {name: content[name] for name in _RACES_LISTS if content.get(name) and isinstance(content[name], list)}
+    if "questions" in lists and len({*map(len, lists.values())}) == 1:
+        yield from (Fields({**content, **dict(zip(lists, values))}) for values in zip(*lists.values()))
     else:
         yield Fields(content)
-
-
-def _are_as_long(values: Sequence[Any]) -> bool:
-    """Whether these are lists of one length."""
-    return all(isinstance(each, list) and len(each) == len(values[0]) for each in values)
 
 
 def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> Question:
@@ -136,6 +130,8 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
             raise ValueError(f"no field {name!r}, which --fields names; {shown}")
     if isinstance(fields.get("questions"), list):
         raise ValueError(f"{', '.join(_RACES_LISTS)} must be lists of one length")
+    if not named.keys() - {"context", "start", "label"}:
+        _gather(fields)
     context, start, label = (_find(fields, named, what) for what in ("context", "start", "label"))
     if context is None:
         context, start = start, None
@@ -147,13 +143,10 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
     if not all(text.strip() for text in texts):
         raise ValueError(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
-    number = _label(label, labels, len(texts))
-    if _FULL[0] in fields.read and _FULL[0] not in named.values():
-        if number:
-            raise ValueError(f"the right choice is {label!r:.40}, but {_FULL[0]} is another; {_NAME_FIELDS}")
-        number = 0
     unread.add(fields, fields.read)
-    return Question(context, [f"{start} {text}" if start else text for text in texts], number)
+    return Question(
+        context, [f"{start} {text}" if start else text for text in texts], _label(label, labels, len(texts))
+    )
 
 
 def _find(fields: Fields, named: Mapping[str, str], what: str) -> Any:
@@ -162,18 +155,31 @@ def _find(fields: Fields, named: Mapping[str, str], what: str) -> Any:
     return fields.one_of([named[what]] if what in named else known, _NAME_FIELDS)
 
 
+def _gather(fields: Fields) -> None:
+    """Makes a list of the fields that hold one choice each."""
+    for stem in ("ending", "answer"):
+        names = [name for name in fields if re.fullmatch(f"{stem}[0-9]+", name) and fields[name] is not None]
+        ordered = [f"{stem}{number}" for number in range(len(names))]
+        if {*names} != {*ordered}:
+            raise ValueError(f"the choices are {', '.join(names)}: they must count from 0; or {_NAME_FIELDS}")
+        fields[f"{stem}0, ..."] = [fields.pop(name) for name in ordered] or None
+    if _FULL[0] in fields:
+        fields[f"{_FULL[0]}, ..."] = [fields.pop(name, None) for name in _FULL]
+        fields[_GOLD] = 0
+
+
 def _choices(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> tuple[list[Any], list[str]]:
     """The choices, and the labels that the file gives them, if any."""
     if labels := [label for label in named if label not in _KNOWN]:
         return [fields.one_of([named[label]]) for label in labels], labels
-    choices, series = _find(fields, named, "choices"), [] if "choices" in named else list(_series(fields))
-    if (choices is not None) + len(series) > 1:
-        found = [*(name for name in _KNOWN["choices"] if name in fields.read), *(names[0] for names in series)]
-        raise ValueError(f"both {' and '.join(map(repr, found))} may be choices; {_NAME_FIELDS}")
-    if series:
-        return [fields.one_of([name]) for name in series[0]], []
-    if isinstance(choices, dict):
-        choices = _in_list(choices)
+    choices = _find(fields, named, "choices")
+    if isinstance(choices, dict):  # of texts by their labels or, as Hugging Face has it, of two lists
+        pairs: Iterable[tuple[Any, Any]] = choices.items()
+        if isinstance(names := choices.get("label"), list) and isinstance(texts := choices.get("text"), list):
+            if len(texts) != len(names):
+                raise ValueError(f"{len(texts)} texts of choices, but {len(names)} labels")
+            pairs = zip(names, texts)
+        choices = [{"label": label, "text": text} for label, text in pairs]
     if not isinstance(choices, (list, type(None))):
         raise ValueError(f"the choices are {choices!r:.60}: must be a list of texts")
     if not choices or not all(isinstance(choice, dict) for choice in choices):
@@ -185,29 +191,6 @@ def _choices(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> 
         if name := repeated(labels):
             raise ValueError(f"two choices have the label {name!r}; each must have its own")
     return [choice.get("text") for choice in choices], labels
-
-
-def _series(fields: Fields) -> Iterator[list[str]]:
-    """The fields that hold one choice each, in their order; several such lists contradict each other."""
-    for stem in _NUMBERED:
-        names = [name for name in fields if re.fullmatch(f"{stem}[0-9]+", name) and fields[name] is not None]
-        ordered = [f"{stem}{number}" for number in range(len(names))]
-        if {*names} != {*ordered}:
-            raise ValueError(f"the choices are {', '.join(names)}: they must count from 0; or {_NAME_FIELDS}")
-        yield from [ordered] if names else []
-    yield from [list(_FULL)] if _FULL[0] in fields else []
-
-
-def _in_list(choices: dict[str, Any]) -> Any:
-    """Choices in an object as objects with ``text`` and ``label``, or as they are if that is none of choices."""
-    columns: list[Any] = [choices.get(name) for name in ("text", "label")]
-    if all(isinstance(column, list) for column in columns):  # as Hugging Face has those of ARC
-        if not _are_as_long(columns):
-            raise ValueError(f"{len(columns[0])} texts of choices, but {len(columns[1])} labels")
-        return [{"text": text, "label": label} for text, label in zip(*columns)]
-    if any(columns) or any(isinstance(text, (dict, list)) for text in choices.values()):
-        return choices
-    return [{"text": text, "label": label} for label, text in choices.items()]  # of MedQA
 
 
 def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:

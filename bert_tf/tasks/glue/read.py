@@ -13,7 +13,7 @@ import collections
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,9 +40,10 @@ _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
 _NUM_NAMED = 20  # an error names so many labels
 _QUOTING = " (--quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields)"
+_DELIMITED = "; a .csv has commas between the columns, a .tsv tabs"
 _NAME_COLUMNS = (
-    "name the file's columns with --text_columns and --label_column and, if it has no header, all with --columns; a "
-    ".csv has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
+    "name the file's columns with --text_columns and --label_column and, if it has no header, all with --columns; "
+    f"{_DELIMITED[2:]}, and --quoting=csv takes quotation marks off"
 )
 _NUM_COUNTED = 8  # and a line about a file the numbers of so many
 
@@ -86,9 +87,7 @@ def read_examples(
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    names = _names_of(f"{path}, line {first.line}", first.fields, columns, task=task)
-    if names is task.columns:
-        records = itertools.chain([first], records)
+    names = [str(field).strip().lower() for field in first.fields]
     may_lack_header = not task.is_custom and len(task.text_columns) == 1
     if may_lack_header and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         sample = [first, *itertools.islice(records, _SAMPLE)]
@@ -114,19 +113,16 @@ def _collect(
     """The records with the columns `names`, of which `columns` are read."""
     places = [names.index(column.lower()) for column in columns]
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
-    # The last columns of the STS benchmark's own files say a sentence's source, if there is one.
-    least = len(names) if task.is_custom or names is not task.columns else 1 + max(places)
     texts: tuple[list[str], ...] = tuple([] for _ in task.text_columns)
     labels, lines, indices = list[str](), list[int](), list[str]()
     num_unlabelled = num_broken = 0
     for line, fields, num_lines in records:
-        is_whole = least <= len(fields) <= len(names)
-        if not is_whole and num_lines > 1:  # its quotation marks may have swallowed other records
+        if len(fields) != len(names) and num_lines > 1:  # its quotation marks may have swallowed other records
             fault = f"{len(fields)} columns instead of {len(names)}{_QUOTING}"
             raise UserError(f"{path}, line {line}: {fault}; correct the line")
         try:
-            if not is_whole:
-                hint = _QUOTING if '"' in "".join(fields) else ""
+            if len(fields) != len(names):
+                hint = _QUOTING if '"' in "".join(fields) else _DELIMITED if len(fields) == 1 else ""
                 raise ValueError(f"{len(fields)} columns instead of {len(names)}{hint}")
             values = [as_text(fields[place], names[place]) for place in places[: len(texts)]]
             label = [as_label(fields[place], names[place]) for place in places[len(texts) :]]
@@ -163,8 +159,9 @@ def _records(
     """The records of a file, the header among them, and a note about its quoting; of JSON, `unread` counts the rest."""
     suffix = path.suffix.lower()
     if task.is_custom and suffix in JSON_SUFFIXES:
-        if quoting:
-            raise UserError(f"--quoting={quoting}: {path} holds JSON, which has its own quoting; leave the flag out")
+        if quoting or task.columns:
+            flag = f"--quoting={quoting}" if quoting else f"--columns={','.join(task.columns)}"
+            raise UserError(f"{flag}: {path} holds JSON, which has its own quotes and names; leave the flag out")
         return itertools.chain([Record(1, list(columns))], _json_records(path, task, columns, unread)), ""
     if task.is_custom and suffix not in DELIMITERS:
         known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
@@ -174,9 +171,10 @@ def _records(
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
         if task.may_be_quoted and delimiter == "\t":
             quoting, note = find_quoting(path, delimiter)
-    if quoting == CSV_QUOTING:
-        return read_csv(path, delimiter, ", or are text with --quoting=none"), note
-    return read_plain(path, delimiter), note
+    is_quoted = quoting == CSV_QUOTING
+    way_out = ", or are text with --quoting=none"
+    records = read_csv(path, delimiter, way_out) if is_quoted else read_plain(path, delimiter)
+    return _behind_names(path, records, task, columns) if task.columns else records, note
 
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
@@ -188,22 +186,23 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
 # --- Columns -------------------------------------------------------------------------------------
 
 
-def _names_of(place: str, first: Sequence[Any], columns: Sequence[str], *, task: TextTask) -> Sequence[str]:
-    """The names of a file's columns, in lower case: its first record or, where this is no header, those of the task.
+def _behind_names(path: Path, records: Iterator[Record], task: TextTask, columns: Sequence[str]) -> Iterator[Record]:
+    """The records of a file behind a header: its own or, if it has none, the names that the task knows.
 
-    Raises: UserError where --columns names others.
+    Raises: UserError where --columns gives names to a file that has a header.
     """
-    names = [str(field).strip().lower() for field in first]
-    has_header = {*map(str.lower, columns)} <= {*names}
-    if not task.is_custom:
-        given = dict(zip(task.columns, names))
-        number = given.get(str(task.label_column), "") if {*columns} <= given.keys() else ""
-        return names if has_header or _number(number, *(task.range or _FLOAT32)) is None else task.columns
-    if task.columns and has_header:
-        raise UserError(f"{place} names the columns itself; leave --columns out")
-    if task.columns and len(names) != len(task.columns):
-        raise UserError(f"{place}: {len(names)} columns, but --columns names {len(task.columns)}; {_NAME_COLUMNS}")
-    return task.columns or names
+    for first in itertools.islice(records, 1):
+        has_header = {column.lower() for column in columns} <= {field.strip().lower() for field in first.fields}
+        if has_header and task.is_custom:
+            raise UserError(f"{path}, line {first.line} names the columns itself; leave --columns out")
+        score = dict(zip(task.columns, first.fields)).get(str(task.label_column), "")
+        records = itertools.chain([first], records)
+        if task.is_custom:
+            yield Record(first.line, list(task.columns))
+        elif not has_header and _number(score, *(task.range or _FLOAT32)) is not None:
+            yield Record(first.line, list(task.columns))  # some lines of the STS benchmark end with two sources
+            records = (each._replace(fields=each.fields[:7]) if len(each.fields) == 9 else each for each in records)
+    yield from records
 
 
 def _check_names(place: str, names: Sequence[str], columns: Sequence[str], *, task: TextTask) -> None:

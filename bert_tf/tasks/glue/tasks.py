@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.fields import repeated
 from bert_tf.base.files import check_file
 from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 
@@ -33,7 +32,7 @@ class TextTask:
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
     no_score_for: tuple[str, ...] = ()  # labels without a part in precision, recall and F1; none: these are not scores
-    columns: tuple[str, ...] = ()  # the names of all, in lower case, in files without a header
+    columns: tuple[str, ...] = ()  # the names of all, in files without a header
     label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     is_regression: bool = False
     range: tuple[float, float] | None = None  # of a regression's numbers
@@ -86,8 +85,8 @@ _MRPC: dict[str, Any] = {"names": "not_equivalent equivalent", "other_files": _M
 # The file that was distributed first has some questions with line feeds.
 _QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
 _MNLI: dict[str, Any] = {"no_label": "-", "parts": ("matched", "mismatched")}
-# The benchmark's own files, of which those of some sources say no more than the first seven.
-_STS_COLUMNS = tuple("genre filename year old_index score sentence1 sentence2 source1 source2".split())
+# The benchmark's own files.
+_STS_COLUMNS = tuple("genre filename year old_index score sentence1 sentence2".split())
 _STS_FILES = {use: f"sts-{stem}.csv" for use, stem in _STEMS.items()}
 _STS = {"is_regression": True, "range": (0.0, 5.0), "columns": _STS_COLUMNS, "other_files": _STS_FILES}
 _CHEMPROT: dict[str, Any] = {"no_score_for": ("false",), "may_be_quoted": True, "made_by": "text_formatting"}
@@ -144,19 +143,15 @@ def custom_task(
       UserError: the columns are not named, are too many, or are not different; or `no_score_for` numbers.
     """
     texts = tuple((text_columns or "").split(","))
-    read, every = {*texts, label_column}, tuple((columns or "").lower().split(","))
-    if not all(texts) or len(texts) > 2 or len(read) != len(texts) + 1:
+    if not all(texts) or len(texts) > 2 or len({*texts, label_column}) != len(texts) + 1:
         rule = "the name of one column, or of two different ones with a comma between, other than --label_column"
         raise UserError(f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs {rule}")
     if is_regression and no_score_for:
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
-    if columns and (repeated(every) is not None or not {name.lower() for name in filter(None, read)} <= {*every}):
-        rule = "the names of all columns in their order, each once, among them those that are read"
-        raise UserError(f"--columns={columns}: must be {rule} ({', '.join(sorted(filter(None, read)))})")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
     task = TextTask(CUSTOM, texts, label_column, (), metrics, unscored, may_be_quoted=True)
-    return dataclasses.replace(task, is_regression=is_regression, columns=every if columns else ())
+    return dataclasses.replace(task, is_regression=is_regression, columns=tuple(columns.split(",")) if columns else ())
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
