@@ -87,7 +87,7 @@ def read_questions(
             bad.add(f"line {line}: {fault}")
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    notes = [bad.describe(), (left := unread.describe()) and f"{left}; {_NAME_FIELDS}"]
+    notes = [bad.describe(), (left := unread.describe()) and f"{left}; --fields names those that are"]
     size = f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each"
     return good[:limit], "; ".join(filter(None, [size, *notes]))
 
