@@ -20,13 +20,15 @@ from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
-_FIRST, _GOLD = ("ending0", "answer0", _FULL[0]), f"number of {_FULL[0]}"  # names that `_gather` gives
 # What the fields are called by the publishers of data sets; a field of a field has a point in its name.
 _KNOWN = {
     "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
     "start": ("question", "sent2", "ctx_b", "question_stem", "question.stem", "questions"),  # stands before each choice
-    "choices": (*"endings choices options question.choices".split(), *(f"{name}, ..." for name in _FIRST)),
-    "label": ("label", "answer", "answerKey", "answers", _GOLD),
+    "choices": (
+        *("endings", "choices", "options", "question.choices"),
+        *("ending0, ...", "answer0, ...", "gold-ending, ..."),  # which `_gather` makes
+    ),
+    "label": ("label", "answer", "answerKey", "answers", "number of gold-ending"),
 }
 _RACES_LISTS = ("questions", "options", "answers")
 _NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
@@ -164,8 +166,8 @@ def _gather(fields: Fields) -> None:
             raise ValueError(f"the choices are {', '.join(names)}: they must count from 0; or {_NAME_FIELDS}")
         fields[f"{stem}0, ..."] = [fields.pop(name) for name in ordered] or None
     if _FULL[0] in fields:
-        fields[f"{_FULL[0]}, ..."] = [fields.pop(name, None) for name in _FULL]
-        fields[_GOLD] = 0
+        fields["gold-ending, ..."] = [fields.pop(name, None) for name in _FULL]
+        fields["number of gold-ending"] = 0
 
 
 def _choices(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> tuple[list[Any], list[str]]:
