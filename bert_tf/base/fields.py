@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.base.errors import UserError
+
+_UNSEEN = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, halves of UTF-16 pairs
 
 
 def read_object(text: str, place: str, remedy: str) -> dict[str, Any]:
@@ -33,6 +36,12 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         name = repeated(name for name, _ in pairs)
         raise UserError(f"the field {name!r} occurs twice in an object, and must have one value; take one away")
     return fields
+
+
+def fault_of_label(label: str) -> str:
+    """What is wrong with a text as a label, wherever it comes from; "" if nothing is."""
+    is_seen = label.strip() and not _UNSEEN.search(label)
+    return "" if is_seen else "a label must not be empty, nor hold control characters or half of a UTF-16 pair"
 
 
 def repeated(names: Iterable[str]) -> str | None:

@@ -151,7 +151,7 @@ def split_paths(text: str) -> list[str]:
     """The paths and globs in a comma-separated list; a text that as a whole names an existing path is one path."""
     if os.path.exists(text) or glob.glob(text):
         return [text]
-    return [part.strip() for part in text.split(",") if part.strip()] or [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 class naming_unreadable:
@@ -212,8 +212,6 @@ def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        if kind := what_is_not_text(content[:HEAD_BYTES], "FILE"):
-            raise UserError(f"{position} is {kind}") from None
         ways = "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
         raise UserError(f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {ways}") from None
 

@@ -43,7 +43,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
         names the flag, `argument`.
     """
     shards: list[Path] = []
-    for pattern in split_paths(patterns):
+    for pattern in split_paths(patterns) or [patterns]:
         if Path(pattern).is_dir():
             files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
         else:

@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.fields import read_object
+from bert_tf.base.fields import fault_of_label, read_object
 from bert_tf.base.files import decoded_lines
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 NO_QUOTING, CSV_QUOTING = "none", "csv"
 QUOTINGS = (NO_QUOTING, CSV_QUOTING)
-# What no label holds, because nobody sees it: control characters, and halves of UTF-16 pairs.
-UNSEEN = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
 _ONE_A_LINE = (
     "each line must hold an object; jq -c '.[]' FILE > OUT makes such lines of a list, jq -c . of objects that go over "
     "several lines"
@@ -124,10 +122,9 @@ def as_text(value: Any, name: str) -> str:
 def as_label(value: Any, name: str) -> str:
     """A text or number as a label, without white space around it.
 
-    Raises: ValueError for anything else, and for a label that is empty or holds what is `UNSEEN`.
+    Raises: ValueError for anything else, and where `fault_of_label` finds a fault.
     """
     label = (value if isinstance(value, str) else as_text(value, name)).strip()
-    if not label or UNSEEN.search(label):
-        rule = "a label must not be empty, nor hold control characters or half of a UTF-16 pair"
-        raise ValueError(f"{name} is {label!r:.80}: {rule}")
+    if fault := fault_of_label(label):
+        raise ValueError(f"{name} is {label!r:.80}: {fault}")
     return label

@@ -152,8 +152,8 @@ FAULTS = [
         '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}',
         "line 1: 'ner_tags' is .* and 'tags' is .*only one",
     ),
-    ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* no half of a UTF-16 pair"),
-    ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: must hold no control character"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* half of a UTF-16 pair"),
+    ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: a label must not .* control characters"),
     ("a.jsonl", '{"tokens": ["x"], "tags": [null]}', "line 1: the label is 'None': must be"),
     (
         "a.jsonl",
