@@ -63,7 +63,7 @@ SETTINGS = {
 FLAGS = {
     "classifier": """
         adam_bias_correction allow_missing_weights
-        bert_config_file continue_with_changes data_dir device display_loss_steps dllog_path
+        bert_config_file columns continue_with_changes data_dir device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
         model_export_path no_score_for num_accumulation_steps num_train_epochs plan precision predict_batch_size
@@ -96,7 +96,7 @@ FLAGS = {
     "swag": """
         adam_bias_correction allow_missing_weights
         bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case
-        enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
+        enable_xla export_batch_size fields global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
         learning_rate max_bad_records max_hours max_seq_length mode model_dir model_export_path num_accumulation_steps
         num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
         strip_accents train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",

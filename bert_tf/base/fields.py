@@ -1,28 +1,79 @@
-"""The fields of a file's records: which of them are read, and which hold text that nothing reads."""
+"""Records of fields: objects of JSON, which of their fields are read, and which hold text that nothing reads."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from bert_tf.base.errors import UserError
+
+_UNSEEN = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, halves of UTF-16 pairs
+
+
+def read_object(text: str, place: str, remedy: str) -> dict[str, Any]:
+    """The object of JSON in a text.
+
+    Raises: UserError, which begins with `place` and ends with `remedy`, where it is none, or an object in it has a
+      field twice: programs differ in which of the two counts.
+    """
+    try:
+        content = json.loads(text, object_pairs_hook=_each_once)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place} is not valid JSON ({error}); {remedy}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{place} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
+    return content
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        name = repeated(name for name, _ in pairs)
+        raise UserError(f"the field {name!r} occurs twice in an object, and must have one value; take one away")
+    return fields
+
+
+def fault_of_label(label: str) -> str:
+    """What is wrong with a text as a label, wherever it comes from; "" if nothing is."""
+    is_seen = label.strip() and not _UNSEEN.search(label)
+    return "" if is_seen else "a label must not be empty, nor hold control characters or half of a UTF-16 pair"
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first of the names that occur twice; None if there is none."""
+    return next((name for name, count in collections.Counter(names).items() if count > 1), None)
 
 
 class Fields(dict[str, Any]):
     """The fields of a record by name.
 
     Attributes:
-      read: the names of those that `first` was asked for and has found.
+      read: the names of those that `one_of` was asked for and has found.
     """
 
     def __init__(self, content: Mapping[str, Any]):
         super().__init__(content)
         self.read: set[str] = set()
 
-    def first(self, names: Sequence[str]) -> Any:
-        """The value of the first of these fields that is there and not null; None if there is none."""
-        name = next((name for name in names if self.get(name) is not None), None)
-        self.read |= {name} if name else set()
-        return self[name] if name else None
+    def one_of(self, names: Sequence[str], way_out: str = "keep one of them") -> Any:
+        """The value of that one of these fields that is there and not null; None if there is none.
+
+        An empty text counts only where all others are missing.
+
+        Raises: ValueError, which ends with `way_out`, where two of them are there and differ.
+        """
+        given = [name for name in names if self.get(name) is not None]
+        given = [name for name in given if self[name] != ""] or given
+        if len({str(self[name]) for name in given}) > 1:
+            shown = " and ".join(f"{name!r} is {self[name]!r:.40}" for name in given)
+            raise ValueError(f"{shown}, but only one can be read; {way_out}")
+        self.read.update(given)
+        return self[given[0]] if given else None
 
 
 class UnreadFields:

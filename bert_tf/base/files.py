@@ -8,7 +8,6 @@ import errno
 import glob
 import hashlib
 import itertools
-import json
 import os
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Callable
 
 from bert_tf.base.errors import NO_SPACE, MissingError, UserError
+from bert_tf.base.fields import read_object
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
@@ -271,13 +271,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """
     with naming_unreadable(path, remedy):
         text = read_text(path, str(path))
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {remedy}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
-    return content
+    return read_object(text, str(path), remedy)
 
 
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:

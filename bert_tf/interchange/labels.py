@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import fault_of_label
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.hugging_face import CONFIG
 from bert_tf.interchange.weights import Weights
@@ -51,6 +52,9 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
         return None
     if len(task.labels) != num_classes:
         raise _wrong(task.file, f"names {len(task.labels)} labels, the weights have {num_classes} classes")
+    for label in task.labels:
+        if fault := fault_of_label(label):
+            raise _wrong(task.file, f"has the label {label!r:.80}: {fault}")
     return task
 
 

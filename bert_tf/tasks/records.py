@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import fault_of_label, read_object
 from bert_tf.base.files import decoded_lines
 
 DELIMITERS = {".tsv": "\t", ".csv": ","}
@@ -104,15 +105,8 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """One JSON object per line, with the line's number; blank lines are skipped."""
     for number, line in decoded_lines(path):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not valid JSON ({error}); {_ONE_A_LINE}") from None
-        if not isinstance(content, dict):
-            raise UserError(f"{path}, line {number}: no JSON object, but {str(content)[:40]!r}; {_ONE_A_LINE}")
-        yield number, content
+        if line.strip():
+            yield number, read_object(line, f"{path}, line {number}", _ONE_A_LINE)
 
 
 def as_text(value: Any, name: str) -> str:
@@ -123,3 +117,14 @@ def as_text(value: Any, name: str) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     raise ValueError(f"{name} is {json.dumps(value):.40}, or missing; it must be a text or a number")
+
+
+def as_label(value: Any, name: str) -> str:
+    """A text or number as a label, without white space around it.
+
+    Raises: ValueError for anything else, and where `fault_of_label` finds a fault.
+    """
+    label = (value if isinstance(value, str) else as_text(value, name)).strip()
+    if fault := fault_of_label(label):
+        raise ValueError(f"{name} is {label!r:.80}: {fault}")
+    return label

@@ -152,6 +152,8 @@ def test_labels_that_cannot_be_matched_are_refused(data, tmp_path, labels, task,
         ({"0": "a", "1": None, "2": "c"}, "id2label=.*: must give each number"),
         (["a", "b", "c"], "id2label=.*: must give each number"),
         ({"0": "a", "1": "b"}, "names 2 labels, the weights have 3 classes"),
+        ({"0": "a", "1": " ", "2": "c"}, "has the label .*: a label must not be empty"),
+        ({"0": "a", "1": "b\0", "2": "c"}, "has the label .*control characters"),
     ],
 )
 def test_labels_that_are_no_labels_are_refused(data, tmp_path, id2label, words):

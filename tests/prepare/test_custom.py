@@ -93,12 +93,18 @@ def test_format_chosen_by_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line,message", [("{'text': 1}", "not JSON"), ('{"text": 5}', "no object"), ("[" * 100_000, "")]
+    "line,message",
+    [
+        ("{'text': 1}", "is not valid JSON"),
+        ('{"text": 5}', "no text in the field 'text'; a line has to be like"),
+        ('{"text": "One.", "text": "Two."}', "the field 'text' occurs twice"),
+        ("[" * 100_000, ""),
+    ],
 )
 def test_wrong_json_line_is_named(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n\n' + line + '\n{"text": "Two."}')
-    fault = f"a.jsonl, line 3: .*{message}"
+    fault = f"a.jsonl, line 3.*{message}"
     reading.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
 
 

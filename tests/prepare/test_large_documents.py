@@ -13,7 +13,8 @@ from tests.prepare.test_wiki import dump, page
 from tests.refusals import refused
 
 LIMIT = 1000
-TOO_LARGE = "a document of more than 1,000 bytes.*--input_format=paragraph.*--input_format=line"
+TOO_LARGE = "a document of more than 1,000 bytes.*: split it into several"
+OR_LINES = "; or let --dataset=custom .*--input_format=paragraph.*--input_format=line"
 
 
 def sentences(num_bytes: int, between: str = " ") -> str:
@@ -43,7 +44,8 @@ def test_own_documents(tmp_path, form):
     source.write_text(content(form, sentences(LIMIT - room, between)))
     preparation.run(tmp_path / "fits", *arguments)
     source.write_text(content(form, sentences(LIMIT - room + 1, between)))
-    refused(f"mine.txt.*{TOO_LARGE}", preparation.run, tmp_path / "refused", *arguments)
+    ways_out = OR_LINES if form in ("file", "paragraph") else "$"  # a line cannot be split at line ends
+    refused(f"mine.txt.*{TOO_LARGE}{ways_out}", preparation.run, tmp_path / "refused", *arguments)
 
 
 def test_pages(tmp_path):

@@ -44,8 +44,11 @@ Empty
 @pytest.mark.parametrize(
     "content,message",
     [
-        ('{"title": "A", "text": "On', "line 1: not JSON.*--max_bad_records"),
-        ('{"title": "A", "text": null}', 'line 1: no object with a "text" that is a string.*--max_bad_records'),
+        ('{"title": "A", "text": "On', "line 1 is not valid JSON.*--max_bad_records"),
+        (
+            '{"title": "A", "text": null}',
+            "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_records",
+        ),
         ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
         (ARTICLES[:90], "ends inside an article"),
         (ARTICLES.replace("</doc>", "</dob>", 1), "line 8: not what"),

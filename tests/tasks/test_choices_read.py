@@ -89,14 +89,16 @@ def test_no_text_is_passed_over_in_silence(tmp_path):
     path = write(tmp_path / "train.jsonl", json_lines(fields, dict(fields, notes=None)))
     questions, note = read(path)
     assert questions == [("a", ["c", "d"], 0)] * 2
-    assert "not read: 'why' (2), 'background' (2), 'notes' (1); what is to be the context must be called co" in note
+    assert "not read: 'why' (2), 'background' (2), 'notes' (1); --fields names those that are" in note
 
 
 @pytest.mark.parametrize("label", [-1, "", None])
 def test_labels_that_are_not_published(tmp_path, label):
     path = write(tmp_path / "test.jsonl", json_lines(dict(context="a", endings=["c", "d"], label=label)))
     assert content(path, needs_labels=False) == [("a", ["c", "d"], None)]
-    refused("test.jsonl, line 1: the right choice is missing; training and scoring need one of label", read, path)
+    refused(
+        "test.jsonl, line 1: the right choice is missing; training and scoring need it; name .*--fields", read, path
+    )
 
 
 GOOD = dict(context="a", endings=["c", "d", "e"], label=2)
@@ -107,19 +109,123 @@ FAULTS = [
     (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
     (dict(GOOD, label=None), "the right choice is missing"),
-    (dict(GOOD, endings=["c"]), "1 choice.s.; they must be called endings, choices, options, or ending0"),
+    (
+        dict(GOOD, endings=["c"]),
+        "1 choice.s.; the fields are 'context', 'endings', 'label'; name the fields with --fields",
+    ),
     (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
-    (dict(GOOD, endings=dict(text="cde", label=["A"])), "the choices are {'text': .*: must be a list of texts"),
-    (dict(premise="a", choice1="b", choice2="c", label=0), "no context; .*; the fields are 'premise', 'choice1'"),
-    (dict(context="a", sol1="b", sol2="c", label=0), "0 choice.s.; .*; the fields are 'context', 'sol1'"),
+    (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
+    (dict(premise="a", choice1="b", choice2="c", label=0), "no context; the fields are 'premise', 'choice1'"),
+    (dict(context="a", sol1="b", sol2="c", label=0), "0 choice.s.; the fields are 'context', 'sol1'"),
+    # More than one field for one thing, with other content in each.
+    (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
+    (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
+    (dict(GOOD, options=["f", "g", "h"]), "'endings' is .* and 'options' is .*, but only one"),
+    (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
+    (
+        dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i", label=0),
+        "'ending0, ...' is .* and 'answer0, ...' is .*only one",
+    ),
+    (
+        {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1},
+        "'label' is 1 and 'number of gold-ending' is 0, but only",
+    ),
+    (
+        dict(question=dict(stem="a", choices=["b", "c"]), choices=["d", "e"], answer=0),
+        "'choices' is .* 'question.choices'",
+    ),
+    # Numbers and labels that do not fit together.
+    (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
+    (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
+    (dict(question="a", choices=dict(text=["c", "d"], label=["A"]), answerKey="A"), "2 texts of choices, but 1 labels"),
+    (
+        dict(question="a", choices=dict(text=["c", "d"], label=["A", "A"]), answerKey="A"),
+        "two choices have the label 'A'",
+    ),
+    (dict(question="a", choices=dict(text=["c", "d"], label=["", "A"]), answerKey="A"), "a choice's label is ''"),
+    (
+        dict(question="a", choices=dict(text=["c", "d"], label=["\ud800", "A"]), answerKey="A"),
+        "a choice's label is .*half of a UTF-16 pair",
+    ),
+    (
+        dict(question="a", choices=[dict(text="c"), dict(text="d", label="A")], answerKey="A"),
+        "a choice's label is null",
+    ),
+    (
+        dict(article="a", questions=["q", "r"], options=[["c", "d"]] * 2, answers=["A"]),
+        "questions, options, answers must be lists of one length",
+    ),
+    (
+        dict(article="a", questions=["q"], options=[["c", "d"]] * 2, answers=["A", "B"]),
+        "questions, options, answers must be lists of one length",
+    ),
     (
         dict(question=dict(stem="a", choices=[dict(label=n, text=n) for n in "ABC"]), answerKey="E"),
         "the right choice is 'E', but the choices are 'A', 'B', 'C'",
     ),
     ({}, "no fields"),
 ]
+
+
+def test_numbered_choices_count_by_their_numbers(tmp_path):
+    """Wherever they stand, eleven too; one that is null is not there, and the same twice is no contradiction."""
+    many = {f"ending{n}": f"e{n}" for n in (1, 10, 0, *range(2, 10))}
+    path = write(tmp_path / "train.jsonl", json_lines(dict(context="a", **many, ending11=None, label=10, answer="10")))
+    assert content(path) == [("a", [f"e{n}" for n in range(11)], 10)]
+    rows = "sent1,sent2,ending1,ending0,label\na,b,one,zero,1\n"
+    assert content(write(tmp_path / "train.csv", rows)) == [("a", ["b zero", "b one"], 1)]
+    twice = write(tmp_path / "twice.csv", rows.replace("ending1", "ending0"))
+    refused("twice.csv, line 1: the column 'ending0' occurs twice", read, twice)
+
+
+NAMED = [
+    (  # COPA, SocialIQA (which counts from 1), MedQA, ReClor
+        "context=premise,0=choice1,1=choice2",
+        dict(premise="a", choice1="c", choice2="d", question="b", label=1),
+        ("a", ["b c", "b d"], 1),
+    ),
+    (
+        "1=answerA,2=answerB,3=answerC",
+        dict(context="a", question="b", answerA="c", answerB="d", answerC="e", label="3"),
+        ("a", ["b c", "b d", "b e"], 2),
+    ),
+    (
+        "label=answer_idx",
+        dict(question="a", answer="d", options=dict(A="c", B="d"), answer_idx="B"),
+        ("a", ["c", "d"], 1),
+    ),
+    ("choices=answers", dict(context="a", question="b", answers=["c", "d"], label=0), ("a", ["b c", "b d"], 0)),
+    ("label=answer", dict(context="a", endings=["c", "d"], label=0, answer="B"), ("a", ["c", "d"], 1)),
+    (
+        "choices=endings,start=ending0",
+        dict(context="a", endings=["c", "d"], ending0="b", label=0),
+        ("a", ["b c", "b d"], 0),
+    ),
+    ("context=question", dict(question="a", endings=["c", "d"], label=0), ("a", ["c", "d"], 0)),
+]
+
+
+@pytest.mark.parametrize("option, fields, question", NAMED)
+def test_fields_are_what_the_option_says(tmp_path, option, fields, question):
+    path = write(tmp_path / "train.jsonl", json_lines(fields))
+    assert content(path, fields=option) == [question]
+    lacking = write(path, json_lines({name: value for name, value in fields.items() if f"={name}" not in option}))
+    refused(
+        "line 1: (no field '.*', which --fields names; the fields are|the right choice is missing)",
+        read,
+        lacking,
+        fields=option,
+    )
+
+
+@pytest.mark.parametrize(
+    "option", ["x", "=a", "a=", "label=a,label=b", "0=a", "0=a,1=a", "choices=a,0=b,1=c", "label=a,"]
+)
+def test_what_the_option_cannot_say(tmp_path, option):
+    path = write(tmp_path / "train.jsonl", json_lines(GOOD))
+    refused(f"--fields={option}: must be context, start, choices, label, or for choices", read, path, fields=option)
 
 
 @pytest.mark.parametrize("fields, message", FAULTS)

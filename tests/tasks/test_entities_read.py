@@ -145,7 +145,15 @@ FAULTS = [
     ("a.jsonl", '{"text": "x"}', "line 1: the field 'tokens' must be a list of texts"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O", "O"]}', "line 1: 1 tokens, but 2 tags"),
     ("a.jsonl", '{"tokens": ["x"], "tags": "O"}', "line 1: 1 tokens, but no list of tags"),
-    ("a.jsonl", '{"tokens": ["x"], "tags": [7]}', "line 1: the label is '7': must be"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": [1]}', "line 1: the tag is 1, but --label_names has only labels for 0 to 0"),
+    ("a.jsonl", '{"tokens": ["x"], "tags": [-1]}', "line 1: the tag is -1, but --label_names"),
+    (
+        "a.jsonl",
+        '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}',
+        "line 1: 'ner_tags' is .* and 'tags' is .*only one",
+    ),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* half of a UTF-16 pair"),
+    ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: a label must not .* control characters"),
     ("a.jsonl", '{"tokens": ["x"], "tags": [null]}', "line 1: the label is 'None': must be"),
     (
         "a.jsonl",

@@ -8,7 +8,8 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
-from bert_tf.tasks.glue.tasks import custom_task, find_task
+from bert_tf.tasks.glue.tasks import custom_task, find_files, find_task
+from bert_tf.tasks.task import TRAIN
 from tests.glue_data import write_cola, write_lines
 from tests.refusals import refused
 
@@ -180,6 +181,38 @@ def test_own_files(tmp_path, name, content):
     assert find_labels(examples) == ("bad", "good")
 
 
+def test_own_files_without_a_header(tmp_path):
+    task = custom_task("Title,text", "kind", False, columns="kind,Title,text")
+    examples = own(tmp_path, "own.csv", '"3","so ""so""","he, she"\r\n"4","a","b"\r\n', task)
+    assert examples.texts == (['so "so"', "a"], ["he, she", "b"]) and examples.labels == ["3", "4"]
+    for name, rows, message in (
+        ("own.csv", "3,a\n", "line 1: 2 columns instead of 3"),
+        ("own.csv", "3,a,b\n4,c\n", "line 2: 2 columns instead of 3"),
+        ("own.csv", "Kind,Title,Text\n3,a,b\n", "line 1 names the columns itself; leave --columns out"),
+        (
+            "own.jsonl",
+            '{"kind": "3", "Title": "a", "text": "b"}\n',
+            "--columns=kind,Title,text: .*own.jsonl holds JSON",
+        ),
+    ):
+        refused(message, own, tmp_path, name, rows, task)
+
+
+def test_the_sts_benchmarks_own_files_have_no_header(tmp_path):
+    task = find_task("STS-B")
+    rows = 'news\tafp\t2013\t0001\t2.5\t"a" b\tc\r\nnews\tafp\t2013\t0001\t5\td\te\tsource\thttp://x\r\n'
+    examples = read_examples(write(tmp_path, "sts-train.csv", rows), task, wants_labels=True)
+    assert examples.texts == (['"a" b', "d"], ["c", "e"]) and examples.indices == ["0", "1"]
+    assert targets(examples, task).tolist() == [2.5, 5.0]
+    assert list(find_files(task, TRAIN, str(tmp_path), None).values()) == [tmp_path / "sts-train.csv"]
+    for row, message in (
+        ("news\tafp\t2013\t1\t2.5\ta\n", "line 1: 6 columns instead of 7"),
+        ("news\tafp\t2013\t1\t5.5\ta\tb\n", "line 1: no column 'sentence1'"),
+        (rows + "news\tafp\t2013\t1\t5\ta\n", "line 3: 6 columns instead of 7"),
+    ):
+        refused(message, read_examples, write(tmp_path, "dev.tsv", row), task, wants_labels=False)
+
+
 def test_pairs_and_numbers_of_ones_own(tmp_path):
     """As labels they are sorted by value, of whatever length."""
     rows = '{"question": "a", "answer": "b", "kind": 10}\n{"question": "\\ud83d\\ude00", "answer": 2, "kind": "9"}'
@@ -188,8 +221,8 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     numbers = targets(examples, OWN_PAIR)
     assert numbers.dtype == np.float32 and numbers.tolist() == [10.0, 9.0]
     assert find_labels(examples._replace(labels=["9" * 5000, "1e39", "7"])) == ("7", "9" * 5000, "1e39")
-    half = own(tmp_path, "own.jsonl", '{"text": "a", "kind": "\\ud83d"}')
-    assert half.labels == ["\ufffd"], "half a character of UTF-16 is none"
+    half = own(tmp_path, "own.jsonl", '{"text": "\\ud83d", "kind": "b"}')
+    assert half.texts == (["\ufffd"],), "half a character of UTF-16 is none"
 
 
 NUMBER = r"must be a number from -3.40282e\+38 to 3.40282e\+38, with a decimal point"
@@ -204,7 +237,6 @@ NUMBER = r"must be a number from -3.40282e\+38 to 3.40282e\+38, with a decimal p
         (OWN_NUMBER, ["2", "2.0"], "all labels are '2': nothing to learn"),
         (OF_TWO, ["x", "x"], "all labels are 'x'"),
         (OF_TWO, ["x", "z"], "line 3: the label is 'z': must be one of x, y, the labels that the model"),
-        (OF_TWO, ["x", ""], "line 3: the label is ''"),
     ],
 )
 def test_labels_that_are_refused(tmp_path, task, labels, message):
@@ -219,9 +251,13 @@ def test_labels_that_are_refused(tmp_path, task, labels, message):
         ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
         ("own.csv", "\ufefftext;kind\r\na, b;c\r\n", "no column .* in the header 'text;kind'; .* a .csv has commas"),
         ("own.tsv", "Text,Kind\na,c\n", "no column .* in the header 'text,kind'; .* a .tsv tabs"),
-        ("own.csv", '"3","Wall St."\n"1","b"\n', "no column 'text' or 'kind' .*, or write a header above"),
-        ("own.json", '[{"text": "a", "kind": 1}]', r"line 1: no JSON object.*jq -c '.\[\]' .* lines of a list"),
-        ("own.json", '{\n "text": "a"\n}', "line 1: not valid JSON.*jq -c . of objects that go over several lines"),
+        (
+            "own.csv",
+            '"3","Wall St."\n"1","b"\n',
+            "no column 'text' or 'kind' .*, if it has no header, all with --columns",
+        ),
+        ("own.json", '[{"text": "a", "kind": 1}]', r"line 1 holds no JSON object.*jq -c '.\[\]' .* lines of a list"),
+        ("own.json", '{\n "text": "a"\n}', "line 1 is not valid JSON.*jq -c . of objects that go over several lines"),
         (
             "own.csv",
             "texts,kind\na,b\n",
@@ -230,11 +266,14 @@ def test_labels_that_are_refused(tmp_path, task, labels, message):
         ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; quotation marks must enclose .*--quoting=none"),
         ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; quotation marks must enclose"),
         ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
-        ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
+        ("own.csv", "text,kind\na,b\nc,\n", "line 3: kind is '': a label must not be empty"),
         ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: kind is null, or missing"),
         ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: text is .*; it must be a text"),
-        ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
-        ("own.jsonl", "[]\n", "line 1: no JSON object"),
+        ("own.jsonl", '{"text": "a",\n', "line 1 is not valid JSON"),
+        ("own.jsonl", '{"text": "a", "kind": "\\ud83d"}\n', "line 1: kind is .*half of a UTF-16 pair"),
+        ("own.tsv", "text\tkind\na\tb\0\n", "line 2: kind is .*control characters"),
+        ("own.jsonl", '{"text": "a", "kind": 0, "kind": 1}\n', "line 1: the field 'kind' occurs twice"),
+        ("own.jsonl", "[]\n", "line 1 holds no JSON object"),
         ("own.jsonl", "", "holds no record"),
         ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: kind is NaN, .* it must be"),
         ("own.jsonl", '{"text": 1e999, "kind": "b"}\n', "line 1: text is Infinity, .* it must be"),

@@ -155,6 +155,7 @@ NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
     [
         ('{"data": [', "is not valid JSON"),
         ("[]", "holds no JSON object"),
+        ('{"data": [], "data": []}', "the field 'data' occurs twice in an object"),
         ("{}", "field 'data' is missing"),
         ('{"data": 3}', "field 'data' must be list, not int"),
         ('{"data": []}', "holds no question"),
@@ -183,5 +184,11 @@ def test_ids_must_differ(tmp_path):
 def test_text_under_other_names_than_squads_is_counted(tmp_path):
     unread = UnreadFields()
     plausible = dict(is_impossible=False, plausible_answers=[{"text": "Norse", "answer_start": 0}])
-    read(tmp_path, [question("a", **plausible), question("b", passage="More text.", page="7")], unread=unread)
-    assert unread.describe() == "fields with text that are not read: 'passage' (1)"
+    told = {"text": "Norse", "answer_start": 0, "why": "it says so"}
+    asked = [
+        question("a", **plausible),
+        question("b", passage="More text.", page="7"),
+        dict(question("c"), answers=[told]),
+    ]
+    read(tmp_path, asked, unread=unread)
+    assert unread.describe() == "fields with text that are not read: 'passage' (1), 'why' (1)"

@@ -213,7 +213,7 @@ def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> I
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if line:
-            yield json_text(number, line, field, remedy=f'; a line has to be like {{"{field}": "..."}}', unread=unread)
+            yield json_text(number, line, field, remedy=f'a line has to be like {{"{field}": "..."}}', unread=unread)
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -7,13 +7,13 @@ process). `formatting` writes the lines in that order.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
 
-from bert_tf.base.fields import UnreadFields
+from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields, read_object
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
@@ -106,15 +106,14 @@ def json_text(
     number: int, line: str, field: str, *, remedy: str, unread: UnreadFields | None = None
 ) -> str | BadRecord:
     """The text in a field of the JSON object that is a file's line of this number; `unread` counts the others."""
-    content, fault = None, f'no object with a "{field}" that is a string'
     try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        fault = f"not JSON ({error})"
-    if unread and isinstance(content, dict):
+        content = read_object(line, f"line {number}", remedy)
+    except UserError as error:
+        return BadRecord(str(error))
+    if unread:
         unread.add(content, [field])
-    text = content.get(field) if isinstance(content, dict) else None
-    return text if isinstance(text, str) else BadRecord(f"line {number}: {fault}{remedy}")
+    text = content.get(field)
+    return text if isinstance(text, str) else BadRecord(f"line {number}: no text in the field {field!r}; {remedy}")
 
 
 def has_words(text: str, number: int) -> bool:

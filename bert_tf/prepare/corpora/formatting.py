@@ -191,9 +191,9 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
             counts = writer.state["counts"]
             if not counts["num_documents"]:
                 found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-                raise UserError(
-                    f"no document is left of the input ({found}): check that these are the right files and not empty"
-                )
+                is_licence = "num_dropped_other_licenses" in counts
+                way_out = "name their --license_groups" if is_licence else "are these the right files, and not empty?"
+                raise UserError(f"no document is left of the input ({found}): {way_out}")
             writer.finish()
     except (UserError, OSError):
         writer.discard()

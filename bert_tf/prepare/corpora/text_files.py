@@ -182,11 +182,16 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
+    if other_kind:
+        raise UserError(
+            f"{path}: {other_kind}; or take it out of the input, or name the encoding, if it is text, with "
+            "--fallback_encoding"
+        )
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}'}: convert the file, take it "
-        "out of the input, or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where bytes "
-        "are wrong (--encoding_errors=replace)"
+        f"{path}: not valid {encoding.upper()} at byte {invalid}{others}: convert the file, take it out of the input, "
+        "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where bytes are wrong "
+        "(--encoding_errors=replace)"
     )
 
 
@@ -194,12 +199,9 @@ def num_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def document_too_large(where: str) -> UserError:
-    return UserError(
-        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: split it "
-        "into several; or let --dataset=custom split it at blank lines (--input_format=paragraph) or at every line "
-        "(--input_format=line)"
-    )
+def document_too_large(where: str, or_else: str = "") -> UserError:
+    rule = f"a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory"
+    return UserError(f"{where}: {rule}: split it into several{or_else}")
 
 
 def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
@@ -256,7 +258,8 @@ def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
         held.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
-            raise document_too_large(str(path))
+            ways = "at blank lines (--input_format=paragraph) or at every line (--input_format=line)"
+            raise document_too_large(str(path), f"; or let --dataset=custom split it {ways}")
     return held
 
 

@@ -177,7 +177,7 @@ def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
         elif article is None and line.startswith("<doc "):
             article = []
         elif line.startswith("{"):
-            yield json_text(number, line, "text", remedy=": run wikiextractor again")
+            yield json_text(number, line, "text", remedy="run wikiextractor again")
         elif line:
             raise UserError(
                 f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "

@@ -1,6 +1,7 @@
 """Reads questions with choices: SWAG's CSV, and JSON lines with the fields of published data sets.
 
-docs/fine_tuning.md has the table of the fields. Of the three or four distractors in SWAG's full files three are used.
+docs/fine_tuning.md has the table of the fields; what other files call them, --fields says. Of the three or four
+distractors in SWAG's full files three are used.
 """
 
 from __future__ import annotations
@@ -8,23 +9,33 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.base.fields import Fields, UnreadFields
+from bert_tf.base.fields import Fields, UnreadFields, repeated
 from bert_tf.base.files import check_file
-from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects, read_csv
+from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
-_CONTEXTS = ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story")
-_STARTS = ("question", "sent2", "ctx_b", "question_stem")  # what stands before each choice
-_CHOICES = ("endings", "choices", "options")
-_NUMBERED = re.compile(r"(ending|answer)\d+")
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
-_LABELS = ("label", "answer", "answerKey")
-_NONE = ("None", "", "-1")  # what labels are where they are not published
+# What the fields are called by the publishers of data sets; a field of a field has a point in its name.
+_KNOWN = {
+    "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
+    "start": ("question", "sent2", "ctx_b", "question_stem", "question.stem", "questions"),  # stands before each choice
+    "choices": (
+        *("endings", "choices", "options", "question.choices"),
+        *("ending0, ...", "answer0, ...", "gold-ending, ..."),  # which `_gather` makes
+    ),
+    "label": ("label", "answer", "answerKey", "answers", "number of gold-ending"),
+}
+_RACES_LISTS = ("questions", "options", "answers")
+_NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
+_NAME_FIELDS = (
+    "name the fields with --fields=context=FIELD,start=FIELD,choices=FIELD,label=FIELD (for choices in fields of their "
+    "own: 0=FIELD,1=FIELD)"
+)
 
 
 class Question(NamedTuple):
@@ -33,13 +44,30 @@ class Question(NamedTuple):
     label: int | None  # number of the right one; None: not known
 
 
+def parse_fields(text: str | None) -> dict[str, str]:
+    """What --fields says, such as ``context=premise,0=choice1,1=choice2``: fields by what they are or, where each
+    choice has its own, by the label of the choice.
+
+    Raises: UserError if it has another form, names one thing twice, or only one choice.
+    """
+    pairs = [[part.strip() for part in pair.partition("=")[::2]] for pair in text.split(",")] if text else []
+    named = dict(pairs)
+    choices = named.keys() - _KNOWN.keys()
+    is_whole = all(map(all, pairs)) and not any(map(repeated, zip(*pairs)))
+    if not is_whole or len(choices) == 1 or (choices and "choices" in named):
+        rule = f"{', '.join(_KNOWN)}, or for choices the label of each, then = and its field, with commas between"
+        raise UserError(f"--fields={text}: must be {rule}, as in --fields=context=premise,0=choice1,1=choice2")
+    return named
+
+
 def read_questions(
-    path: Path, *, needs_labels: bool, max_bad_records: int = 0, limit: int | None = None
+    path: Path, *, needs_labels: bool, fields: str | None = None, max_bad_records: int = 0, limit: int | None = None
 ) -> tuple[list[Question], str]:
     """All questions of a file, or the first `limit`, and a line about them. All have as many choices as the first.
 
     Args:
       needs_labels: whether the right choices must be known.
+      fields: what the file calls its fields, as --fields says it.
       max_bad_records: how many questions with a fault are left out.
 
     Raises:
@@ -48,16 +76,20 @@ def read_questions(
     check_file(path, NAME_A_FILE)
     good: list[Question] = []
     bad = BadRecords(max_bad_records, "question", str(path))
-    unread = UnreadFields()
-    for line, fields in itertools.islice(_records(path), limit and limit + max_bad_records):
+    named, unread = parse_fields(fields), UnreadFields()
+    for line, record in itertools.islice(_records(path), limit and limit + max_bad_records):
         try:
-            good.append(_question(fields, good, needs_labels, unread))
+            question = _question(record, named, unread)
+            if good and len(question.choices) != len(good[0].choices):
+                raise ValueError(f"{len(question.choices)} choices, but {len(good[0].choices)} in the questions before")
+            if needs_labels and question.label is None:
+                raise ValueError(f"the right choice is missing; training and scoring need it; {_NAME_FIELDS}")
+            good.append(question)
         except ValueError as fault:
             bad.add(f"line {line}: {fault}")
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    way_out = f"; what is to be the context must be called {', '.join(_CONTEXTS)}"
-    notes = [bad.describe(), (named := unread.describe()) and named + way_out]
+    notes = [bad.describe(), (left := unread.describe()) and f"{left}; --fields names those that are"]
     size = f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each"
     return good[:limit], "; ".join(filter(None, [size, *notes]))
 
@@ -72,6 +104,8 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
         for line, fields, _ in read_csv(path, ","):
             if header:
                 yield line, Fields(dict(zip(header, fields)) if len(fields) == len(header) else {})
+            elif name := repeated(fields):
+                raise UserError(f"{path}, line {line}: the column {name!r} occurs twice; rename one of them")
             header = header or fields
     else:
         raise UserError(f"{path}: its name says nothing about its form; {NAME_A_FILE}")
@@ -79,61 +113,86 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
 
 def _flat(content: dict[str, Any]) -> Iterator[Fields]:
     """The fields of each question in an object."""
-    question, several = content.get("question"), content.get("questions")
-    if isinstance(question, dict):  # of ARC and CommonsenseQA
-        content.update(question, question=question.pop("stem", None))
-        yield Fields(content)
-    elif isinstance(several, list):  # of RACE
-        lists = [values if isinstance(values, list) else [] for values in map(content.get, ("options", "answers"))]
-        shared = {name: value for name, value in content.items() if name not in ("questions", "options", "answers")}
-        for question, options, answer in itertools.zip_longest(several, *lists):
-            yield Fields({**shared, "question": question, "options": options, "answer": answer})
+    if isinstance(content.get("question"), dict):  # of ARC and CommonsenseQA
+        content.update({f"question.{name}": value for name, value in content.pop("question").items()})
+    lists = {name: content[name] for name in _RACES_LISTS if content.get(name) and isinstance(content[name], list)}
+    if "questions" in lists and len({*map(len, lists.values())}) == 1:
+        yield from (Fields({**content, **dict(zip(lists, values))}) for values in zip(*lists.values()))
     else:
         yield Fields(content)
 
 
-def _question(fields: Fields, before: Sequence[Question], needs_labels: bool, unread: UnreadFields) -> Question:
-    """Raises ValueError if the fields are not those of a question like those `before`."""
+def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> Question:
+    """Raises ValueError if the fields are not those of a question."""
     if not fields:
         raise ValueError("no fields, or not as many as in the header")
-    shown = f"the fields are {', '.join(map(repr, fields)):.120}"
-    context, start = fields.first(_CONTEXTS), fields.first(_STARTS)
+    shown = f"the fields are {', '.join(map(repr, fields)):.120}; {_NAME_FIELDS}"
+    for what, name in named.items():
+        if fields.get(name) is None and what != "label":
+            raise ValueError(f"no field {name!r}, which --fields names; {shown}")
+    if isinstance(fields.get("questions"), list):
+        raise ValueError(f"{', '.join(_RACES_LISTS)} must be lists of one length")
+    if not named.keys() - {"context", "start", "label"}:
+        _gather(fields)
+    context, start, label = (_find(fields, named, what) for what in ("context", "start", "label"))
     if context is None:
         context, start = start, None
     if context is None:
-        raise ValueError(f"no context; it must be called {', '.join(_CONTEXTS)}, or question without one; {shown}")
-    texts, names = _choices(fields, unread)
+        raise ValueError(f"no context; {shown}")
+    texts, labels = _choices(fields, named, unread)
     if len(texts) < 2:
-        called = ", ".join((*_CHOICES, "or ending0, ending1 ..."))
-        raise ValueError(f"{len(texts)} choice(s); they must be called {called}; {shown}")
+        raise ValueError(f"{len(texts)} choice(s); {shown}")
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
     if not all(text.strip() for text in texts):
         raise ValueError(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
-    if before and len(texts) != len(before[0].choices):
-        raise ValueError(f"{len(texts)} choices, but {len(before[0].choices)} in the questions before")
-    label = 0 if _FULL[0] in fields else _label(fields.first(_LABELS), names, len(texts))
-    if needs_labels and label is None:
-        raise ValueError(f"the right choice is missing; training and scoring need one of {', '.join(_LABELS)}")
     unread.add(fields, fields.read)
-    return Question(context, [f"{start} {text}" if start else text for text in texts], label)
+    return Question(
+        context, [f"{start} {text}" if start else text for text in texts], _label(label, labels, len(texts))
+    )
 
 
-def _choices(fields: Fields, unread: UnreadFields) -> tuple[list[Any], list[str]]:
+def _find(fields: Fields, named: Mapping[str, str], what: str) -> Any:
+    """The value of the field that is the "context", "start", "choices" or "label"; None if there is none."""
+    known = [name for name in _KNOWN[what] if name not in named.values()]
+    return fields.one_of([named[what]] if what in named else known, _NAME_FIELDS)
+
+
+def _gather(fields: Fields) -> None:
+    """Makes a list of the fields that hold one choice each."""
+    for stem in ("ending", "answer"):
+        names = [name for name in fields if re.fullmatch(f"{stem}[0-9]+", name) and fields[name] is not None]
+        ordered = [f"{stem}{number}" for number in range(len(names))]
+        if {*names} != {*ordered}:
+            raise ValueError(f"the choices are {', '.join(names)}: they must count from 0; or {_NAME_FIELDS}")
+        fields[f"{stem}0, ..."] = [fields.pop(name) for name in ordered] or None
+    if _FULL[0] in fields:
+        fields["gold-ending, ..."] = [fields.pop(name, None) for name in _FULL]
+        fields["number of gold-ending"] = 0
+
+
+def _choices(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> tuple[list[Any], list[str]]:
     """The choices, and the labels that the file gives them, if any."""
-    choices = fields.first(_CHOICES)
-    if choices is None:
-        names = _FULL if _FULL[0] in fields else [name for name in fields if _NUMBERED.fullmatch(name)]
-        return [fields.first([name]) for name in names], []
-    if isinstance(choices, dict):  # as Hugging Face has those of ARC
-        columns = [values for values in map(choices.get, ("text", "label")) if isinstance(values, list)]
-        choices = [{"text": text, "label": label} for text, label in zip(*columns)] if len(columns) == 2 else choices
-    if not isinstance(choices, list):
+    if labels := [label for label in named if label not in _KNOWN]:
+        return [fields.one_of([named[label]]) for label in labels], labels
+    choices = _find(fields, named, "choices")
+    if isinstance(choices, dict):  # of texts by their labels or, as Hugging Face has it, of two lists
+        pairs: Iterable[tuple[Any, Any]] = choices.items()
+        if isinstance(names := choices.get("label"), list) and isinstance(texts := choices.get("text"), list):
+            if len(texts) != len(names):
+                raise ValueError(f"{len(texts)} texts of choices, but {len(names)} labels")
+            pairs = zip(names, texts)
+        choices = [{"label": label, "text": text} for label, text in pairs]
+    if not isinstance(choices, (list, type(None))):
         raise ValueError(f"the choices are {choices!r:.60}: must be a list of texts")
-    if choices and all(isinstance(choice, dict) for choice in choices):
-        for choice in choices:
-            unread.add(choice, ("text", "label"))
-        return [choice.get("text") for choice in choices], [str(choice.get("label")) for choice in choices]
-    return choices, []
+    if not choices or not all(isinstance(choice, dict) for choice in choices):
+        return choices or [], []
+    for choice in choices:
+        unread.add(choice, ("text", "label"))
+    if any(choice.get("label") is not None for choice in choices):
+        labels = [as_label(choice.get("label"), "a choice's label") for choice in choices]
+        if name := repeated(labels):
+            raise ValueError(f"two choices have the label {name!r}; each must have its own")
+    return [choice.get("text") for choice in choices], labels
 
 
 def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:
@@ -145,4 +204,4 @@ def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:
     if text in _NONE:
         return None
     expected = ", ".join(map(repr, names)) or f"0 to {numbers[-1]}, or A to {letters[-1]}"
-    raise ValueError(f"the right choice is {value!r:.40}, but the choices are {expected}")
+    raise ValueError(f"the right choice is {value!r:.40}, but the choices are {expected}; {_NAME_FIELDS}")

@@ -32,6 +32,7 @@ _SWAG_CHOICES = 4
 class ChoiceTask(Task):
     """One job of run_swag.py."""
 
+    fields: str | None = None  # what the files call them, by --fields
     max_bad_records: int = 0
 
     name, head, num_texts = "choices", CHOICES, 2
@@ -40,11 +41,12 @@ class ChoiceTask(Task):
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
         if not flags["train_file"]:
             return _SWAG_CHOICES
-        options = {"max_bad_records": flags["max_bad_records"], "limit": 1}
+        options = {"fields": flags["fields"], "max_bad_records": flags["max_bad_records"], "limit": 1}
         return len(read_questions(Path(flags["train_file"]), needs_labels=True, **options)[0][0].choices)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Question], str]:
-        return read_questions(paths[0], needs_labels=use != PREDICT, max_bad_records=self.max_bad_records)
+        options: dict[str, Any] = {"fields": self.fields, "max_bad_records": self.max_bad_records}
+        return read_questions(paths[0], needs_labels=use != PREDICT, **options)
 
     def rows_of(self, content: Sequence[Question], tokenizer: Tokenizer, *, show_progress: bool = False) -> ChoiceRows:
         return make_choice_rows(content, tokenizer, self.max_seq_length, show_progress=show_progress)
@@ -67,6 +69,9 @@ class ChoiceTask(Task):
         from bert_tf.model.losses import ClassificationObjective
 
         return ClassificationObjective()
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), **({"fields": self.fields} if self.fields else {})}
 
     def settings(self) -> dict[str, Any]:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}

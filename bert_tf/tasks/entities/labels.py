@@ -19,6 +19,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from bert_tf.base.fields import fault_of_label
 from bert_tf.tasks.scores import Counts
 
 OUTSIDE = "O"
@@ -48,6 +49,8 @@ class Scheme(NamedTuple):
 
 def fault_of(label: str) -> str:
     """Why this is no label; "" if it is one."""
+    if label and (fault := fault_of_label(label)):
+        return f"the label is {label!r:.80}: {fault}"
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
     rule = f"{OUTSIDE} has no type" if label.startswith(OUTSIDE) else f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on"

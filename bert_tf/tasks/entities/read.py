@@ -173,31 +173,38 @@ def _json_sentences(
     path: Path, label_names: Sequence[str], unread: UnreadFields
 ) -> Iterator[Callable[[], list[_Token]]]:
     """As `_column_sentences`."""
-    for line, content in json_objects(path):
-        fields = Fields(content)
-        tokens, tags = fields.first(["tokens"]), fields.first(_TAGS)
+
+    def tokens_of(line: int, fields: Fields) -> list[_Token]:
+        try:
+            found = _tokens_and_labels(fields, label_names)
+        except ValueError as error:
+            raise ValueError(f"line {line}: {error}") from None
         unread.add(fields, fields.read)
-        yield functools.partial(_tokens_of_json, line, tokens, tags, label_names)
+        return [_Token(line, text, label) for text, label in found]
+
+    for line, content in json_objects(path):
+        yield functools.partial(tokens_of, line, Fields(content))
 
 
-def _tokens_of_json(line: int, tokens: Any, tags: Any, label_names: Sequence[str]) -> list[_Token]:
-    fault = ""
+def _tokens_and_labels(fields: Fields, label_names: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Raises ValueError if the fields are not those of a sentence."""
+    tokens, tags = fields.one_of(["tokens"]), fields.one_of(_TAGS)
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        fault = "the field 'tokens' must be a list of texts"
-    elif not tokens:
-        fault = "the sentence has no token"
-    elif tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
-        fault = f"{len(tokens)} tokens, but {len(tags) if isinstance(tags, list) else 'no list of'} tags"
-    if fault:
-        raise ValueError(f"line {line}: {fault}")
-    labels = [None] * len(tokens) if tags is None else [_label_of(line, tag, label_names) for tag in tags]
-    return [_Token(line, as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
+        raise ValueError("the field 'tokens' must be a list of texts")
+    if not tokens:
+        raise ValueError("the sentence has no token")
+    if tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
+        raise ValueError(f"{len(tokens)} tokens, but {len(tags) if isinstance(tags, list) else 'no list of'} tags")
+    labels = [None] * len(tokens) if tags is None else [_label_of(tag, label_names) for tag in tags]
+    return [(as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
 
 
-def _label_of(line: int, tag: Any, label_names: Sequence[str]) -> str:
+def _label_of(tag: Any, label_names: Sequence[str]) -> str:
     """The label that a tag is, or whose number it is; what is neither is no label, and refused as one."""
     if not isinstance(tag, int) or isinstance(tag, bool):
         return tag if isinstance(tag, str) else repr(tag)
     if not label_names:
-        raise ValueError(f"line {line}: the tags are numbers; name their labels with --label_names=O,B-PER,I-PER")
-    return label_names[tag] if 0 <= tag < len(label_names) else str(tag)
+        raise ValueError("the tags are numbers; name their labels with --label_names=O,B-PER,I-PER")
+    if not 0 <= tag < len(label_names):
+        raise ValueError(f"the tag is {tag}, but --label_names has only labels for 0 to {len(label_names) - 1}")
+    return label_names[tag]

@@ -4,7 +4,7 @@ GLUE's files have one record per line and tabs between the columns; quotation ma
 header names the columns. CoLA has no header, and is distributed with four columns or two: there the label is
 the column that contains labels, and the sentence is the longest of the other columns.
 
-Users' own CSV and TSV files need a header.
+The STS benchmark's own files have no header either, and users' own CSV and TSV files one, or its names in --columns.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bert_tf.tasks.records import (
     JSON_SUFFIXES,
     NO_QUOTING,
     Record,
+    as_label,
     as_text,
     find_quoting,
     json_objects,
@@ -39,9 +40,10 @@ _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
 _NUM_NAMED = 20  # an error names so many labels
 _QUOTING = " (--quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields)"
+_DELIMITED = "; a .csv has commas between the columns, a .tsv tabs"
 _NAME_COLUMNS = (
-    "name the file's columns with --text_columns and --label_column, or write a header above its first line; a .csv "
-    "has commas between the columns, a .tsv tabs, and --quoting=csv takes quotation marks off"
+    "name the file's columns with --text_columns and --label_column and, if it has no header, all with --columns; "
+    f"{_DELIMITED[2:]}, and --quoting=csv takes quotation marks off"
 )
 _NUM_COUNTED = 8  # and a line about a file the numbers of so many
 
@@ -120,13 +122,13 @@ def _collect(
             raise UserError(f"{path}, line {line}: {fault}; correct the line")
         try:
             if len(fields) != len(names):
-                hint = _QUOTING if '"' in "".join(fields) else ""
+                hint = _QUOTING if '"' in "".join(fields) else _DELIMITED if len(fields) == 1 else ""
                 raise ValueError(f"{len(fields)} columns instead of {len(names)}{hint}")
-            values = [as_text(fields[place], names[place]) for place in places]
+            values = [as_text(fields[place], names[place]) for place in places[: len(texts)]]
+            label = [as_label(fields[place], names[place]) for place in places[len(texts) :]]
         except ValueError as error:
             bad.add(f"line {line}: {error}")
             continue
-        label = [value.strip() for value in values[len(texts) :]]
         if task.no_label in label:
             num_unlabelled += 1
             continue
@@ -157,8 +159,9 @@ def _records(
     """The records of a file, the header among them, and a note about its quoting; of JSON, `unread` counts the rest."""
     suffix = path.suffix.lower()
     if task.is_custom and suffix in JSON_SUFFIXES:
-        if quoting:
-            raise UserError(f"--quoting={quoting}: {path} holds JSON, which has its own quoting; leave the flag out")
+        if quoting or task.columns:
+            flag = f"--quoting={quoting}" if quoting else f"--columns={','.join(task.columns)}"
+            raise UserError(f"{flag}: {path} holds JSON, which has its own quotes and names; leave the flag out")
         return itertools.chain([Record(1, list(columns))], _json_records(path, task, columns, unread)), ""
     if task.is_custom and suffix not in DELIMITERS:
         known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
@@ -168,9 +171,10 @@ def _records(
         quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
         if task.may_be_quoted and delimiter == "\t":
             quoting, note = find_quoting(path, delimiter)
-    if quoting == CSV_QUOTING:
-        return read_csv(path, delimiter, ", or are text with --quoting=none"), note
-    return read_plain(path, delimiter), note
+    is_quoted = quoting == CSV_QUOTING
+    way_out = ", or are text with --quoting=none"
+    records = read_csv(path, delimiter, way_out) if is_quoted else read_plain(path, delimiter)
+    return _behind_names(path, records, task, columns) if task.columns else records, note
 
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
@@ -180,6 +184,25 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
 
 
 # --- Columns -------------------------------------------------------------------------------------
+
+
+def _behind_names(path: Path, records: Iterator[Record], task: TextTask, columns: Sequence[str]) -> Iterator[Record]:
+    """The records of a file behind a header: its own or, if it has none, the names that the task knows.
+
+    Raises: UserError where --columns gives names to a file that has a header.
+    """
+    for first in itertools.islice(records, 1):
+        has_header = {column.lower() for column in columns} <= {field.strip().lower() for field in first.fields}
+        if has_header and task.is_custom:
+            raise UserError(f"{path}, line {first.line} names the columns itself; leave --columns out")
+        score = dict(zip(task.columns, first.fields)).get(str(task.label_column), "")
+        records = itertools.chain([first], records)
+        if task.is_custom:
+            yield Record(first.line, list(task.columns))
+        elif not has_header and _number(score, *(task.range or _FLOAT32)) is not None:
+            yield Record(first.line, list(task.columns))  # some lines of the STS benchmark end with two sources
+            records = (each._replace(fields=each.fields[:7]) if len(each.fields) == 9 else each for each in records)
+    yield from records
 
 
 def _check_names(place: str, names: Sequence[str], columns: Sequence[str], *, task: TextTask) -> None:
@@ -222,19 +245,12 @@ _FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 def find_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels in a user's own training file, sorted, with whole numbers sorted by value.
-
-    Raises:
-      UserError: a label is empty.
-    """
-    labels = examples.labels or []
-    if "" in labels:
-        raise UserError(f"{_place(examples, labels.index(''))}: the label is empty")
+    """The labels in a user's own training file, sorted, with whole numbers sorted by value."""
 
     def by_value(label: str) -> tuple[bool, int, str]:
         return (not label.isdecimal(), len(label.lstrip("0")) if label.isdecimal() else 0, label)
 
-    return tuple(sorted(set(labels), key=by_value))
+    return tuple(sorted(set(examples.labels or ()), key=by_value))
 
 
 def targets(examples: Examples, task: TextTask) -> np.ndarray:

@@ -34,6 +34,11 @@ class ClassifierOptions(FinetuningOptions):
         None, "With --task_name=custom: the column with the text, or two with a comma between them."
     )
     label_column: str | None = setting(None, "With --task_name=custom: the column with the label.")
+    columns: str | None = setting(
+        None,
+        "With --task_name=custom, for .csv and .tsv files without a header: the names of all columns, in their order, "
+        "with commas between.",
+    )
     regression: bool = setting(False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
     no_score_for: str | None = setting(
         None,

@@ -97,6 +97,7 @@ class GlueTask(Task):
     def meaning(self) -> dict[str, Any]:
         task = self.task
         columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
+        columns |= {"columns": list(task.columns)} if task.is_custom and task.columns else {}
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
     def settings(self) -> dict[str, Any]:
@@ -126,14 +127,16 @@ def files_for(task: TextTask, use: str, flags: Mapping[str, Any]) -> dict[str, l
 
 def _text_task(flags: Mapping[str, Any]) -> TextTask:
     name, mode = flags["task_name"], flags["mode"]
+    own = ("text_columns", "label_column", "regression", "no_score_for", "columns")
     if not name:
         raise UserError("--task_name is required: the name of a GLUE task, or custom for your own files")
     if name.lower() != CUSTOM:
         task = find_task(name)
-        for flag in ("text_columns", "label_column", "regression", "no_score_for"):
+        for flag in own:
             if flags[flag]:
                 raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; for {task.name} it is known")
         return task
     if mode in ("train_and_eval", "train", "eval") and not flags["label_column"]:
         raise UserError(f"--label_column is required with --mode={mode}")
-    return custom_task(flags["text_columns"], flags["label_column"], flags["regression"], flags["no_score_for"])
+    texts, label, is_regression, unscored, columns = (flags[name] for name in own)
+    return custom_task(texts, label, is_regression, unscored, columns=columns)

@@ -32,6 +32,7 @@ class TextTask:
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
     no_score_for: tuple[str, ...] = ()  # labels without a part in precision, recall and F1; none: these are not scores
+    columns: tuple[str, ...] = ()  # the names of all, in files without a header
     label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     is_regression: bool = False
     range: tuple[float, float] | None = None  # of a regression's numbers
@@ -69,10 +70,10 @@ class TextTask:
             raise UserError(f"--no_score_for={','.join(self.no_score_for)}: must be some labels, not all: {known}")
 
 
-def _glue(name: str, columns: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
+def _glue(name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
     """An entry: columns of text and of the label; and labels, metrics and label `names` with spaces between them."""
     more["label_names"] = tuple(more.pop("names", "").split())
-    return TextTask(name, columns, label, tuple(labels.split()), tuple(metrics.split()), **more)
+    return TextTask(name, texts, label, tuple(labels.split()), tuple(metrics.split()), **more)
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
@@ -84,7 +85,10 @@ _MRPC: dict[str, Any] = {"names": "not_equivalent equivalent", "other_files": _M
 # The file that was distributed first has some questions with line feeds.
 _QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
 _MNLI: dict[str, Any] = {"no_label": "-", "parts": ("matched", "mismatched")}
-_STS: dict[str, Any] = {"is_regression": True, "range": (0.0, 5.0)}
+# The benchmark's own files.
+_STS_COLUMNS = tuple("genre filename year old_index score sentence1 sentence2".split())
+_STS_FILES = {use: f"sts-{stem}.csv" for use, stem in _STEMS.items()}
+_STS = {"is_regression": True, "range": (0.0, 5.0), "columns": _STS_COLUMNS, "other_files": _STS_FILES}
 _CHEMPROT: dict[str, Any] = {"no_score_for": ("false",), "may_be_quoted": True, "made_by": "text_formatting"}
 
 TASKS = (
@@ -120,7 +124,12 @@ def _bare(name: str) -> str:
 
 
 def custom_task(
-    text_columns: str | None, label_column: str | None, is_regression: bool, no_score_for: str | None = None
+    text_columns: str | None,
+    label_column: str | None,
+    is_regression: bool,
+    no_score_for: str | None = None,
+    *,
+    columns: str | None = None,
 ) -> TextTask:
     """A task on a user's own files.
 
@@ -128,20 +137,21 @@ def custom_task(
       text_columns: one name, or two separated by a comma.
       label_column: None if only predictions are wanted.
       no_score_for: names of labels, with commas between.
+      columns: the names of all columns of files without a header, with commas between; None: files have one.
 
     Raises:
       UserError: the columns are not named, are too many, or are not different; or `no_score_for` numbers.
     """
-    columns = tuple((text_columns or "").split(","))
-    if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
-        rule = "the name of one column, or of two with a comma between them, other than --label_column"
+    texts = tuple((text_columns or "").split(","))
+    if not all(texts) or len(texts) > 2 or len({*texts, label_column}) != len(texts) + 1:
+        rule = "the name of one column, or of two different ones with a comma between, other than --label_column"
         raise UserError(f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs {rule}")
     if is_regression and no_score_for:
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    task = TextTask(CUSTOM, columns, label_column, (), metrics, unscored, may_be_quoted=True)
-    return dataclasses.replace(task, is_regression=is_regression)
+    task = TextTask(CUSTOM, texts, label_column, (), metrics, unscored, may_be_quoted=True)
+    return dataclasses.replace(task, is_regression=is_regression, columns=tuple(columns.split(",")) if columns else ())
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:

@@ -28,7 +28,8 @@ _NO_ANSWER = (
 )
 # Of an object at any depth; the title, the version and plausible answers are not read.
 _SQUADS_FIELDS = frozenset(
-    "version data title paragraphs context qas id question answers is_impossible plausible_answers".split()
+    "version data title paragraphs context qas id question answers text answer_start is_impossible "
+    "plausible_answers".split()
 )
 # An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 3
@@ -253,8 +254,10 @@ def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[
                 where = f"{location}.qas[{q}]"
                 question_id = str(_field(question, "id", (str, int), where))
                 text = _field(question, "question", str, where)
-                unread.add(question, _SQUADS_FIELDS)
-                yield where, Example(question_id, text, paragraph, _answers(question, where))
+                answers = _answers(question, where)
+                for fields in (question, *(question.get("answers") or ())):
+                    unread.add(fields, _SQUADS_FIELDS)
+                yield where, Example(question_id, text, paragraph, answers)
 
 
 def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
