@@ -16,13 +16,12 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.rows import TextRows, make_rows
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN, Task
+from bert_tf.tasks.task import EVAL, PREDICT, TRAIN, Conclusion, Task
 
 if TYPE_CHECKING:
     from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ClassifierModel
-    from bert_tf.tasks.predict import Predictor
     from bert_tf.text.vocabulary import Tokenizer
 
 # The files that a mode reads.
@@ -105,17 +104,21 @@ class GlueTask(Task):
     def export_settings(self) -> dict[str, Any]:
         return {**super().export_settings(), "task": "classification"}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
+    @property
+    def main_score(self) -> str:  # type: ignore[override]
+        name = "f1" if self.task.no_score_for else self.task.metrics[0]
+        return f"{self.task.parts[0]}_{name}" if f"{EVAL}_{self.task.parts[0]}" in self.files else name
+
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
             is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
             text = describe_predictions(self.task, examples.indices, logits_FxC)
-            path = predictor.write(f"test_results{'' if is_first else f'_{part}'}.tsv", text)
-            renamed = f"; for the benchmark, name it {submission}" if submission else ""
-            predictor.telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{renamed}")
-            return {}
+            files = {f"test_results{'' if is_first else f'_{part}'}.tsv": text}
+            renamed = [f"for the benchmark, name it {submission}"] if submission else []
+            return Conclusion(files, f"predictions for {len(logits_FxC):,} rows", renamed)
         scores = score(self.task, logits_FxC, examples.targets_F)
-        return {f"{part}_{name}" if part else name: value for name, value in scores.items()}
+        return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
 
 
 def files_for(task: TextTask, use: str, flags: Mapping[str, Any]) -> dict[str, list[Path]]:
