@@ -166,6 +166,10 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path, page):
     shown = page(*folders, title="Mine")
     for text in ("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.4", "12.4"):
         assert text in shown.text, text
+    # What is asked first comes first, beside each other; a figure has one name, wherever it was measured.
+    _, _, came = shown.text.partition("What came of it")
+    assert re.search(r"both from 0 to 100. SQuAD, from the checkpoint .* from random weights F1 81.26 22.4 exact", came)
+    assert "MLM accuracy 0.238 0.238" in came and "MLM accuracy in training 0.25 0.25" in came
     for text in ("Phase 1", "Phase 2", "finished, 100 updates", "from random weights"):
         assert text in shown.text, text
     for text in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1", "on each of its 2 ranks"):
@@ -234,12 +238,15 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
         (
             [*TUNED, evaluated(f1=48.12, exact_match=48.12, HasAns_f1=0.25, HasAns_exact=0.0, NoAns_f1=99.5), end(5)],
             {},
-            ["48.12 Run, from random weights", "HasAns f1 0.25 HasAns exact 0 NoAns f1 99.5"],
+            [
+                "48.12 Run, from random weights",
+                "F1 48.12 exact match (EM) 48.12 HasAns F1 0.25 HasAns exact 0 NoAns F1 99.5",
+            ],
         ),
         (
             [*TUNED, evaluated(global_step=5, accuracy=0.8125, f1=0.8765, eval_loss=0.4321), end(5)],
-            {"settings": {"task_name": "MRPC"}},
-            ["Task MRPC", "accuracy 0.8125 f1 0.8765 eval loss 0.4321"],
+            {"settings": {"task_name": "MRPC"}, "main_score": "accuracy"},
+            ["Task MRPC", "accuracy 0.8125 F1 0.8765 loss 0.4321 measured after update 5 loss in training 2.5"],
         ),
     ],
 )
@@ -391,7 +398,7 @@ def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path,
     assert labels[3] == "SQuAD, from the checkpoint (d/squad)" and len(set(labels)) == 5
     assert differing_settings(read_runs(folders[:2])) == {"warmup_steps": [20, 50], "commit": [None, "abc"]}
     shown = page(*folders, title="Mine", comparing=True)
-    for text in ("warmup_steps 20 50", "masked lm loss 6.125 6.125 - -", "f1 - - 81.26 22.4", "Phase 1 (b/phase_1)"):
+    for text in ("warmup_steps 20 50", "MLM loss 6.125 6.125", "F1 22.4 81.26", "Phase 1 (b/phase_1)"):
         assert text in shown.text, text
     assert 'class="card"' not in shown.html  # cards are of one run
     figure = shown.figures["Total loss (MLM + NSP)"]

@@ -35,6 +35,8 @@ class GlueTask(Task):
     task: TextTask  # a custom one has no labels before its files have been read
     max_bad_records: int | None = None  # None: as many as the published files have
     quoting: str | None = None  # as in `read_examples`
+    class_weights: str | None = None  # as in `classes.weights_of`
+    class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
     head = TEXTS
 
@@ -48,7 +50,10 @@ class GlueTask(Task):
         files = {}
         for use in _READS.get(flags["mode"], ()):
             files.update(files_for(task, use, flags))
-        return cls(files, flags["max_seq_length"], task, flags["max_bad_records"], flags["quoting"])
+        given = {name: flags[name] for name in ("max_bad_records", "quoting", "class_weights")}
+        if given["class_weights"] and task.is_regression:
+            raise UserError(f"--class_weights={given['class_weights']} is for labels, {task.name} has numbers")
+        return cls(files, flags["max_seq_length"], task, **given)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -73,6 +78,8 @@ class GlueTask(Task):
             targets_F = targets(examples, self.task)
             check_variety(examples, targets_F)
             self.contents[TRAIN] = examples._replace(targets_F=targets_F)
+            if self.class_weights:
+                self.class_weights_C = classes.weights_of(self.class_weights, self.task.labels, targets_F)
         else:
             assert weights
             self.task, note = classes.as_trained(self.task, weights)
@@ -89,9 +96,15 @@ class GlueTask(Task):
         return ClassifierModel(config, self.task.num_classes, backend, seed)
 
     def make_objective(self) -> Any:
-        from bert_tf.model.losses import ClassificationObjective, RegressionObjective
+        from bert_tf.model import losses
 
-        return RegressionObjective() if self.task.is_regression else ClassificationObjective()
+        if self.class_weights_C is not None:
+            return losses.WeightedClassificationObjective(self.class_weights_C)
+        return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
+
+    def identity(self) -> dict[str, Any]:
+        weights_C = self.class_weights_C
+        return {**super().identity(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
     def meaning(self) -> dict[str, Any]:
         task = self.task
