@@ -191,7 +191,7 @@ def _clock(time_unix: float) -> str:
 _FIGURES = {
     **dict.fromkeys(("masked_lm", "mlm"), "MLM"),
     **dict.fromkeys(("next_sentence", "nsp"), "NSP"),
-    **dict.fromkeys(("total_loss", "eval_loss"), "loss"),
+    "eval_loss": "total_loss",
     "train_accuracy": "accuracy",
     "f1": "F1",
     "exact_match": "exact match (EM)",
@@ -201,6 +201,7 @@ _FIGURES = {
 
 def figure_name(metric: str) -> str:
     """What the page calls a metric of training or evaluation."""
+    metric = "total_loss" if metric == "loss" else metric
     for part, name in _FIGURES.items():
         metric = metric.replace(part, name)
     return metric
