@@ -101,7 +101,7 @@ def run_task(
     """
     if job.training.eval_steps and task.training_files and not task.held_out:
         ways = "use --mode=train_and_predict or train_and_eval, with a file to score"
-        raise UserError(f"--eval_steps={job.training.eval_steps} needs held-out data: {ways}")
+        raise UserError(f"--eval_steps needs held-out data: {ways}")
     run = TaskRun(job, task, workers)
     task.prepare(run)
     model = task.make_model(run.bert_config, run.backend, job.training.seed)

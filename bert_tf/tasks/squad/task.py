@@ -54,7 +54,7 @@ class SquadTask(Task):
         mode, context_file = flags["mode"], flags["context_file"]
         files = files_of_mode(flags)
         if EVAL in files and flags["eval"] is False:
-            scoring = "--mode=eval" if mode == "eval" else f"--eval_steps={flags['eval_steps']}"
+            scoring = "--mode=eval" if mode == "eval" else "--eval_steps"
             raise UserError(f"{scoring} scores, --noeval does not; choose one of them, or --mode=predict")
         context = ""
         if mode == "interactive" and context_file:
