@@ -75,6 +75,10 @@ class Scored(Counter):
         self.happens()
         return super().__call__(*arguments, **options)
 
+    def copy(self, *arguments):
+        self.happens()
+        return super().copy(*arguments)
+
     def scores(self, _, update):
         assert update == self.updates_applied
         self.happens()
@@ -135,11 +139,12 @@ def test_the_best_is_kept_and_used(tmp_path, train, capsys, settings, last, best
 
 
 def test_a_kill_at_any_moment_leaves_no_trace(tmp_path, train):
-    train(tmp_path / "whole", early_stopping=2)
-    for moment in range(1, 13):  # eight updates and four evaluations
+    settings = dict(early_stopping=2, save_checkpoint_steps=5)
+    train(tmp_path / "whole", **settings)
+    for moment in range(1, 17):  # eight updates, four evaluations, and four checkpoints
         with pytest.raises(KeyboardInterrupt):
-            train(tmp_path / "killed", moment, early_stopping=2)
-        assert train(tmp_path / "killed", early_stopping=2) == (True, [(4.0, 4)])
+            train(tmp_path / "killed", moment, **settings)
+        assert train(tmp_path / "killed", **settings) == (True, [(4.0, 4)])
         assert left(tmp_path / "killed") == left(tmp_path / "whole"), moment
         shutil.rmtree(tmp_path / "killed")
 
