@@ -318,7 +318,7 @@ TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # r
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(finished, dataset, tmp_path):
     """As when a machine loses its power."""
-    whole, killed = (command(dataset, tmp_path / name, **TWO, eval_files=None) for name in ("whole", "killed"))
+    whole, killed = (command(dataset, tmp_path / name, **TWO, eval_steps=4) for name in ("whole", "killed"))
     with processes.two_ranks(killed) as ranks:
         wait_for(tmp_path / "killed" / "checkpoints" / "ckpt-00000010", ranks[0])
         for rank in ranks:
@@ -326,6 +326,8 @@ def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_
     done, others = processes.run_two_ranks(killed), processes.run_two_ranks(whole)
     assert (done.returncode, others.returncode) == (0, 0), done.stderr + others.stderr
     assert "going on from" in done.stdout and weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    for name in ("checkpoints/evaluations.json", "eval_results.txt"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     # One rank with the same global batch: the same examples and masks, so the same losses.
     alone = [record["total_loss"] for record in lines(finished[1], "train")]
     assert [record["total_loss"] for record in lines(tmp_path / "whole", "train")] == pytest.approx(alone, rel=1e-4)
