@@ -72,12 +72,7 @@ def draw(chart: Chart, runs: Sequence[RunRecord]) -> Item | None:
             traces.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
             look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": 1}, "opacity": 0.4}
         traces.append({**_trace(name, start, thin_out(points)), **look, "hovertemplate": hover})
-        look = {
-            "mode": "lines+markers",
-            "line": {"color": dots_colour, "width": 1, "dash": dash},
-            "marker": {"color": dots_colour},
-            "cliponaxis": False,
-        }
+        look = {"mode": "lines+markers", "line": {"width": 1}, "marker": {"color": dots_colour}, "cliponaxis": False}
         traces.append({**_trace(held_out, start, points_held_out), **look, "hovertemplate": hover})
         broken = [start + x for x, y in points if not math.isfinite(y)]
         look = {"name": "not finite", "line": {"color": "var(--c2)", "width": 2}}

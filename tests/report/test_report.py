@@ -416,7 +416,7 @@ def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path,
         assert text in shown.text, text
     assert 'class="card"' not in shown.html  # cards are of one run
     figure = shown.figures["Total loss (MLM + NSP)"]
-    lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "line" in trace}
+    lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "color" in trace["line"]}
     assert lines == {("Phase 1 (a/phase_1)", "var(--c1)"), ("Phase 1 (b/phase_1)", "var(--c2)")}
     assert figure["layout"]["xaxis"]["range"] == [0, 100] and len(figure["data"]) == 4  # two lines, two held-out values
     assert "All settings are the same" in page(*folders[:1] * 2, comparing=True).text

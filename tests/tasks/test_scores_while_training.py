@@ -186,8 +186,8 @@ def test_balanced_weights_and_those_of_a_file(tmp_path):
     file.write_text('{"c": 3, "a": 1, "b": 0.5}')
     assert weights_of(str(file), "abc", targets).tolist() == [1, 0.5, 3]
     for text, fault in (
-        ('{"a": 1, "b": 1}', "'c' is missing"),
-        ('{"a": 1, "b": 1, "c": 1, "d": 1}', "'d' is no label"),
+        ('{"a": 1, "b": 1}', "'c' has the weight None"),
+        ('{"a": 1, "b": 1, "c": 1, "d": 1}', "'d' has the weight 1"),
         ('{"a": 1, "b": 1, "c": 0}', "'c' has the weight 0"),
         ('{"a": 1, "b": 1, "c": "1"}', "'c' has the weight '1'"),
         ('{"a": 1, "b": NaN, "c": 1}', "'b' has the weight nan"),

@@ -77,14 +77,11 @@ def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray)
     if class_weights == BALANCED:
         counts_C = np.bincount(targets_F, minlength=len(labels))
         return len(targets_F) / ((counts_C > 0).sum() * np.maximum(counts_C, 1))
-    rule = 'it must be a JSON object of each label and its weight, a number above 0, as {"no": 1, "yes": 5}'
+    rule = 'it must be a JSON object of each label, and no other, with a number above 0, as {"no": 1, "yes": 5}'
     weights = read_json_object(Path(class_weights), rule)
-    unlike = sorted({*labels} ^ {*weights})
     wrong = [name for name, value in weights.items() if type(value) not in (int, float) or not 0 < value < np.inf]
-    if unlike or wrong:
-        fault = f"{wrong[0]!r} has the weight {weights[wrong[0]]!r}" if wrong else ""
-        if unlike:
-            fault = f"{unlike[0]!r} is {'no label' if unlike[0] in weights else 'missing'}"
+    if wrong := [*sorted({*labels} ^ {*weights}), *wrong]:
+        fault = f"{wrong[0]!r} has the weight {weights.get(wrong[0])!r}"
         raise UserError(f"--class_weights={class_weights}: {fault}; {rule}; the labels are {', '.join(labels[:20])}")
     return np.array([weights[label] for label in labels], np.float64)
 
