@@ -62,6 +62,7 @@ SETTINGS = {
 }
 FLAGS = {
     "classifier": """
+        early_stopping eval_steps class_weights
         adam_bias_correction allow_missing_weights
         bert_config_file columns continue_with_changes data_dir device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
@@ -70,6 +71,7 @@ FLAGS = {
         predict_file quoting recompute regression save_checkpoint_steps seed strip_accents task_name text_columns
         train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "ner": """
+        early_stopping eval_steps
         adam_bias_correction allow_missing_weights
         bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case
         enable_xla export_batch_size global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints label_names
@@ -77,6 +79,7 @@ FLAGS = {
         num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
         strip_accents train_batch_size train_file use_horovod vocab_file warmup_proportion xla_scope""",
     "pretraining": """
+        early_stopping eval_steps
         adam_bias_correction allow_missing_weights
         allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
@@ -85,6 +88,7 @@ FLAGS = {
         num_accumulation_steps num_train_steps optimizer_type packing plan precision recompute replay_update
         save_checkpoint_steps seed train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "squad": """
+        early_stopping eval_steps
         adam_bias_correction allow_missing_weights
         bert_config_file context_file continue_with_changes device display_loss_steps dllog_path
         do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
@@ -94,6 +98,7 @@ FLAGS = {
         predict_file recompute save_checkpoint_steps seed strip_accents train_batch_size train_file use_horovod
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
     "swag": """
+        early_stopping eval_steps
         adam_bias_correction allow_missing_weights
         bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case
         enable_xla export_batch_size fields global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints

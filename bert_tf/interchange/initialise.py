@@ -43,8 +43,8 @@ _SIZES = {
 def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
     """The weights at `path`.
 
-    `path` may be one of our run folders (its newest sound checkpoint), a folder with a TensorFlow checkpoint (one of
-    ours, or what Google and NVIDIA publish), the prefix of a checkpoint, or a folder with a Hugging Face model.
+    `path` may be one of our run folders (the checkpoint that stands for it), a folder with a TensorFlow checkpoint (one
+    of ours, or what Google and NVIDIA publish), the prefix of a checkpoint, or a folder with a Hugging Face model.
 
     Raises:
       UserError: there is nothing of the kind, or it is damaged or of another architecture.
@@ -52,7 +52,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
     path = Path(path)
     try:
         if (path / "checkpoints").is_dir():
-            return _newest_of_run(path)
+            return _best_of_run(path)
         if hugging_face.is_folder(path):
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
@@ -78,13 +78,13 @@ def _nearby(path: Path) -> str:
     return f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(found[:3])}"
 
 
-def _newest_of_run(folder: Path) -> Weights:
-    """The weights of a run's newest sound checkpoint; that newer ones are damaged is a warning."""
-    newest, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).newest_sound()
-    if newest is None:
+def _best_of_run(folder: Path) -> Weights:
+    """The weights that stand for a run (`CheckpointFolder.best_sound`); that others are damaged is a warning."""
+    best, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).best_sound()
+    if best is None:
         reason = "; ".join(complaints) or "no checkpoint has been saved there yet"
         raise UserError(f"{reason}; train longer or name another checkpoint")
-    weights = google.read_checkpoint(newest / PREFIX)
+    weights = google.read_checkpoint(best / PREFIX)
     return dataclasses.replace(weights, warnings=(*complaints, *weights.warnings))
 
 

@@ -14,6 +14,7 @@ from bert_tf.launch.arguments import Values
 from bert_tf.launch.call import Call, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
+from bert_tf.run.evaluations import find_best
 from bert_tf.run.run_folder import (
     CONFIG,
     REPORT,
@@ -101,8 +102,9 @@ class Recipe(Call):
         newest, results = max(checkpoints, default=0), run_folder / "eval_results.txt"
         if newest < phase.num_updates or find_damage(checkpoints[newest]) is not None:
             return False
+        evaluated = find_best(run_folder / "checkpoints") or phase.num_updates
         lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
-        return not and_evaluated or f"global_step = {phase.num_updates}" in lines
+        return not and_evaluated or f"global_step = {evaluated}" in lines
 
     def launch(self, only: str | None = None) -> int:
         """Runs all phases, or only the one named `only`; returns the ranks' exit code."""

@@ -136,6 +136,22 @@ class ClassificationObjective(Objective):
         return [loss], [correct]
 
 
+class WeightedClassificationObjective(ClassificationObjective):
+    """The same with a factor for each class on the losses of its instances.
+
+    The mean is over the instances, not over their factors, as with Keras's `class_weight`; the accuracy has none.
+    """
+
+    def __init__(self, class_weights_C: np.ndarray):
+        self._class_weights_C = class_weights_C.astype(np.float32)
+
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+        _, accuracies = super()._sums(outputs, features, backend)
+        weights_B = features["example_weights"] * tf.gather(self._class_weights_C, features["labels"])
+        loss, _ = backend.cross_entropy(outputs, features["labels"], weights_B)
+        return [loss], accuracies
+
+
 class TokenObjective(Objective):
     """Cross-entropy of the class "label_ids" int32 [B, S] of each position that counts, "label_weights" [B, S].
 

@@ -121,6 +121,8 @@ def main(_: Sequence[str]) -> None:
     from bert_tf.run.run_folder import RunFolder
     from bert_tf.training.pretraining import pretrain
 
+    if FLAGS.eval_steps and not FLAGS.eval_files:
+        raise UserError("--eval_steps needs held-out data: name it with --eval_files")
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
     folder = RunFolder(

@@ -72,7 +72,7 @@ def draw(chart: Chart, runs: Sequence[RunRecord]) -> Item | None:
             traces.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
             look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": 1}, "opacity": 0.4}
         traces.append({**_trace(name, start, thin_out(points)), **look, "hovertemplate": hover})
-        look = {"mode": "markers", "marker": {"color": dots_colour}, "cliponaxis": False}
+        look = {"mode": "lines+markers", "line": {"width": 1}, "marker": {"color": dots_colour}, "cliponaxis": False}
         traces.append({**_trace(held_out, start, points_held_out), **look, "hovertemplate": hover})
         broken = [start + x for x, y in points if not math.isfinite(y)]
         look = {"name": "not finite", "line": {"color": "var(--c2)", "width": 2}}
@@ -161,7 +161,7 @@ def write_page(folders: Sequence[str | Path], output: str | Path, title: str = "
 
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, differing_settings, draw, rank_rates, state, time_shares)
+    functions = (Chart, differing_settings, draw, figure_name, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     formats = {"count": "{:,.0f}".format, "number": float, "value": write_value, "time": _time, "clock": _clock}
     environment.filters.update({name: _of_number(write) for name, write in formats.items()})
@@ -182,6 +182,26 @@ def _clock(time_unix: float) -> str:
     return f"{datetime.datetime.fromtimestamp(time_unix).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
+# Parts of metrics' names -> what the page calls a figure, wherever it was measured.
+_FIGURES = {
+    **dict.fromkeys(("masked_lm", "mlm"), "MLM"),
+    **dict.fromkeys(("next_sentence", "nsp"), "NSP"),
+    "eval_loss": "total_loss",
+    "train_accuracy": "accuracy",
+    "f1": "F1",
+    "exact_match": "exact match (EM)",
+    "_": " ",
+}
+
+
+def figure_name(metric: str) -> str:
+    """What the page calls a metric of training or evaluation."""
+    metric = "total_loss" if metric == "loss" else metric
+    for part, name in _FIGURES.items():
+        metric = metric.replace(part, name)
+    return metric
+
+
 def state(run: RunRecord) -> tuple[str, str]:
     """A colour and a text for a run's state."""
     planned = run.count("total_updates") or run.count("num_train_steps") or run.last_update
@@ -190,6 +210,8 @@ def state(run: RunRecord) -> tuple[str, str]:
         return ("c1", f"under way or interrupted, {progress}") if run.events["start"] else ("muted", "has not begun")
     if (reason := run.events["end"][-1].get("reason")) == "done":
         return "c3", f"finished, {run.last_update:,} updates"
+    if reason == "early_stopping":
+        return "c3", f"finished early, as its score got no better, after {progress}"
     return "c2", f"stopped ({reason}) after {progress}"
 
 

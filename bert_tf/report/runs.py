@@ -52,6 +52,11 @@ class RunRecord:
         return {name: y for name, y in event.items() if is_number(y) and not name.startswith(_NOT_SCORES)}
 
     @property
+    def main_score(self) -> str:
+        """The score by which checkpoints are compared; "" if unknown."""
+        return str(self.setting("main_score", "f1" if "f1" in self.scores else ""))
+
+    @property
     def origin(self) -> str:
         return "from the checkpoint" if self.setting("init_checkpoint") else "from random weights"
 
@@ -84,8 +89,11 @@ class RunRecord:
 
     def series(self, name: str) -> list[Point]:
         """(update, value) of a metric, including NaN and infinities. Training and evaluation share no metric names."""
-        events = (event for event in self.events["train"] + self.events["evaluation"] if is_number(event.get(name)))
-        return [(event["update"], event[name]) for event in events]
+        trained, scored = (
+            [(event["update"], event[name]) for event in self.events[kind] if is_number(event.get(name))]
+            for kind in ("train", "evaluation")
+        )
+        return trained + sorted(dict(scored).items())  # the best weights are scored again at the end
 
     def last(self, name: str) -> float | None:
         """The last finite value of a metric."""

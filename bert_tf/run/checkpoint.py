@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
 from bert_tf.base.tensorflow import tf
+from bert_tf.run.evaluations import checkpoint_path, find_best
 from bert_tf.run.run_folder import MANIFEST, find_checkpoints, find_damage
 from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, open_checkpoint, save_tensors
 
@@ -60,7 +61,7 @@ class CheckpointFolder:
 
     Args:
       folder: created when the first checkpoint is saved.
-      keep: how many of the newest checkpoints are kept.
+      keep: how many of the newest checkpoints are kept; the best one is, too.
       vocab_size: rows of the word table in files.
       companions: text files to put beside the weights, by file name (bert_config.json, vocab.txt).
     """
@@ -89,7 +90,7 @@ class CheckpointFolder:
         Raises:
           SaveError: it could not be written (a full disk, no permission); older ones are kept.
         """
-        final = self.folder / f"ckpt-{snapshot.update:08d}"
+        final = checkpoint_path(self.folder, snapshot.update)
         partial = self.folder / f"{_UNFINISHED}{final.name}"
         with _as_save_error(f"checkpoint {final}", partial):
             self.remove_leftovers()
@@ -101,7 +102,8 @@ class CheckpointFolder:
             self._write(partial, snapshot)
             os.rename(partial, final)
             sync(self.folder)
-        for old in self.finished()[: -self._keep]:
+        best = checkpoint_path(self.folder, find_best(self.folder) or snapshot.update)
+        for old in [path for path in self.finished()[: -self._keep] if path != best]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
             os.rename(old, doomed)  # renamed first, so that a kill leaves no incomplete checkpoint in `finished`
             shutil.rmtree(doomed, ignore_errors=True)
@@ -120,6 +122,18 @@ class CheckpointFolder:
                 return path, complaints
             complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
         return None, complaints
+
+    def best_sound(self) -> tuple[Path | None, list[str]]:
+        """The checkpoint that stands for the run: the best one if it was scored while it trained, else the newest; and
+        what is wrong with those that should have been it."""
+        update = find_best(self.folder)
+        if update is None:
+            return self.newest_sound()
+        best = checkpoint_path(self.folder, update)
+        if (damage := find_damage(best)) is None:
+            return best, []
+        newest, complaints = self.newest_sound()
+        return newest, [f"the best checkpoint, {best}, is damaged ({damage}); the newest stands for it", *complaints]
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""

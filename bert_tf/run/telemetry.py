@@ -24,7 +24,8 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
 
-DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
+# The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
+DONE, CONVERGED = "done", "early_stopping"
 
 _DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
 

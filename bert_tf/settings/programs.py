@@ -83,7 +83,7 @@ class PretrainingOptions(MaskingOptions, ProgramOptions):
         "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
         is_required=True,
     )
-    eval_files: str | None = setting(None, "Held-out records or token files; none: no evaluation at the end.")
+    eval_files: str | None = setting(None, "Held-out records or token files; none: no evaluation.")
     init_checkpoint: str | None = setting(
         None,
         "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from.",
@@ -106,7 +106,7 @@ class FinetuningOptions(ProgramOptions):
     init_checkpoint: str | None = setting(
         None,
         "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; default: random weights. "
-        "To score or predict: a fine-tuned one, default the newest in --model_dir.",
+        "To score or predict: a fine-tuned one, default the best, or newest, in --model_dir.",
     )
     max_seq_length: int = setting(
         128, "Tokens of a row; longer texts are cut off, or for entities into windows that overlap.", at_least=1

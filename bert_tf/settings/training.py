@@ -13,6 +13,7 @@ from bert_tf.settings.declaration import check, find_setting, fixed_settings, se
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 XLA_SCOPES = ("step", "blocks", "off")
 AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
+EPOCH = "epoch"  # --eval_steps
 SEED = 12345
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
@@ -94,6 +95,21 @@ class TrainingConfig:
     save_checkpoint_steps: int = setting(100, "Updates between checkpoints.", at_least=1)
     display_loss_steps: int = setting(10, "Updates between two log lines.", at_least=1)
     keep_checkpoints: int = setting(3, "How many of the newest checkpoints stay.", at_least=1)
+    eval_steps: float | None = setting(
+        None,
+        "Updates between two evaluations on held-out data while training, or below 1 a part of an epoch, or epoch; "
+        "then the best checkpoint is kept, too, and stands for the run.",
+        above=0,
+        at_most=100_000_000.0,
+        word=EPOCH,
+        variable="EVAL_STEPS",
+    )
+    early_stopping: int | None = setting(
+        None,
+        "With --eval_steps: stop after so many evaluations without a better score.",
+        at_least=1,
+        variable="EARLY_STOPPING",
+    )
     max_hours: float | None = setting(
         None,
         "Stop as on a signal, saved and with exit code 75, so many hours after this start.",
@@ -106,6 +122,11 @@ class TrainingConfig:
         check(self)
         if self.global_batch_size > MAX_GLOBAL_BATCH:
             raise UserError(f"global_batch_size={self.global_batch_size}: must be at most {MAX_GLOBAL_BATCH:,}")
+        if isinstance(self.eval_steps, float) and self.eval_steps > 1 and self.eval_steps % 1:
+            rule = "above 1 it is a number of updates, which must be whole, and below 1 a part of an epoch"
+            raise UserError(f"eval_steps={self.eval_steps:g}: {rule}")
+        if self.early_stopping and not self.eval_steps:
+            raise UserError(f"early_stopping={self.early_stopping} counts evaluations: give eval_steps, too")
 
     @classmethod
     def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
@@ -133,6 +154,12 @@ class TrainingConfig:
     def split(self, rank: int = 0) -> BatchSplit:
         """The global batch as `rank` sees it."""
         return BatchSplit(self.train_batch_size, self.num_accumulation_steps, self.num_ranks, rank)
+
+    def eval_interval(self, num_rows: int) -> float | None:
+        """Updates between two evaluations, not always whole, with so many rows in an epoch; None: there are none."""
+        steps = 1.0 if self.eval_steps == EPOCH else self.eval_steps
+        is_part = self.eval_steps == EPOCH or (steps or 1) < 1
+        return max(1.0, steps * num_rows / self.global_batch_size) if steps and is_part else steps
 
     def identity(self) -> dict[str, Any]:
         """The settings that must not change when a run is resumed.

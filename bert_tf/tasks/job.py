@@ -41,9 +41,11 @@ from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
+from bert_tf.training.evaluation import Evaluation
 from bert_tf.training.trainer import Trainer, Training
 
 Finish = Callable[[Telemetry, int], None]  # with the number of updates that the weights were trained for
+Scores = Callable[[Telemetry, int], Mapping[str, float]]  # likewise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +99,17 @@ def run_task(
 
     Returns False if a signal or --max_hours stopped the training.
     """
+    if job.training.eval_steps and task.training_files and not task.held_out:
+        ways = "use --mode=train_and_predict or train_and_eval, with a file to score"
+        raise UserError(f"--eval_steps needs held-out data: {ways}")
     run = TaskRun(job, task, workers)
     task.prepare(run)
     model = task.make_model(run.bert_config, run.backend, job.training.seed)
+    compute = compile_model(model)
 
-    def finish(telemetry: Telemetry, update: int) -> None:
-        predictor = Predictor(
-            compile_model(model),
+    def predictor(telemetry: Telemetry, update: int) -> Predictor:
+        return Predictor(
+            compute,
             task,
             run.tokenizer,
             workers,
@@ -112,10 +118,15 @@ def run_task(
             batch_size=job.predict_batch_size,
             rows_per_compilation=rows_per_compilation(model),
         )
-        (serve or task.finish)(predictor)
+
+    def finish(telemetry: Telemetry, update: int) -> None:
+        (serve or task.finish)(predictor(telemetry, update))
+
+    def scores(telemetry: Telemetry, update: int) -> Mapping[str, float]:
+        return task.evaluate(predictor(telemetry, update))
 
     if task.training_files:
-        return Trainer(job.training, run.make_training(model), workers, run.folder).fit(finish)
+        return Trainer(job.training, run.make_training(model, scores), workers, run.folder).fit(finish)
     run.predict(model, finish)
     return True
 
@@ -257,9 +268,11 @@ class TaskRun:
             telemetry.note(f"predicting with {weights.source}")
             finish(telemetry, update)
 
-    def make_training(self, model: keras.Model) -> Training:
+    def make_training(self, model: keras.Model, scores: Scores) -> Training:
+        """The training of the model; `scores`: of the held-out files, as `Evaluation` has them."""
         job, config, task = self.job, self.job.training, self._task
         rows, files = task.rows[TRAIN], task.training_files
+        held_out = [path for paths in task.held_out.values() for path in paths]
         num_rows = len(rows.num_tokens)
         num_updates = config.num_updates(num_rows)
         warmup_steps = int(num_updates * config.warmup_proportion)
@@ -303,7 +316,9 @@ class TaskRun:
             facts={
                 "settings": {**job.settings(), **task.settings()},
                 "data": {"files": len(files), "first_file": str(files[0]), "instances": num_rows},
+                "main_score": task.main_score,
             },
+            evaluation=Evaluation(scores, task.main_score, content_key(*held_out), config.eval_interval(num_rows)),
         )
 
     def _flops_per_row(self, model: keras.Model, rows: TaskRows) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.task import Task, TaskRows
+from bert_tf.tasks.task import Conclusion, Task, TaskRows
 from bert_tf.text.vocabulary import Tokenizer
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
@@ -199,13 +198,17 @@ class Predictor:
 
     def predict(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for all rows, on each rank; says how fast that was."""
-        length, by_position = self.task.max_seq_length, not self.task.head.uses_pooler
-        work = Rows(rows.batch, rows.num_tokens, length, self.rows_per_compilation)
-        predicted = predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
+        predicted = self.compute_all(rows)
         for line in predicted.describe_speed():
             self.telemetry.note(line)
         self._batch_secs.extend(predicted.batch_secs)
         return predicted.outputs
+
+    def compute_all(self, rows: TaskRows) -> Predicted:
+        """The same, without a word."""
+        length, by_position = self.task.max_seq_length, not self.task.head.uses_pooler
+        work = Rows(rows.batch, rows.num_tokens, length, self.rows_per_compilation)
+        return predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
 
     def predict_typed(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for a few rows, one after the other; says if many of their tokens are unknown."""
@@ -217,16 +220,20 @@ class Predictor:
             map(np.concatenate, zip(*(compute_rows(self.compute, rows.batch, row, length) for row in numbers)))
         )
 
-    def write(self, name: str, text: str) -> Path:
-        """Writes a file of results into the run folder."""
-        write_whole(self.telemetry.run_folder / name, text)
-        return self.telemetry.run_folder / name
+    def tell(self, concluded: Conclusion) -> None:
+        """Writes the files of a conclusion into the run folder, and shows its lines."""
+        for name, text in concluded.files.items():
+            write_whole(self.telemetry.run_folder / name, text)
+        places = [f"{concluded.about}: {self.telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
+        for line in [*places, *concluded.notes]:
+            self.telemetry.note(line)
 
     def record(self, scores: Mapping[str, float]) -> None:
         """Writes scores to ``eval_results.txt`` and the run's metrics; these get the speed of all predictions, too."""
         scores = {**scores, "global_step": self.update} if scores else scores
         if scores:
-            self.write("eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+            lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
+            write_whole(self.telemetry.run_folder / "eval_results.txt", lines)
         speed = Predicted((), self._batch_secs, self.batch_size * self.workers.size).speed()
         if scores or speed:
             self.telemetry.evaluation(self.update, **scores, **speed)

@@ -12,7 +12,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,8 +47,25 @@ def files_of_mode(flags: Mapping[str, Any]) -> dict[str, Sequence[Path]]:
     for use, name in _USES.get(flags["mode"], {}).items():
         if not flags[name]:
             raise UserError(f"--{name} is required with --mode={flags['mode']}")
-        files[use] = [Path(flags[name])]
+        # What is scored while training must hold the right answers.
+        files[EVAL if use == PREDICT and TRAIN in files and flags["eval_steps"] else use] = [Path(flags[name])]
     return files
+
+
+class Conclusion(NamedTuple):
+    """What a model's outputs say of a file.
+
+    Attributes:
+      files: texts to be written into the run folder, by name.
+      about: what the first of them holds, in a few words.
+      notes: lines to be shown.
+      scores: by name; none if the right answers are not known, or not wanted.
+    """
+
+    files: Mapping[str, str] = {}
+    about: str = ""
+    notes: Sequence[str] = ()
+    scores: Mapping[str, float] = {}
 
 
 class TaskRows(Protocol):
@@ -79,6 +96,7 @@ class Task(abc.ABC):
     Attributes:
       name: of the run; one of its settings that must not change.
       head: what its model has besides the encoder.
+      main_score: the score by which checkpoints are compared, of those that `conclude` gives; more is better.
       num_texts: in a row.
       files: by what they are for, TRAIN first; "_PART" may stand behind it, where a task has several such files.
       max_seq_length: positions of a row.
@@ -88,6 +106,7 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     head: ClassVar[Head]
+    main_score: ClassVar[str]
     num_texts: ClassVar[int] = 1
     files: Mapping[str, Sequence[Path]]
     max_seq_length: int
@@ -131,8 +150,8 @@ class Task(abc.ABC):
         """Like those of `bert_tf.model.losses`."""
 
     @abc.abstractmethod
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
-        """Writes what the model's outputs say of ``contents[use]``; returns the scores, none if there are none."""
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+        """What the model's outputs for ``rows[use]`` say of ``contents[use]``."""
 
     def fit(self, weights: Weights | None) -> str:
         """Settles what depends on the weights to train from or to predict with, such as the order of labels, once the
@@ -185,8 +204,25 @@ class Task(abc.ABC):
             if use != TRAIN:
                 outputs = predictor.predict(self.rows[use])
                 if predictor.workers.is_chief:
-                    scores.update(self.conclude(use, outputs, predictor))
+                    concluded = self.conclude(use, outputs)
+                    predictor.tell(concluded)
+                    scores.update(concluded.scores)
         predictor.record(scores)
+
+    @property
+    def held_out(self) -> dict[str, Sequence[Path]]:
+        """The files that are scored while training."""
+        return {use: paths for use, paths in self.files.items() if use.startswith(EVAL)}
+
+    def evaluate(self, predictor: Predictor) -> dict[str, float]:
+        """The scores of the `held_out` files, on the chief; called on all ranks. Writes and says nothing."""
+        scores: dict[str, float] = {}
+        for use in self.held_out:
+            outputs = predictor.compute_all(self.rows[use]).outputs
+            with predictor.workers.keep_alive():
+                if predictor.workers.is_chief:
+                    scores.update(self.conclude(use, outputs).scores)
+        return scores
 
     def identity(self) -> dict[str, Any]:
         """Settings of model and rows that must not change within a run."""

@@ -6,6 +6,7 @@ What the layers below need of the settings is derived here, once: split, schedul
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
-from bert_tf.base.tensorflow import tf
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.data_sets import open_instances
@@ -27,7 +28,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel
-from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
+from bert_tf.model.losses import MaskedWordObjective, Objective, PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
@@ -38,6 +39,7 @@ from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
 from bert_tf.text.vocabulary import SETTINGS
+from bert_tf.training.evaluation import Evaluation
 from bert_tf.training.trainer import Trainer, Training
 
 # The model and the objective, with next sentence and with no_next_sentence.
@@ -163,6 +165,7 @@ def make_training(
         facts=inputs.facts(),
         warnings=[packs_nothing] if config.packing and config.num_accumulation_steps == 1 else [],
         watch=LossWatch(objective.untrained_loss(bert_config.vocab_size), config.warmup_steps),
+        evaluation=_make_evaluation(config, inputs, model, objective, workers),
     )
 
 
@@ -211,10 +214,8 @@ def pretrain(config: PretrainingConfig, inputs: PretrainingInputs, folder: RunFo
     def finish(telemetry: Telemetry, update: int) -> None:
         if workers.is_chief:
             save_encoder(folder.path, training.model.variables, inputs.bert_config.vocab_size, inputs.companions)
-        if inputs.evaluation:
-            means = _evaluate(config, inputs, training, workers, telemetry)
-            results = {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
-            results["global_step"] = update
+        if training.evaluation:
+            results = {**training.evaluation.scores(telemetry, update), "global_step": update}
             telemetry.evaluation(update, **results)
             if workers.is_chief:
                 lines = "".join(f"{name} = {value}\n" for name, value in results.items())
@@ -223,31 +224,39 @@ def pretrain(config: PretrainingConfig, inputs: PretrainingInputs, folder: RunFo
     return Trainer(config, training, workers, folder).fit(finish)
 
 
-def _evaluate(
-    config: PretrainingConfig, inputs: PretrainingInputs, training: Training, workers: Workers, telemetry: Telemetry
-) -> dict[str, float]:
-    """Mean metrics over the held-out instances, without dropout."""
-    instances, model, objective = inputs.evaluation, training.model, training.objective
-    assert instances
+def _make_evaluation(
+    config: PretrainingConfig, inputs: PretrainingInputs, model: keras.Model, objective: Objective, workers: Workers
+) -> Evaluation | None:
+    """Mean metrics over the held-out instances, without dropout; None if there are no such instances."""
+    if not (instances := inputs.evaluation):
+        return None
     split = BatchSplit(config.eval_batch_size, 1, workers.size, workers.rank)
     num_all = -(-instances.num_instances // split.global_batch_size)
     num_batches = min(num_all, config.max_eval_steps or num_all)
-    if num_batches < num_all:
-        telemetry.note(
-            f"evaluating {num_batches * split.global_batch_size:,} of {instances.num_instances:,} held-out instances "
-            "(--max_eval_steps)"
-        )
-    batches = evaluation_batches(instances, split, num_batches, vocab_size=inputs.bert_config.vocab_size)
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
     )
     num_denominators = len(objective.denominator_names)
-    sums = np.zeros([num_denominators + len(objective.metric_names)])
-    shown = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    with workers.keep_alive():
-        for features in shown:
-            sums[:num_denominators] += objective.local_denominators(features)
-            sums[num_denominators:] += compiled(features).numpy()
-    totals = workers.gather(sums).sum(axis=0)
-    denominators = np.maximum(totals[:num_denominators], 1.0)
-    return objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+
+    @functools.cache  # those of the best weights are wanted again at the end
+    def scores(telemetry: Telemetry, _: int) -> dict[str, float]:
+        if num_batches < num_all:
+            telemetry.note(
+                f"evaluating {num_batches * split.global_batch_size:,} of {instances.num_instances:,} held-out "
+                "instances (--max_eval_steps)"
+            )
+        batches = evaluation_batches(instances, split, num_batches, vocab_size=inputs.bert_config.vocab_size)
+        sums = np.zeros([num_denominators + len(objective.metric_names)])
+        is_silent = not workers.is_chief
+        shown = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=is_silent)
+        with workers.keep_alive():
+            for features in shown:
+                sums[:num_denominators] += objective.local_denominators(features)
+                sums[num_denominators:] += compiled(features).numpy()
+        totals = workers.gather(sums).sum(axis=0)
+        denominators = np.maximum(totals[:num_denominators], 1.0)
+        means = objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+        return {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
+
+    interval = config.eval_interval(inputs.training.num_instances)
+    return Evaluation(scores, "loss", instances.fingerprint(), interval, lower_is_better=True)

@@ -23,11 +23,13 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
+from bert_tf.run.evaluations import checkpoint_path, read_evaluations
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.run_folder import REPORT, RunFolder
 from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics
-from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.run.telemetry import CONVERGED, DONE, Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
+from bert_tf.training.evaluation import Evaluation, Evaluator
 from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record
 from bert_tf.training.state import BackgroundWriter, TrainState
 from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
@@ -59,6 +61,7 @@ class Training:
     warnings: Sequence[str] = ()  # about the settings
     name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
+    evaluation: Evaluation | None = None  # None: there is nothing to score on
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
@@ -85,6 +88,13 @@ class Trainer:
         self._telemetry = Telemetry(
             folder.path, is_chief=workers.is_chief, total_updates=training.num_updates, dllog_path=folder.dllog_path
         )
+        self._evaluator = Evaluator(
+            training.evaluation,
+            config.early_stopping,
+            self._checkpoints.folder,
+            workers=workers,
+            telemetry=self._telemetry,
+        )
         # No method of this object: a cycle would hold the folder's lock until Python looks for such.
         self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
@@ -104,7 +114,8 @@ class Trainer:
         background, and only the last one is waited for.
 
         Args:
-          afterwards: called on all ranks once the end is reached, with the telemetry and the number of updates.
+          afterwards: called on all ranks once the end is reached, with the model of the best checkpoint if there were
+            evaluations, the telemetry, and the number of updates that the model was trained for.
 
         Returns: False if a signal or --max_hours stopped the training, which is saved, before its end.
 
@@ -120,8 +131,9 @@ class Trainer:
             self._run_updates()
             training_secs = time.monotonic() - started
             if not self._stopped_by:
-                afterwards(telemetry, self.state.updates_applied)
-            telemetry.end(self._stopped_by or DONE, total_secs=training_secs)
+                afterwards(telemetry, self._take_best())
+            reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
+            telemetry.end(reason, total_secs=training_secs)
             self._renew_report()
         return not self._stopped_by
 
@@ -131,6 +143,7 @@ class Trainer:
         with self._workers.keep_alive():
             resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
         self.state.broadcast(self._workers)
+        self._evaluator.resume(self.state.updates_applied)
         if self._workers.is_chief:  # not before: refused settings bind no folder
             record = run_record(config, training.model, sources=training.sources, **training.facts)
             self._folder.bind(training.identity, record, training.companions)
@@ -169,7 +182,11 @@ class Trainer:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._applied >= self._training.num_updates
+        return self._applied >= self._training.num_updates or self._evaluator.has_converged
+
+    @property
+    def _is_evaluation_due(self) -> bool:
+        return self._evaluator.is_due(self._applied, is_last=self._applied >= self._training.num_updates)
 
     def _run_updates(self) -> None:
         config, state = self._config, self.state
@@ -181,12 +198,14 @@ class Trainer:
                 first = next(batches)
             batches = itertools.chain([first], batches)
         with noted_stop_signals() as signals, self._writer:
+            self._evaluate()  # what a signal has put off
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
                 is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
-                if is_due or self._is_at_end or self._applied % config.display_loss_steps == 0:
+                is_reported = is_due or self._is_evaluation_due or self._applied % config.display_loss_steps == 0
+                if is_reported or self._is_at_end:
                     self._log()  # corrects self._applied, so the end may not have been reached after all
-                if is_due or self._is_at_end:
+                if (not self._stopped_by and self._evaluate()) or is_due or self._is_at_end:
                     with self._statistics.timed("saving"), self._workers.keep_alive():
                         self._save()
 
@@ -281,6 +300,34 @@ class Trainer:
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
         for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
             self._telemetry.warning(warning)
+
+    def _evaluate(self) -> bool:
+        """Scores the weights if that is due; returns whether they are the best so far."""
+        if not self._is_evaluation_due:
+            return False
+        with self._statistics.timed("saving"):
+            return self._evaluator.evaluate(self._applied)
+
+    def _take_best(self) -> int:
+        """Fills the state with the checkpoint that stands for the run, if it is not the last; returns its update."""
+        checkpoints, state = self._checkpoints, self.state
+        update = last = state.updates_applied
+        with self._workers.keep_alive():
+            known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
+            if known and known.best not in (None, last):
+                path, complaints = checkpoints.best_sound()
+                for complaint in complaints:
+                    self._telemetry.warning(complaint)
+                assert path
+                state.restore(checkpoints, path)
+                update = state.updates_applied
+        if known and update in known.by_update:
+            score = f"{known.score} = {known.by_update[update]:.5g} after update {update:,} of {last:,}"
+            self._telemetry.note(f"best checkpoint: {score}; {checkpoint_path(checkpoints.folder, update)}")
+        update = int(self._workers.gather(np.array([update]))[0, 0])
+        if update != last:
+            state.broadcast(self._workers)
+        return update
 
     def _save(self) -> None:
         if self._workers.is_chief:

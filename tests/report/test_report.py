@@ -168,6 +168,11 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path, page):
     shown = page(*folders, title="Mine")
     for text in ("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.4", "12.4"):
         assert text in shown.text, text
+    # What is asked first comes first, beside each other; a figure has one name, wherever it was measured.
+    _, _, came = shown.text.partition("What came of it")
+    assert re.search(r"both from 0 to 100. SQuAD, from the checkpoint .* from random weights F1 81.26 22.4 exact", came)
+    for text in ("MLM accuracy 0.2375 0.2375", "MLM accuracy in training 0.25 0.25", "total loss 6.625 6.625"):
+        assert text in came, text
     for text in ("Phase 1", "Phase 2", "finished, 100 updates", "from random weights"):
         assert text in shown.text, text
     for text in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1", "on each of its 2 ranks"):
@@ -236,12 +241,15 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
         (
             [*TUNED, evaluated(f1=48.12, exact_match=48.12, HasAns_f1=0.25, HasAns_exact=0.0, NoAns_f1=99.5), end(5)],
             {},
-            ["48.12 Run, from random weights", "HasAns f1 0.25 HasAns exact 0 NoAns f1 99.5"],
+            [
+                "48.12 Run, from random weights",
+                "F1 48.12 exact match (EM) 48.12 HasAns F1 0.25 HasAns exact 0 NoAns F1 99.5",
+            ],
         ),
         (
             [*TUNED, evaluated(global_step=5, accuracy=0.8125, f1=0.8765, eval_loss=0.4321), end(5)],
-            {"settings": {"task_name": "MRPC"}},
-            ["Task MRPC", "accuracy 0.8125 f1 0.8765 eval loss 0.4321"],
+            {"settings": {"task_name": "MRPC"}, "main_score": "accuracy"},
+            ["Task MRPC", "accuracy 0.8125 F1 0.8765 total loss 0.4321 measured after update 5 total loss in"],
         ),
     ],
 )
@@ -252,6 +260,19 @@ def test_what_is_shown_of_one_run(tmp_path, page, events, changes, texts):
     if changes.get("settings", {}).get("task_name"):
         assert "Fine-tuning loss" in shown.figures and "SQuAD" not in shown.text
     assert ("Instances in a row" in shown.text) == ("packing" in changes.get("settings", {}))
+
+
+def test_scores_while_training_are_a_curve_and_those_of_the_best_weights_the_figures(tmp_path, page):
+    scores = {2: 0.5, 4: 0.875, 6: 0.75, 7: 0.7}
+    events = [start(total_updates=9), *(train(update, train_accuracy=update / 10) for update in range(1, 8))]
+    events += [{**evaluated(accuracy=scores[update], eval_loss=0.4), "update": update} for update in (*scores, 4)]
+    about = {"settings": {"task_name": "MRPC"}, "main_score": "accuracy"}
+    shown = page(make_run(tmp_path / "run", [*events, end(7, "early_stopping")], **about))
+    trained, held_out = shown.figures["accuracy on held-out data"]["data"]
+    assert trained["x"] == list(range(1, 8)) and (held_out["x"], held_out["y"]) == ([*scores], [*scores.values()])
+    assert [len(trace["x"]) for trace in shown.figures["Fine-tuning loss"]["data"]] == [7, 4]
+    assert "finished early, as its score got no better, after 7 of 9 updates" in shown.text
+    assert "accuracy 0.875 total loss 0.4 measured after update 4" in shown.text
 
 
 def test_the_page_needs_no_other_file(tmp_path, page):
@@ -393,11 +414,11 @@ def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path,
     assert labels[3] == "SQuAD, from the checkpoint (d/squad)" and len(set(labels)) == 5
     assert differing_settings(read_runs(folders[:2])) == {"warmup_steps": [20, 50], "commit": [None, "abc"]}
     shown = page(*folders, title="Mine", comparing=True)
-    for text in ("warmup_steps 20 50", "masked lm loss 6.125 6.125 - -", "f1 - - 81.26 22.4", "Phase 1 (b/phase_1)"):
+    for text in ("warmup_steps 20 50", "MLM loss 6.125 6.125", "F1 22.4 81.26", "Phase 1 (b/phase_1)"):
         assert text in shown.text, text
     assert 'class="card"' not in shown.html  # cards are of one run
     figure = shown.figures["Total loss (MLM + NSP)"]
-    lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "line" in trace}
+    lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "color" in trace["line"]}
     assert lines == {("Phase 1 (a/phase_1)", "var(--c1)"), ("Phase 1 (b/phase_1)", "var(--c2)")}
     assert figure["layout"]["xaxis"]["range"] == [0, 100] and len(figure["data"]) == 4  # two lines, two held-out values
     assert "All settings are the same" in page(*folders[:1] * 2, comparing=True).text

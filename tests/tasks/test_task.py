@@ -24,7 +24,7 @@ from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import task
 from bert_tf.tasks.predict import NO_LOGIT
-from bert_tf.tasks.task import Task
+from bert_tf.tasks.task import Conclusion, Task
 from tests.jobs import exported, small_job
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -77,6 +77,7 @@ class OddRows:
 class Odd(Task):
     """Which tokens have odd numbers. Its files hold seeds."""
 
+    main_score = "accuracy"
     name, head = "odd", Head("oddity", "cls/odd/", outputs=["logits"], uses_pooler=False)
 
     def read(self, use, paths):
@@ -91,14 +92,14 @@ class Odd(Task):
     def make_objective(self):
         return OddObjective()
 
-    def conclude(self, use, outputs, predictor):
+    def conclude(self, use, outputs):
         [logits], rows = outputs, self.rows[use]
         batch = rows.batch(np.arange(len(logits)))
         is_token = batch["input_mask"] > 0
         assert logits.shape == (24, LENGTH, 2) and (logits[is_token] != NO_LOGIT).all()
         guesses = logits.argmax(axis=2)
-        predictor.write("guesses.json", json.dumps(guesses.tolist()))
-        return {"accuracy": float((guesses == batch["is_odd"])[is_token].mean())}
+        files = {"guesses.json": json.dumps(guesses.tolist())}
+        return Conclusion(files, "guesses", scores={"accuracy": float((guesses == batch["is_odd"])[is_token].mean())})
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,9 @@ class Counter:
             assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
-def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, backend=None, **settings):
+def make_trainer(
+    monkeypatch, folder, num_updates=10, state_and_step=None, workers=None, backend=None, evaluation=None, **settings
+):
     """A trainer of a step that need not have a model."""
     made = state_and_step or [Counter()] * 2
     monkeypatch.setattr(trainer, "make_step", lambda *_: made)
@@ -100,7 +102,8 @@ def make_trainer(monkeypatch, folder, num_updates=10, state_and_step=None, worke
     model = types.SimpleNamespace(config=CONFIG, backend=backend or Plain())
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
     made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
-    training = Training("t", model, Objective(), batches=lambda _: itertools.repeat(batch), **made_of)
+    made_of |= dict(batches=lambda _: itertools.repeat(batch), evaluation=evaluation)
+    training = Training("t", model, Objective(), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     return Trainer(config, training, workers or Workers(), RunFolder(folder))
 

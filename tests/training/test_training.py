@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
@@ -290,6 +291,26 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
+def test_scored_while_training_it_is_the_same_training_or_stops_early(finished, dataset, tmp_path):
+    refusal = run(dataset, tmp_path / "none", expect=2, eval_steps=4, eval_files=None).stderr
+    assert "--eval_steps needs held-out data: name it with --eval_files" in refusal
+    run(dataset, tmp_path / "scored", eval_steps=4)
+    assert weights(tmp_path / "scored") == weights(finished[1])
+    assert [event["update"] for event in lines(tmp_path / "scored", "evaluation")][:-1] == [4, 8, 12, 16, 20]
+    # Of the last update the scores are those of a run that is scored at its end only.
+    last = {name: value for name, value in lines(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
+    assert last.items() <= lines(tmp_path / "scored", "evaluation")[4].items()
+    # With a rate that spoils the model the first evaluation is the best.
+    run(dataset, tmp_path / "early", eval_steps=2, early_stopping=2, learning_rate=3.0, keep_checkpoints=1)
+    stored = json.loads((tmp_path / "early/checkpoints/evaluations.json").read_text())
+    losses, results = stored["by_update"], (tmp_path / "early/eval_results.txt").read_text()
+    best = min(losses, key=losses.get)
+    assert stored["score"] == "loss" and len(losses) < 10 and list(losses).index(best) == len(losses) - 3
+    assert f"global_step = {best}\n" in results and f"loss = {losses[best]}\n" in results
+    assert find_weights(tmp_path / "early").folder.name == f"ckpt-{int(best):08d}"
+
+
 TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # ranks; the same global batch and rate
 
 
@@ -297,7 +318,7 @@ TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # r
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(finished, dataset, tmp_path):
     """As when a machine loses its power."""
-    whole, killed = (command(dataset, tmp_path / name, **TWO, eval_files=None) for name in ("whole", "killed"))
+    whole, killed = (command(dataset, tmp_path / name, **TWO, eval_steps=4) for name in ("whole", "killed"))
     with processes.two_ranks(killed) as ranks:
         wait_for(tmp_path / "killed" / "checkpoints" / "ckpt-00000010", ranks[0])
         for rank in ranks:
@@ -305,6 +326,8 @@ def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_
     done, others = processes.run_two_ranks(killed), processes.run_two_ranks(whole)
     assert (done.returncode, others.returncode) == (0, 0), done.stderr + others.stderr
     assert "going on from" in done.stdout and weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    for name in ("checkpoints/evaluations.json", "eval_results.txt"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     # One rank with the same global batch: the same examples and masks, so the same losses.
     alone = [record["total_loss"] for record in lines(finished[1], "train")]
     assert [record["total_loss"] for record in lines(tmp_path / "whole", "train")] == pytest.approx(alone, rel=1e-4)

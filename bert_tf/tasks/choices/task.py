@@ -15,7 +15,7 @@ from bert_tf.tasks.choices.read import Question, read_questions
 from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import PREDICT, TRAIN, Task
+from bert_tf.tasks.task import PREDICT, TRAIN, Conclusion, Task
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -35,7 +35,7 @@ class ChoiceTask(Task):
     fields: str | None = None  # what the files call them, by --fields
     max_bad_records: int = 0
 
-    name, head, num_texts = "choices", CHOICES, 2
+    name, head, num_texts, main_score = "choices", CHOICES, 2, "accuracy"
 
     @classmethod
     def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
@@ -77,18 +77,18 @@ class ChoiceTask(Task):
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}
         return {**super().settings(), **choices}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
-        """Writes a line for each question, with the probabilities of its choices."""
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+        """A line for each question, with the probabilities of its choices."""
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
         # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.
         scores_FxN = np.take_along_axis(scores_FxN, self.rows[use].first_alike_FxN(), axis=1)
-        path = predictor.write("predictions.tsv", "".join(_prediction_lines(scores_FxN, labels_F)))
-        predictor.telemetry.note(f"choices for {len(scores_FxN):,} questions: {path}")
+        files = {"predictions.tsv": "".join(_prediction_lines(scores_FxN, labels_F))}
+        about = f"choices for {len(scores_FxN):,} questions"
         if labels_F is None:
-            predictor.telemetry.note("not scored: not all right choices are known")
-            return {}
+            return Conclusion(files, about, ["not scored: not all right choices are known"])
         accuracy = float((scores_FxN.argmax(axis=1) == labels_F).mean())
-        return {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, labels_F)}
+        scores = {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, labels_F)}
+        return Conclusion(files, about, scores=scores)
 
     def converse(self, predictor: Predictor) -> None:
         """Chooses among the lines after each line of context."""

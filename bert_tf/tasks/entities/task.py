@@ -28,7 +28,7 @@ from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import PREDICT, TRAIN, Task
+from bert_tf.tasks.task import PREDICT, TRAIN, Conclusion, Task
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class EntityTask(Task):
     max_bad_records: int = 0
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
 
-    name, head = "entities", TOKENS
+    name, head, main_score = "entities", TOKENS, "f1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,21 +134,19 @@ class EntityTask(Task):
     def meaning(self) -> dict[str, Any]:
         return {"task_name": self.name, "labels": list(self.labels)}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
-        """Writes a line of token, right label if known, and predicted label for each token."""
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+        """A line of token, right label if known, and predicted label for each token."""
         [sentences], rows = self.contents[use], self.rows[use]
         logits_KxC = rows.token_logits(outputs[0])
         found = iter(self.labels_of(rows, logits_KxC))
         labels = [list(itertools.islice(found, len(tokens))) for tokens in sentences.tokens]
-        path = predictor.write("predictions.tsv", "".join(_prediction_lines(sentences, labels)))
-        predictor.telemetry.note(f"labels of {len(rows.rows_W):,} tokens: {path}")
+        files = {"predictions.tsv": "".join(_prediction_lines(sentences, labels))}
+        about = f"labels of {len(rows.rows_W):,} tokens"
         if not (sentences.labels and sentences.scheme):
-            predictor.telemetry.note("not scored: the tokens come without labels")
-            return {}
-        predictor.telemetry.note(describe_counts(sentences.labels, labels))
+            return Conclusion(files, about, ["not scored: the tokens come without labels"])
         scores = score(sentences.labels, labels, sentences.scheme.name)
         scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
-        return scores
+        return Conclusion(files, about, [describe_counts(sentences.labels, labels)], scores)
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
         """The label of each token, from the logits of those that have a piece; the others are outside of entities."""

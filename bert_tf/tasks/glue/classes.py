@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.interchange.labels import (
     CLASSES,
@@ -16,6 +21,7 @@ from bert_tf.interchange.labels import (
     read_task,
 )
 from bert_tf.interchange.weights import Weights
+from bert_tf.tasks.glue.settings import BALANCED
 from bert_tf.tasks.glue.tasks import TextTask
 
 
@@ -56,6 +62,28 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
         raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
     assert fitted
     return fitted, _assumed(fitted, weights, trained)
+
+
+def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray) -> np.ndarray:
+    """float64 [C]: what the losses of each class are multiplied by.
+
+    Args:
+      class_weights: `BALANCED`, by which all classes have the same sum of weights, and the mean over the rows is 1; or
+        a JSON file with an object of each label's weight.
+      targets_F: the classes of the rows to train on.
+
+    Raises: UserError if the file does not give each label, and no other, a number above 0.
+    """
+    if class_weights == BALANCED:
+        counts_C = np.bincount(targets_F, minlength=len(labels))
+        return len(targets_F) / ((counts_C > 0).sum() * np.maximum(counts_C, 1))
+    rule = 'it must be a JSON object of each label, and no other, with a number above 0, as {"no": 1, "yes": 5}'
+    weights = read_json_object(Path(class_weights), rule)
+    wrong = [name for name, value in weights.items() if type(value) not in (int, float) or not 0 < value < np.inf]
+    if wrong := [*sorted({*labels} ^ {*weights}), *wrong]:
+        fault = f"{wrong[0]!r} has the weight {weights.get(wrong[0])!r}"
+        raise UserError(f"--class_weights={class_weights}: {fault}; {rule}; the labels are {', '.join(labels[:20])}")
+    return np.array([weights[label] for label in labels], np.float64)
 
 
 def _in_order_of(task: TextTask, trained: TrainedTask | None) -> TextTask | None:

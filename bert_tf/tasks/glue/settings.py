@@ -8,6 +8,8 @@ from bert_tf.settings.declaration import setting, with_default
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 
+BALANCED = "balanced"  # --class_weights
+
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierOptions(FinetuningOptions):
@@ -44,6 +46,11 @@ class ClassifierOptions(FinetuningOptions):
         None,
         "With --task_name=custom: labels that mean that there is nothing, with commas between; precision, recall and "
         "F1 are over the others.",
+    )
+    class_weights: str | None = setting(
+        None,
+        "How much an example counts in training by its label: balanced (the rarer, the more), or a JSON file with an "
+        "object of each label's weight.",
     )
     max_bad_records: int | None = setting(
         None,

@@ -16,13 +16,12 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.rows import TextRows, make_rows
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN, Task
+from bert_tf.tasks.task import EVAL, PREDICT, TRAIN, Conclusion, Task
 
 if TYPE_CHECKING:
     from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ClassifierModel
-    from bert_tf.tasks.predict import Predictor
     from bert_tf.text.vocabulary import Tokenizer
 
 # The files that a mode reads.
@@ -36,6 +35,8 @@ class GlueTask(Task):
     task: TextTask  # a custom one has no labels before its files have been read
     max_bad_records: int | None = None  # None: as many as the published files have
     quoting: str | None = None  # as in `read_examples`
+    class_weights: str | None = None  # as in `classes.weights_of`
+    class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
     head = TEXTS
 
@@ -49,7 +50,10 @@ class GlueTask(Task):
         files = {}
         for use in _READS.get(flags["mode"], ()):
             files.update(files_for(task, use, flags))
-        return cls(files, flags["max_seq_length"], task, flags["max_bad_records"], flags["quoting"])
+        given = {name: flags[name] for name in ("max_bad_records", "quoting", "class_weights")}
+        if given["class_weights"] and task.is_regression:
+            raise UserError(f"--class_weights={given['class_weights']} is for labels, {task.name} has numbers")
+        return cls(files, flags["max_seq_length"], task, **given)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -74,6 +78,8 @@ class GlueTask(Task):
             targets_F = targets(examples, self.task)
             check_variety(examples, targets_F)
             self.contents[TRAIN] = examples._replace(targets_F=targets_F)
+            if self.class_weights:
+                self.class_weights_C = classes.weights_of(self.class_weights, self.task.labels, targets_F)
         else:
             assert weights
             self.task, note = classes.as_trained(self.task, weights)
@@ -90,9 +96,15 @@ class GlueTask(Task):
         return ClassifierModel(config, self.task.num_classes, backend, seed)
 
     def make_objective(self) -> Any:
-        from bert_tf.model.losses import ClassificationObjective, RegressionObjective
+        from bert_tf.model import losses
 
-        return RegressionObjective() if self.task.is_regression else ClassificationObjective()
+        if self.class_weights_C is not None:
+            return losses.WeightedClassificationObjective(self.class_weights_C)
+        return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
+
+    def identity(self) -> dict[str, Any]:
+        weights_C = self.class_weights_C
+        return {**super().identity(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
     def meaning(self) -> dict[str, Any]:
         task = self.task
@@ -106,17 +118,21 @@ class GlueTask(Task):
     def export_settings(self) -> dict[str, Any]:
         return {**super().export_settings(), "task": "classification"}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
+    @property
+    def main_score(self) -> str:  # type: ignore[override]
+        name = "f1" if self.task.no_score_for else self.task.metrics[0]
+        return f"{self.task.parts[0]}_{name}" if f"{EVAL}_{self.task.parts[0]}" in self.files else name
+
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
             is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
             text = describe_predictions(self.task, examples.indices, logits_FxC)
-            path = predictor.write(f"test_results{'' if is_first else f'_{part}'}.tsv", text)
-            renamed = f"; for the benchmark, name it {submission}" if submission else ""
-            predictor.telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{renamed}")
-            return {}
+            files = {f"test_results{'' if is_first else f'_{part}'}.tsv": text}
+            renamed = [f"for the benchmark, name it {submission}"] if submission else []
+            return Conclusion(files, f"predictions for {len(logits_FxC):,} rows", renamed)
         scores = score(self.task, logits_FxC, examples.targets_F)
-        return {f"{part}_{name}" if part else name: value for name, value in scores.items()}
+        return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
 
 
 def files_for(task: TextTask, use: str, flags: Mapping[str, Any]) -> dict[str, list[Path]]:

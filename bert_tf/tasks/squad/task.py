@@ -21,7 +21,7 @@ from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import FeatureSettings, Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
-from bert_tf.tasks.task import TRAIN, Task, files_of_mode
+from bert_tf.tasks.task import EVAL, TRAIN, Conclusion, Task, files_of_mode
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -44,7 +44,7 @@ class SquadTask(Task):
     wants_scores: bool | None = None  # None: if the file contains answers
     context: str = ""  # that typed questions are about; "": it is typed, too
 
-    name, head = "squad", SPANS
+    name, head, main_score = "squad", SPANS, "f1"
 
     def __post_init__(self) -> None:
         self.max_seq_length = self.features.max_seq_length
@@ -52,18 +52,20 @@ class SquadTask(Task):
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> SquadTask:
         mode, context_file = flags["mode"], flags["context_file"]
-        if mode == "eval" and flags["eval"] is False:
-            raise UserError("--mode=eval scores, --noeval does not; choose one of them, or --mode=predict")
+        files = files_of_mode(flags)
+        if EVAL in files and flags["eval"] is False:
+            scoring = "--mode=eval" if mode == "eval" else "--eval_steps"
+            raise UserError(f"{scoring} scores, --noeval does not; choose one of them, or --mode=predict")
         context = ""
         if mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
             context = "".join(line for _, line in decoded_lines(Path(context_file)))
             _check_text(context, f"--context_file={context_file}")
         return cls(
-            files_of_mode(flags),
+            files,
             FeatureSettings(**{field.name: flags[field.name] for field in dataclasses.fields(FeatureSettings)}),
             DecodeSettings(**{field.name: flags[field.name] for field in dataclasses.fields(DecodeSettings)}),
-            wants_scores=True if mode == "eval" else flags["eval"],
+            wants_scores=flags["eval"],
             context=context,
         )
 
@@ -76,8 +78,9 @@ class SquadTask(Task):
         if use == TRAIN:
             return (), ""
         questions, note = self._examples(paths[0])
-        if self.wants_scores:
-            require_answers(questions, paths[0], "its prediction cannot be scored; pass --noeval for such a file")
+        if self.wants_scores or use == EVAL:
+            way_out = "name another file" if use == EVAL else "pass --noeval for such a file"
+            require_answers(questions, paths[0], f"its prediction cannot be scored; {way_out}")
         return questions, note
 
     def _examples(self, path: Path) -> tuple[list[Example], str]:
@@ -134,33 +137,31 @@ class SquadTask(Task):
         features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
         return dataclasses.replace(self, features=features, decoding=decoding)
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray], predictor: Predictor) -> dict[str, float]:
-        """Writes the answers to ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0,
-        ``null_odds.json``, and scores them by the official rules if the job asks for it.
+    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+        """The answers for ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0, ``null_odds.json``,
+        scored by the official rules if the job asks for it.
 
-        The scores are printed as one line of JSON.
+        The scores are shown as one line of JSON.
         """
         questions = self.contents[use]
         starts, ends = outputs
         decoded = decode(questions, self.rows[use], starts, ends, self.decoding, show_progress=True)
-        files: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
+        answers: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
         if self.decoding.version_2_with_negative:
-            files["null_odds.json"] = decoded.null_odds
-        paths = [predictor.write(name, json.dumps(content, indent=4) + "\n") for name, content in files.items()]
-        note = predictor.telemetry.note
-        note(f"answers to {len(questions):,} questions: {paths[0]}")
+            answers["null_odds.json"] = decoded.null_odds
+        files = {name: json.dumps(content, indent=4) + "\n" for name, content in answers.items()}
+        about, notes = f"answers to {len(questions):,} questions", []
         holds_answers = all(question.answers is not None for question in questions)
         if self.wants_scores is False or (self.wants_scores is None and not holds_answers):
-            note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))
-            return {}
+            reason = "--noeval" if holds_answers else "the questions come without answers"
+            return Conclusion(files, about, [f"not scored: {reason}"])
         scores = self._score(questions, decoded)
         if self.decoding.version_2_with_negative:
             best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
-            note(f"best null threshold: {best}; use it with --null_score_diff_threshold")
+            notes.append(f"best null threshold: {best}; use it with --null_score_diff_threshold")
         if counted := choose_scoring(questions).note:
-            note(counted)
-        note(json.dumps(scores))
-        return scores
+            notes.append(counted)
+        return Conclusion(files, about, [*notes, json.dumps(scores)], scores)
 
     def _score(self, questions: Sequence[Example], decoded: Decoded) -> dict[str, float]:
         if self.decoding.version_2_with_negative:

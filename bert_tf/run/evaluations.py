@@ -1,0 +1,80 @@
+"""What a run's weights scored on held-out data while it trained, and so which checkpoint is the best.
+
+Kept in a file beside the checkpoints, not in them: whatever a kill leaves, those scores count that are not newer than
+the newest checkpoint. Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object, write_text
+from bert_tf.run.run_folder import find_checkpoints
+
+EVALUATIONS = "evaluations.json"  # in the folder of the checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluations:
+    """The score by which a run's checkpoints are compared, after some of its updates.
+
+    Attributes:
+      score: its name.
+      lower_is_better: as of a loss.
+      data: a fingerprint of what was scored on.
+      by_update: ascending.
+    """
+
+    score: str
+    lower_is_better: bool
+    data: str
+    by_update: dict[int, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def best(self) -> int | None:
+        """The update with the best score, of equal ones the first; None if there is none. NaN is the worst."""
+        sign = -1 if self.lower_is_better else 1
+        values = {update: -math.inf if math.isnan(value) else sign * value for update, value in self.by_update.items()}
+        return max(values, key=values.__getitem__, default=None)
+
+    @property
+    def num_since_best(self) -> int:
+        return sum(update > (self.best or 0) for update in self.by_update)
+
+    def up_to(self, update: int) -> Evaluations:
+        kept = {number: value for number, value in self.by_update.items() if number <= update}
+        return dataclasses.replace(self, by_update=kept)
+
+    def write(self, checkpoints: Path) -> None:
+        """Raises OSError."""
+        write_text(checkpoints / EVALUATIONS, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+
+def read_evaluations(checkpoints: Path) -> Evaluations | None:
+    """Those in a run's ``checkpoints`` folder; None if it was not scored while it trained. Raises `UserError`."""
+    path, remedy = checkpoints / EVALUATIONS, "remove it, and the newest checkpoint counts as the best"
+    if not path.exists():
+        return None
+    stored = read_json_object(path, remedy)
+    try:
+        stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
+        return Evaluations(**stored)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{path} does not hold the scores of updates; {remedy}") from None
+
+
+def find_best(checkpoints: Path) -> int | None:
+    """The update of the checkpoint with the best score, which may be lost; None if none was scored.
+
+    Raises: UserError if the file of scores is damaged.
+    """
+    evaluations, newest = read_evaluations(checkpoints), max(find_checkpoints(checkpoints), default=0)
+    return evaluations.up_to(newest).best if evaluations else None
+
+
+def checkpoint_path(checkpoints: Path, update: int) -> Path:
+    return checkpoints / f"ckpt-{update:08d}"

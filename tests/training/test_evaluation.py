@@ -1,0 +1,175 @@
+"""Evaluation while training: when, which checkpoint is the best, when it ends, and that stops leave no trace."""
+
+import itertools
+import json
+import math
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.run.checkpoint import PREFIX
+from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best
+from bert_tf.settings.training import EPOCH, TrainingConfig
+from bert_tf.training.evaluation import Evaluation, Evaluator
+from tests.refusals import refused
+from tests.training.test_trainer import Counter, make_trainer
+from tests.training.test_training import lines
+
+
+def config(**changes):
+    return TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=4), **changes})
+
+
+@pytest.mark.parametrize(
+    "eval_steps, num_rows, expected",
+    [
+        (None, 100, []),
+        (1.0, 100, list(range(1, 11))),
+        (4.0, 100, [4, 8, 10]),
+        (99.0, 100, [10]),
+        (0.1, 12, list(range(1, 11))),  # less than an update
+        (EPOCH, 14, [4, 7, 10]),  # of 3.5 updates
+        (0.5, 40, [5, 10]),
+    ],
+)
+def test_when_it_is_due(tmp_path, eval_steps, num_rows, expected):
+    evaluation = Evaluation(lambda *_: {}, "f1", "", config(eval_steps=eval_steps).eval_interval(num_rows))
+    evaluator = Evaluator(evaluation, None, tmp_path, workers=None, telemetry=None)
+    assert [update for update in range(1, 11) if evaluator.is_due(update, is_last=update == 10)] == expected
+
+
+def test_settings_that_do_not_fit_are_refused():
+    refused("eval_steps=2.5: above 1 it is a number of updates, which must be whole", config, eval_steps=2.5)
+    refused("early_stopping=2 counts evaluations: give eval_steps, too", config, early_stopping=2)
+    refused("eval_steps=0: must be a number above 0, and at most 1e[+]08, or epoch", config, eval_steps=0)
+
+
+def test_the_best_is_the_first_of_the_best_numbers():
+    scores = {2: math.nan, 4: 0.5, 6: 0.75, 8: 0.75, 9: math.nan}
+    assert Evaluations("f1", False, "", scores).best == 6 and Evaluations("loss", True, "", scores).best == 4
+    assert Evaluations("f1", False, "", scores).up_to(4).best == 4 and Evaluations("f1", False, "", {}).best is None
+    assert Evaluations("f1", False, "", scores).num_since_best == 2
+
+
+SCORES = {2: 0.25, 4: 0.75, 6: 0.5, 8: 0.625, 10: 0.375}
+
+
+class Scored(Counter):
+    """A step that a kill may interrupt, and whose weights have the `SCORES`."""
+
+    def __init__(self, dies_at=None):
+        super().__init__()
+        self.events, self.dies_at = itertools.count(1), dies_at
+
+    def restore(self, checkpoints, path):
+        checkpoints.restore(path, self.variables)
+        self.batches_consumed = self.updates_applied
+
+    def happens(self):
+        if next(self.events) == self.dies_at:
+            raise KeyboardInterrupt
+
+    def __call__(self, *arguments, **options):
+        self.happens()
+        return super().__call__(*arguments, **options)
+
+    def copy(self, *arguments):
+        self.happens()
+        return super().copy(*arguments)
+
+    def scores(self, _, update):
+        assert update == self.updates_applied
+        self.happens()
+        return {"f1": SCORES[update], "eval_loss": 1.0}
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """A training of ten updates with an evaluation every second one; returns whether it came to its end, and what its
+    weights then were, and of which update they were said to be."""
+
+    def run(folder, dies_at=None, lower_is_better=False, **settings):
+        step, at_end = Scored(dies_at), []
+        evaluation = Evaluation(step.scores, "f1", "data", 2.0, lower_is_better=lower_is_better)
+        settings = {
+            **dict(eval_steps=2.0, num_ranks=1, save_checkpoint_steps=3, keep_checkpoints=1, display_loss_steps=4),
+            **settings,
+        }
+        made = make_trainer(monkeypatch, folder, 10, [step] * 2, evaluation=evaluation, **settings)
+        return made.fit(lambda _, update: at_end.append((float(step.weight[0]), update))), at_end
+
+    return run
+
+
+def left(folder):
+    return stored_files(folder), json.loads((folder / "checkpoints" / EVALUATIONS).read_text())["by_update"]
+
+
+def stored_files(folder):
+    return {
+        path.name: float(tf.train.load_checkpoint(str(path / PREFIX)).get_tensor("weight")[0])
+        for path in sorted((folder / "checkpoints").glob("ckpt-*"))
+    }
+
+
+@pytest.mark.parametrize(
+    "settings, last, best, reason",
+    [
+        ({}, 10, 4, "done"),
+        ({"early_stopping": 2}, 8, 4, "early_stopping"),
+        ({"early_stopping": 4}, 10, 4, "done"),
+        ({"lower_is_better": True}, 10, 2, "done"),
+    ],
+)
+def test_the_best_is_kept_and_used(tmp_path, train, capsys, settings, last, best, reason):
+    assert train(tmp_path, **settings) == (True, [(float(best), best)])
+    assert left(tmp_path)[0] == {f"ckpt-{update:08d}": update for update in (best, last)}
+    assert find_best(tmp_path / "checkpoints") == best
+    events = lines(tmp_path, "evaluation")
+    assert [(event["update"], event["f1"]) for event in events] == [pair for pair in SCORES.items() if pair[0] <= last]
+    assert lines(tmp_path, "end")[0]["reason"] == reason
+    said = capsys.readouterr().out
+    assert f"best checkpoint: f1 = {SCORES[best]} after update {best} of {last}; {tmp_path}" in said
+    assert ("no better f1 in 2 evaluation(s) since update 4" in said) == (reason != "done")
+    # Once more: nothing is trained, and nothing scored.
+    assert train(tmp_path, **settings) == (True, [(float(best), best)])
+    assert len(lines(tmp_path, "evaluation")) == len(events)
+
+
+def test_a_kill_at_any_moment_leaves_no_trace(tmp_path, train):
+    settings = dict(early_stopping=2, save_checkpoint_steps=5)
+    train(tmp_path / "whole", **settings)
+    for moment in range(1, 17):  # eight updates, four evaluations, and four checkpoints
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "killed", moment, **settings)
+        assert train(tmp_path / "killed", **settings) == (True, [(4.0, 4)])
+        assert left(tmp_path / "killed") == left(tmp_path / "whole"), moment
+        shutil.rmtree(tmp_path / "killed")
+
+
+def test_what_a_stop_puts_off_is_done_at_the_next_start(tmp_path, train):
+    """Each start makes one update, saves it and stops, without an evaluation."""
+    train(tmp_path / "whole", early_stopping=2)
+    starts = [train(tmp_path / "stopped", early_stopping=2, max_hours=1e-9) for _ in range(9)]
+    assert starts == [*[(False, [])] * 8, (True, [(4.0, 4)])]
+    assert left(tmp_path / "stopped") == left(tmp_path / "whole")
+
+
+def test_the_newest_stands_for_a_best_one_that_is_lost(tmp_path, train, capsys):
+    train(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints/ckpt-00000004")
+    assert train(tmp_path)[1] == [(10.0, 10)]
+    assert "warning: the best checkpoint, " in capsys.readouterr().err
+
+
+def test_scores_of_other_data_are_not_compared_and_damaged_ones_refused(tmp_path, train, capsys):
+    train(tmp_path)
+    file = tmp_path / "checkpoints" / EVALUATIONS
+    file.write_text(file.read_text().replace('"data": "data"', '"data": "other"'))
+    assert train(tmp_path)[1] == [(10.0, 10)]
+    assert "earlier evaluations were of another score or other data" in capsys.readouterr().out
+    for text in ("{}", '{"score": "f1", "lower_is_better": false, "data": "", "by_update": {"x": 1}}', "[1"):
+        file.write_text(text)
+        refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)
