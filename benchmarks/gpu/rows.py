@@ -52,6 +52,7 @@ def plan_rows(sizes: Sizes, memory: float, has_bf16: bool, has_peer: bool) -> li
     first += [row("start", 0, half, min(8, sizes.largest[0][0]), start=start, **short) for start in (1, 2)]
     first += [Check("tests", "the most telling tests that compare the GPU with the CPU", sizes.marks[0], TELLING)]
     first += [row(part, at, half, model=model) for part in ("speed", *["peer"] * has_peer) for at, model in each_size]
+    first += [row("speed", 0, half, packing=True)]
     few = {"num_layers": sizes.num_layers}
     second: Group = [
         row("speed", at, precision, **few)
