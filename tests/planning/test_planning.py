@@ -72,18 +72,17 @@ def test_more_and_faster_is_never_slower():
     assert find_gpu("312,19.5,80,2039,300", "bf16") == find_gpu("A100-80", "bf16")
 
 
-@pytest.mark.parametrize("row", RECORD["rows"], ids=lambda row: row["title"])
-def test_computing_is_within_a_tenth_of_what_was_measured(row):
+@pytest.mark.parametrize("has_own_kernels, rows", [(True, RECORD["rows"]), (False, RECORD["before"]["rows"])])
+def test_computing_is_within_a_tenth_of_what_was_measured(has_own_kernels, rows):
     """On one H200 in bf16: with kernels of our own, and with XLA's, which were measured before there were any."""
     assert RECORD["facts"]["device"] == "NVIDIA H200"
-    config = BertConfig.preset(row["model"], GOOGLE_VOCAB_SIZE)
-    work = Workload(config, row["length"], row["predictions"], "step", row["micro_batch"], "bf16")
-    gpu = find_gpu("h200", "bf16")
-    optimizer_secs = gpu.optimizer_secs(work) / row["num_micro_batches"]
-    assert gpu.micro_batch_secs(work) + optimizer_secs == pytest.approx(min(row["micro_batch_secs"]), rel=0.1)
-    if row["sequences_per_sec_before"]:
-        secs = dataclasses.replace(gpu, has_bf16=False).micro_batch_secs(work) + optimizer_secs
-        assert row["micro_batch"] / secs == pytest.approx(row["sequences_per_sec_before"], rel=0.1)
+    gpu = dataclasses.replace(find_gpu("h200", "bf16"), has_bf16=has_own_kernels)
+    for row in rows:
+        config = BertConfig.preset(row["model"], GOOGLE_VOCAB_SIZE)
+        work = Workload(config, row["length"], row["predictions"], "step", row["micro_batch"], "bf16")
+        secs = gpu.micro_batch_secs(work) + gpu.optimizer_secs(work) / 8
+        if row["sequences_per_sec"]:
+            assert row["micro_batch"] / secs == pytest.approx(row["sequences_per_sec"], rel=0.1), row
 
 
 def test_the_arguments_are_the_launchers():
@@ -101,7 +100,7 @@ def test_the_arguments_are_the_launchers():
 def test_what_was_published():
     """The errors that docs/clusters.md states."""
     ours = clusters.one_gpu_errors().values()  # no errors alone: our program does less than NVIDIA's
-    assert min(ours) > -0.07 and max(ours) < 0.46
+    assert min(ours) > -0.07 and max(ours) < 0.51
     errors = clusters.rate_errors()
     off = sorted(abs(error) for _, error in errors.values())
     assert off[len(off) // 2] < 0.05
