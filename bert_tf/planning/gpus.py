@@ -40,7 +40,7 @@ class _OutsideMatmuls(NamedTuple):
 
 
 # Kernels of our own. GELU and LayerNorm take 0.156 and 0.198 ms of a layer of 16,384 x 1,024, as 81 bytes do; the rest
-# is for sums and the loss. Attention takes 0.63 ms on an H100 at 512, with the bits of its dropout and with its matmuls.
+# is for sums and the loss. Attention takes 0.63 ms on an H100 at 512, with its dropout's bits and its matmuls.
 _OWN_KERNELS = _OutsideMatmuls(90, 0, 0, 240)
 # Kernels by XLA, by bytes of the compute type: what its compiler planned to move and compute. The slowness is fitted to
 # the three rows that were measured before there were kernels of our own (`before` in the record).
