@@ -24,8 +24,8 @@ from bert_tf.model.kernels.requirements import may_have_kernels
 
 MASKED_SHARE, SHORTEST = 0.15, 5
 NUM_FIRST_UPDATES = 3  # of which the first one is compiled, and after which bits are compared
-# Of memory, over the plan: the allocator asks the GPU for more and more, and may not use all that it has got. On an H200
-# it had 1.33 (Large) and 1.59 times (Base) what it needed.
+# Of memory, over the plan: the allocator asks the GPU for more and more, and may not use all that it has got. On an
+# H200 it had 1.33 (Large) and 1.59 times (Base) what it needed.
 GROWTH = 1.6
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
