@@ -15,7 +15,7 @@ from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.memory.plan import Device
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.chemprot_data import write_files
+from tests.contrib.biomedical.chemprot_data import write_files
 from tests.entity_data import columns
 from tests.glue_data import write_cola
 from tests.launch.helpers import flags_of

@@ -1,0 +1,1 @@
+"""The biomedical wing: PubMed, PubMed Central and ChemProt, from the download to formatted text and tables."""
