@@ -29,8 +29,9 @@ from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine import count_cores
+from bert_tf.base.registration import deferred
 from bert_tf.prepare import stages
-from bert_tf.prepare.checking import inspection, status, verification
+from bert_tf.prepare.checking import status, verification
 from bert_tf.prepare.corpora import registry, text_files
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
@@ -41,7 +42,7 @@ ACTIONS = {
     **stages.FROM_TOKEN_FILES,
     "status": status.run_status,
     "verify": verification.run_verify,
-    "inspect": inspection.run_inspect,
+    "inspect": deferred("bert_tf.contrib.inspection.inspection:run_inspect"),
 }
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
