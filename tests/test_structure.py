@@ -48,7 +48,7 @@ PACKAGES = (
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
-MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets"}
+MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets", "contrib.replay"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
 TASK_MODULES_WITH_TENSORFLOW = ("head", "classes")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
