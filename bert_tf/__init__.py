@@ -21,6 +21,7 @@ The packages are listed in the order in which the data flows; each imports only 
     launch       positional arguments -> a checked plan and running ranks
     planning     a cluster's data sheet -> the recipe's time, cost and split there
     doctor       a machine -> what would keep a training from working
+    contrib      what the recipe does not need: named by the tables of the others, imported by none
     programs     a command line -> one call of the above
 """
 

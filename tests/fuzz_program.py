@@ -44,7 +44,7 @@ def without_last(method):
 def main():
     program = importlib.import_module(sys.argv[1].replace("run_", "bert_tf.programs."))
     if sys.argv[1] == "run_pretraining":
-        from bert_tf.training import replay
+        from bert_tf.contrib.replay import replay
 
         replay._attempt = lambda *_: SimpleNamespace(describe=tuple)
     else:

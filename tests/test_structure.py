@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,16 +43,17 @@ PACKAGES = (
     "launch",
     "planning",
     "doctor",
+    "contrib",
     "programs",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
-MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets"}
+MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets", "contrib.replay"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
 TASK_MODULES_WITH_TENSORFLOW = ("head", "classes")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
-# What prepare/ may use of the packages above it.
-FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare".split()
+# What prepare/ may use of the packages above it, and so may what contrib/ adds to it.
+FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare contrib".split()
 
 SETTINGS = {
     "classifier": task_settings()["glue"],
@@ -178,7 +180,36 @@ def test_every_package_says_what_it_is_for():
         assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
-PREPARE = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf/prepare")]
+# contrib and the planner lie beside the rest: its tables name what they hold, and nothing imports it.
+BESIDE = ("contrib", "planning")
+CORE = [path for path in BERT_TF if module_name(path).split(".")[0] not in BESIDE]
+NAMED = re.compile(r"bert_tf\.contrib\.[\w.]+:\w+")
+
+
+@pytest.mark.parametrize("path", CORE, ids=names(CORE))
+def test_nothing_imports_what_lies_beside(path):
+    for dotted in imported(path):
+        assert not is_in(inside_library(dotted) or "", BESIDE), dotted
+
+
+def test_tables_name_all_that_lies_beside():
+    """What a table names is there, and every folder of contrib is named by one."""
+    named = {name for path in CORE for name in NAMED.findall(path.read_text(encoding="utf-8"))}
+    for name in named:
+        module, _, name_in_module = name.partition(":")
+        top = parsed(ROOT / f"{module.replace('.', '/')}.py").body
+        defined = [getattr(each, "name", None) or re.split("[ :]", ast.unparse(each))[0] for each in top]
+        assert name_in_module in defined, name
+    assert {name.split(".")[2] for name in named} == {path.name for path in (ROOT / "bert_tf/contrib").glob("[!_]*/")}
+
+
+PREPARE = [
+    path
+    for path in BERT_TF
+    if is_in(module := module_name(path), {"prepare"})
+    or is_in(module, {"contrib"})
+    and any(is_in(inside_library(dotted) or "", {"prepare"}) for dotted in imported(path))
+]
 
 
 @pytest.mark.parametrize("path", PREPARE, ids=names(PREPARE))

@@ -6,19 +6,19 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Callable
 
 from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
+from bert_tf.base.registration import load  # noqa: E402
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
-from bert_tf.launch import biobert, glue, recipes, run_sub, squad  # noqa: E402
 from bert_tf.launch import finetune_benchmark as benchmark  # noqa: E402
-from bert_tf.launch.arguments import Argument  # noqa: E402
-from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
+from bert_tf.launch import glue, recipes, run_sub, squad  # noqa: E402
+from bert_tf.launch.environment import LaunchEnvironment, Launcher, show  # noqa: E402
 
-# A launcher's arguments, and what it does.
-LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEnvironment], int]]] = {
+_BIOBERT = "bert_tf.contrib.biomedical.biobert:LAUNCHERS"
+# The launchers, or the tables in which they stand.
+LAUNCHERS: dict[str, Launcher | str] = {
     "pretraining_lamb": (recipes.LAMB, recipes.launch_lamb),
     "pretraining_lamb_phase1": (recipes.LAMB, partial(recipes.launch_lamb, only="phase_1")),
     "pretraining_lamb_phase2": (recipes.LAMB, partial(recipes.launch_lamb, only="phase_2")),
@@ -28,18 +28,22 @@ LAUNCHERS: dict[str, tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEn
     "squad_inference": (squad.INFERENCE_ARGUMENTS, squad.launch_inference),
     "glue": (glue.ARGUMENTS, glue.launch),
     "glue_inference": (glue.INFERENCE_ARGUMENTS, glue.launch_inference),
-    "biobert/ner_bc5cdr-chem": (biobert.CHEMICAL_ARGUMENTS, partial(biobert.launch_entities, "chem")),
-    "biobert/ner_bc5cdr-disease": (biobert.DISEASE_ARGUMENTS, partial(biobert.launch_entities, "disease")),
-    "biobert/rel_chemprot": (biobert.RELATION_ARGUMENTS, biobert.launch_relations),
-    "biobert/run_pretraining-pubmed_base_phase_1": (recipes.PUBMED[1], partial(recipes.launch_pubmed, 1)),
-    "biobert/run_pretraining-pubmed_base_phase_2": (recipes.PUBMED[2], partial(recipes.launch_pubmed, 2)),
+    "biobert/ner_bc5cdr-chem": _BIOBERT,
+    "biobert/ner_bc5cdr-disease": _BIOBERT,
+    "biobert/rel_chemprot": _BIOBERT,
+    "biobert/run_pretraining-pubmed_base_phase_1": _BIOBERT,
+    "biobert/run_pretraining-pubmed_base_phase_2": _BIOBERT,
     "finetune_train_benchmark": (benchmark.ARGUMENTS["train"], partial(benchmark.launch, "train")),
     "finetune_inference_benchmark": (benchmark.ARGUMENTS["predict"], partial(benchmark.launch, "predict")),
-    **{
-        f"biobert/biobert_finetune_{name}_benchmark": (benchmark.BIOBERT[mode], partial(benchmark.launch_biobert, mode))
-        for name, mode in (("train", "train"), ("inference", "predict"))
-    },
+    "biobert/biobert_finetune_train_benchmark": _BIOBERT,
+    "biobert/biobert_finetune_inference_benchmark": _BIOBERT,
 }
+
+
+def find_launcher(name: str) -> Launcher:
+    """The launcher with this name, one of `LAUNCHERS`."""
+    found = LAUNCHERS[name]
+    return load(found)[name] if isinstance(found, str) else found
 
 
 @exit_on_user_error
@@ -51,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if name not in LAUNCHERS:
         raise UserError(f"there is no launcher {name!r}; there are {', '.join(LAUNCHERS)}")
-    arguments, launch = LAUNCHERS[name]
+    arguments, launch = find_launcher(name)
     if arguments and typed[:1] in (["-h"], ["--help"]):
         script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
         show([f"usage: bash scripts/{script}.sh [value ...], by position:"])

@@ -16,6 +16,7 @@ from bert_tf.base.errors import MissingError
 from bert_tf.base.files import work_folder
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.launch import launchers
+from bert_tf.launch.arguments import Argument
 from bert_tf.launch.checks import choose_launcher, count_nodes, start_checks
 from bert_tf.launch.hosts import rank_python
 from bert_tf.launch.rank import describe_signal
@@ -148,3 +149,7 @@ def run_job(title: str, job: launchers.Job, signals: list[int]) -> int:
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code
+
+
+# A launcher's arguments, and what it does with the texts that were typed; this returns the exit code.
+Launcher = tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEnvironment], int]]

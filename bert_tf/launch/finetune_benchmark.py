@@ -1,4 +1,4 @@
-"""Measures the speed of fine-tuning and predicting with the shapes of SQuAD or BioBERT's tasks: what fits, or one.
+"""Measures the speed of fine-tuning and predicting with SQuAD's shapes: what fits, or one.
 
 Each is a run of benchmarks/finetuning.py with random weights and made-up rows, so that no data is needed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,7 @@ from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, run_job, show, shown
 from bert_tf.launch.finetuning import MODEL
-from bert_tf.launch.recipes import CASED
 from bert_tf.memory.plan import Workload, find_device, fits
-from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.squad.settings import SETTINGS
 
 _PREDICT = arguments("bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL)
@@ -31,19 +29,6 @@ _SEQ_LENGTH = 384
 _SWEEPS: dict[str, dict[str, Sequence[Any]]] = {
     "train": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8, 16, 32, 64)},
     "predict": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8)},
-    "biobert": {"seq_length": (128, 512), "batch_size": (8, 32, 64)},
-}
-# BioBERT's tasks -> the head that is measured.
-_HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
-BIOBERT = {
-    mode: arguments(
-        f"task=ner_bc5cdr-chem {num_gpu} bert_model=base cased=false",
-        *SETTINGS,
-        task=Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False),
-        bert_model=MODEL,
-        cased=CASED,
-    )
-    for mode, num_gpu in (("train", "num_gpu=2"), ("predict", ""))
 }
 
 
@@ -55,20 +40,11 @@ def launch(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> i
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
-        configurations = _what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
-    return _measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment)
+        configurations = what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
+    return measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment, heads={})
 
 
-def launch_biobert(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed; as `launch`."""
-    typed = Typed(BIOBERT[mode], texts)
-    show(typed.describe())
-    fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
-    name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
-    return _measure_all(name, mode, _what_fits(environment, **fixed, **_SWEEPS["biobert"]), environment)
-
-
-def _what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
+def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
     """The configurations whose micro-batch fits into memory by training's plan; predicting needs less.
 
     Args:
@@ -88,7 +64,16 @@ def _what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list
     return [configuration for configuration in combined if fits(work(configuration), limit)]
 
 
-def _measure_all(name: str, mode: str, configurations: Sequence[Values], environment: LaunchEnvironment) -> int:
+def measure_all(
+    name: str, mode: str, configurations: Sequence[Values], environment: LaunchEnvironment, *, heads: Mapping[str, str]
+) -> int:
+    """Measures them one after the other; returns 0, or the last exit code that is not.
+
+    Args:
+      name: of the folder of results.
+      mode: "train" or "predict".
+      heads: what is measured, by a configuration's "task"; without one, SQuAD's.
+    """
     folder = environment.path("results_dir", work_folder() / "results" / name)
     show([f"results_dir = {shown(folder)}", "random weights and made-up rows: only the speed is measured"])
     show([_line(configuration) for configuration in configurations])
@@ -103,7 +88,7 @@ def _measure_all(name: str, mode: str, configurations: Sequence[Values], environ
         flags = {
             "mode": mode,
             "bert_model": configuration["bert_model"],
-            "task": _HEADS.get(configuration.get("task", "")),
+            "task": heads.get(configuration.get("task", "")),
             "cased": configuration.get("cased"),
             "batch_size": configuration["batch_size"],
             "precision": configuration["precision"],

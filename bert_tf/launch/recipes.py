@@ -1,7 +1,4 @@
-"""The recipes of pre-training: LAMB in two phases, Adam in one, and BioBERT's two on PubMed's abstracts.
-
-Their arguments are those of NVIDIA's scripts, and the model for BioBERT.
-"""
+"""The recipes of pre-training, LAMB in two phases and Adam in one, with the arguments of NVIDIA's scripts."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Typed, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import LENGTHS, Phase, Recipe
-from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
-
-CASED = Setting("cased", "bool", False, is_flag=False)
 
 LAMB = arguments(
     """
@@ -36,20 +30,6 @@ ADAM = arguments(
     """,
     *PRETRAINING,
 )
-_OF_PUBMED = {
-    1: """
-       train_batch_size=128 learning_rate=9.625e-5 cased=false precision=fp16 use_xla=true num_gpu=16 warmup_steps=1953
-       train_steps=19531 num_accumulation_steps=32 save_checkpoint_steps=5000 eval_batch_size=80
-       """,
-    2: """
-       init_checkpoint= train_batch_size=16 learning_rate=2.9e-4 cased=false precision=fp16 use_xla=true num_gpu=16
-       warmup_steps=434 train_steps=4340 num_accumulation_steps=128 save_checkpoint_steps=5000 eval_batch_size=26
-       """,
-}
-PUBMED = {
-    number: arguments(f"{declared} bert_model=base", *PRETRAINING, cased=CASED)
-    for number, declared in _OF_PUBMED.items()
-}
 
 
 def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
@@ -120,16 +100,3 @@ def launch_adam(texts: Sequence[str], environment: LaunchEnvironment) -> int:
     typed = Typed(ADAM, texts)
     phase = only_phase("pretraining", (typed["seq_len"], typed["max_pred_per_seq"]), typed)
     return Recipe("pretraining_adam", typed, environment, "adamw", [phase]).launch()
-
-
-def launch_pubmed(number: int, texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Pre-trains on PubMed's abstracts in phase 1, from Google's weights, or phase 2; returns the ranks' exit code."""
-    typed = Typed(PUBMED[number], texts)
-    phase = only_phase(f"phase_{number}", LENGTHS[number - 1], typed)
-    num_layers, hidden_size = PRESETS[typed["bert_model"]]
-    size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
-    weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
-    defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
-    start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
-    here = LaunchEnvironment({**defaults, **environment.environ, **start})
-    return Recipe(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"]).launch()

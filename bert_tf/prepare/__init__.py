@@ -2,5 +2,5 @@
 
 In the order in which data flows through them: `fetching` downloads raw files, `corpora` turns them into text with one
 document per line, `sharding` turns that into shards of sentences, `instances` makes training instances. `checking`
-inspects and verifies the results; `running` holds manifests and worker processes.
+says what there is and verifies it; `running` holds manifests and worker processes.
 """

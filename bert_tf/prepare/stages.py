@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.prepare.checking import inspection
 from bert_tf.prepare.corpora import formatting, registry, sample, tables
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import stages as instance_stages
@@ -120,7 +119,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
             counts = sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
             print_done("sharded", counts, folder)
             training = [folder / name for name in stage.finished if name.startswith("training/")]
-            for warning in inspection.judge_ends(inspection.sample_sentences(training)):
+            for warning in sharding.judge_ends(sharding.sample_sentences(training)):
                 print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 

@@ -29,19 +29,20 @@ from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine import count_cores
+from bert_tf.base.registration import deferred
 from bert_tf.prepare import stages
-from bert_tf.prepare.checking import inspection, status, verification
-from bert_tf.prepare.corpora import jats, registry, text_files
+from bert_tf.prepare.checking import status, verification
+from bert_tf.prepare.corpora import registry, text_files
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
-from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.preparation import PreparationOptions, parse_license_groups
 
 ACTIONS = {
     **stages.STAGES,
     **stages.FROM_TOKEN_FILES,
     "status": status.run_status,
     "verify": verification.run_verify,
-    "inspect": inspection.run_inspect,
+    "inspect": deferred("bert_tf.contrib.inspection.inspection:run_inspect"),
 }
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
@@ -132,7 +133,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.dataset and options.action in stages.STAGES and options.action != "download" and not makes_tables:
         registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
     _refuse_unused(list(vars(given)), options)
-    options.license_groups = jats.parse_license_groups(options.license_groups)
+    options.license_groups = parse_license_groups(options.license_groups)
     if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
         raise UserError(
             f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "

@@ -12,6 +12,7 @@ from absl import flags
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.installed import check_tensorflow
 from bert_tf.base.machine import choose_device, count_gpus
+from bert_tf.base.registration import load
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags, run_program
 from bert_tf.settings.programs import PRETRAINING
@@ -85,8 +86,7 @@ def _max_eval_steps(num_ranks: int) -> int:
 def _replay() -> None:
     if not FLAGS.model_dir or FLAGS.use_horovod:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
-    from bert_tf.training.replay import replay
-
+    replay = load("bert_tf.contrib.replay.replay:replay")
     started_from, attempts = replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files)
     print(f"update {FLAGS.replay_update}, made again from {started_from}")
     for attempt in attempts:

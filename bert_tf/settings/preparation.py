@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from bert_tf.base.errors import UserError
 from bert_tf.settings.declaration import same, setting
 from bert_tf.settings.programs import MaskingOptions
 from bert_tf.settings.training import MAX_SEED, SEED, PretrainingConfig
@@ -11,6 +12,9 @@ from bert_tf.settings.training import MAX_SEED, SEED, PretrainingConfig
 _RECORDS = "create_tfrecord_files export_tfrecord"
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "sentences", "jsonl", "parquet")
 SEGMENTATION_METHODS = ("rules", "nltk")
+# What PubMed Central calls its groups: commercial use is allowed (CC0, CC BY, CC BY-SA, CC BY-ND); only other use
+# (CC BY-NC, CC BY-NC-SA, CC BY-NC-ND); no licence of Creative Commons that a machine can read.
+LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,3 +138,11 @@ class PreparationOptions(MaskingOptions):
     )
     no_next_sentence: bool = same(PretrainingConfig, "no_next_sentence")
     repair: bool = setting(False, "Make damaged files again.", actions="verify")
+
+
+def parse_license_groups(text: str) -> tuple[str, ...]:
+    """The groups named in `text`, separated by commas, in the order of `LICENSE_GROUPS`."""
+    named = {name.strip() for name in text.split(",")}
+    if unknown := named.difference(LICENSE_GROUPS):
+        raise UserError(f"license_groups={text}: {min(unknown)!r} must be one of {', '.join(LICENSE_GROUPS)}")
+    return tuple(name for name in LICENSE_GROUPS if name in named)

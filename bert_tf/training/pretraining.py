@@ -10,20 +10,15 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
-from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
-from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.backends import make_backend
@@ -34,7 +29,7 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.device import prepare_device
 from bert_tf.run.gpus import pretraining_flops_per_sequence
-from bert_tf.run.run_folder import CONFIG, RunFolder, write_whole
+from bert_tf.run.run_folder import RunFolder, write_whole
 from bert_tf.run.statistics import LossWatch
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, compute_dtype
@@ -167,38 +162,6 @@ def make_training(
         watch=LossWatch(objective.untrained_loss(bert_config.vocab_size), config.warmup_steps),
         evaluation=_make_evaluation(config, inputs, model, objective, workers),
     )
-
-
-def training_of_run(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, Training]:
-    """The settings and the training of the run in a folder, for one process; `input_files` if its records have moved.
-
-    Raises: UserError if the folder has no run of this version, or the records are not those of the run.
-    """
-    path = model_dir / CONFIG
-    record = read_json_object(path, "name the folder of a pre-training run by --model_dir")
-    try:
-        identity = record["identity"]
-        config = PretrainingConfig(**record["settings"])
-        bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
-        patterns = input_files or record["data"]["input_files"]
-        default = {"max_predictions_per_seq": config.max_predictions_per_seq}
-        rules = MaskingRules.from_json(record["data"].get("masking_rules", default))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path} is not what this version writes for a pre-training run "
-            f"({type(error).__name__}: {error}); replay with the version the run was made with"
-        ) from None
-    training = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
-    # What may be missing in the initial weights was decided when the run began.
-    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
-    now = run_identity(config, inputs)
-    changed = [name for name in identity if identity[name] != now.get(name)]
-    if changed:
-        raise UserError(
-            f"{patterns} or the settings are no longer those of the run in {model_dir} "
-            f"({', '.join(changed)} differ); name the run's own records with --input_files"
-        )
-    return config, make_training(config, inputs, now, Workers())
 
 
 def pretrain(config: PretrainingConfig, inputs: PretrainingInputs, folder: RunFolder, workers: Workers) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import find_launcher
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.preparation import PreparationOptions
 from tests.test_structure import FLAGS
@@ -204,5 +204,5 @@ def test_forms_name_what_there_is(page):
         names = re.findall(r"<(\w+)>", form)
         if names:
             launcher = programs[0].removeprefix("scripts/").removesuffix(".sh").removeprefix("run_")
-            arguments, _ = LAUNCHERS[launcher]
+            arguments, _ = find_launcher(launcher)
             assert names == [argument.name for argument in arguments], form

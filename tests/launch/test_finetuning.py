@@ -11,11 +11,11 @@ import pytest
 from bert_tf.base.machine import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch import finetune_benchmark
-from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import find_launcher
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.memory.plan import Device
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.chemprot_data import write_files
+from tests.contrib.biomedical.chemprot_data import write_files
 from tests.entity_data import columns
 from tests.glue_data import write_cola
 from tests.launch.helpers import flags_of
@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def launch(name, typed):
-    _, launcher = LAUNCHERS[name]
+    _, launcher = find_launcher(name)
     return launcher(typed.split(), LaunchEnvironment(os.environ))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.launch import call, checks, pretraining
-from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import find_launcher
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
 from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of
@@ -104,7 +104,7 @@ def run_folders(folder):
 
 
 def launch(typed=SMALL, name="pretraining_lamb"):
-    _, launcher = LAUNCHERS[name]
+    _, launcher = find_launcher(name)
     return launcher(typed.split(), LaunchEnvironment(os.environ))
 
 

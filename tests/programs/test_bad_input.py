@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import as_user_error
-from bert_tf.launch.__main__ import LAUNCHERS
+from bert_tf.launch.__main__ import LAUNCHERS, find_launcher
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
@@ -64,10 +64,10 @@ def is_refusal(code, message):
 VARIABLES = [each.variable for each in with_variable(*SETTINGS) if each.variable not in ("DRY_RUN", "CONTAINER_IMAGE")]
 
 
-@pytest.mark.parametrize("recipe", [name for name, (arguments, _) in LAUNCHERS.items() if arguments])
+@pytest.mark.parametrize("recipe", [name for name in LAUNCHERS if find_launcher(name)[0]])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
-    arguments, _ = LAUNCHERS[recipe]
+    arguments, _ = find_launcher(recipe)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for _ in range(NUM_CASES):

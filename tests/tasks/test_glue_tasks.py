@@ -18,7 +18,7 @@ def test_names_in_any_case_and_the_nearest_for_others():
     ]  # fmt: skip
     refused("--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?", find_task, "MRCP")
     refused("WNLI, ChemProt, custom$", find_task, "xyz")
-    for task in TASKS:
+    for task in map(find_task, TASKS):
         assert set(task.metrics) <= set(METRICS) and task.num_classes == (len(task.labels) or 1)
 
 

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
+from bert_tf.contrib.replay.replay import replay
 from bert_tf.interchange.export import export
 from bert_tf.memory.plan import Workload
 from bert_tf.run.variables import open_checkpoint
-from bert_tf.training.replay import replay
 from tests.pretraining_data import TINY, write_dataset
 from tests.training import test_packed_update
 from tests.training.test_packed_update import WITHOUT_DROPOUT, assert_same_training

@@ -1,1 +1,1 @@
-"""Inspecting prepared data. In: the stages' output. Out: its state, faults and their repair, warnings about it."""
+"""Checking prepared data. In: the stages' output. Out: its state, faults and their repair."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.corpora import books, chemprot, custom, pubmed, pubmed_fulltext, sample, text_files, wiki
+from bert_tf.base.registration import deferred
+from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
 from bert_tf.prepare.corpora.documents import Corpus
 from bert_tf.prepare.corpora.tables import TableDataset
 from bert_tf.prepare.corpora.text_files import download_of, require_files
@@ -72,23 +73,6 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 
 
-def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    folder = working_dir / "download" / "pubmed"
-    ways_out = f"{download_of(dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
-    paths = require_files(pubmed.find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out=ways_out)
-    return Corpus(paths, functools.partial(pubmed.read_batches, paths), pubmed.clean, {})
-
-
-def _open_pubmed_fulltext(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    folder = working_dir / "download" / "pubmed" / "fulltext"
-    ways_out = f"{download_of(dataset)}, or put articles of PubMed Central there, packed or single"
-    paths = require_files(pubmed_fulltext.find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out=ways_out)
-    batches = functools.partial(pubmed_fulltext.read_batches, paths, folder)
-    groups, captions = options.license_groups, options.captions
-    clean = functools.partial(pubmed_fulltext.clean, groups=groups, captions=captions)
-    return Corpus(paths, batches, clean, {"license_groups": list(groups), "captions": captions})
-
-
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     folder = working_dir / "download" / dataset
     paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
@@ -139,10 +123,14 @@ DATASETS = {
     "bookscorpus": Dataset("bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
     "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
     "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
-    "pubmed_baseline": Dataset("pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)),
+    "pubmed_baseline": Dataset(
+        "pubmed_baseline_one_article_per_line.txt",
+        deferred("bert_tf.contrib.biomedical.pubmed:open_corpus"),
+        ("max_bad_records",),
+    ),
     "pubmed_fulltext": Dataset(
         "pubmed_fulltext_one_article_per_line.txt",
-        _open_pubmed_fulltext,
+        deferred("bert_tf.contrib.biomedical.pubmed_fulltext:open_corpus"),
         ("license_groups", "captions", "max_bad_records"),
     ),
     "sample": Dataset("sample_one_article_per_line.txt", _open_sample),
@@ -154,7 +142,12 @@ DATASETS = {
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
     "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
     "chemprot": Dataset(
-        options=("max_bad_records",), tables=TableDataset("biobert/ChemProt", chemprot.find_files, chemprot.read_tables)
+        options=("max_bad_records",),
+        tables=TableDataset(
+            "biobert/ChemProt",
+            deferred("bert_tf.contrib.biomedical.chemprot:find_files"),
+            deferred("bert_tf.contrib.biomedical.chemprot:read_tables"),
+        ),
     ),
 }
 # Datasets that are only downloaded: questions, sentences, weights.

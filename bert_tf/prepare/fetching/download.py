@@ -17,21 +17,19 @@ from pathlib import Path, PurePosixPath
 from typing import Callable
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sha256_of_file, sync
-from bert_tf.base.progress import Progress
-from bert_tf.prepare.corpora import books, pubmed, pubmed_fulltext, text_files, wiki
-from bert_tf.prepare.corpora.jats import LICENSE_GROUPS
-from bert_tf.prepare.fetching import mrpc, pmc
+from bert_tf.base.files import sync
+from bert_tf.base.registration import deferred
+from bert_tf.prepare.corpora import books, text_files, wiki
+from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors, journal_path
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors
 from bert_tf.records.manifest import FileEntry, read_manifest
+from bert_tf.settings.preparation import LICENSE_GROUPS
 
 # Dumps are published twice a month; the newest ones may be incomplete.
 _NUM_DUMPS_TRIED = 4
 _DATE_LINK = re.compile(r'href="(\d{8})/?"')
-_PUBMED_LINK = re.compile(r'href="([^"/?]+\.xml\.gz)"')
-_MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
 
 
 class NotDistributedError(UserError):
@@ -59,7 +57,7 @@ def download(
     source = sources.get(dataset) or source_of(dataset)
     if source is None:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
-    files = _Files(dataset, source, source.folder_below(root), client, license_groups)
+    files = Files(dataset, source, source.folder_below(root), client, license_groups)
     with clear_disk_errors(files.folder):
         placed = _FIND_PLACED.get(source.kind, lambda _: [])(files)
         if placed and not files.manifest_path.exists():
@@ -90,7 +88,7 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client, lic
         )
 
 
-class _Files:
+class Files:
     """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
 
     def __init__(self, dataset: str, source: Source, folder: Path, client: Client, license_groups: Sequence[str]):
@@ -98,11 +96,11 @@ class _Files:
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
 
-    def make(self, fetch: Callable[[_Files], None]) -> None:
+    def make(self, fetch: Callable[[Files], None]) -> None:
         """Gets all files and writes the manifest, unless the manifest already lists them all."""
         arguments = {"license_groups": self.license_groups} if self.source.kind == "articles" else {}
         with Stage("download", self.dataset, self.manifest_path, arguments, [], of_any_program=True) as self._stage:
-            newest = _list_pubmed(self) if self._stage.is_done and self.source.grows else ()
+            newest = _LIST_NEWEST[self.source.kind](self) if self._stage.is_done and self.source.grows else ()
             if self._stage.is_done and self._stage.finished.keys() >= set(newest):
                 print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
                 return
@@ -193,13 +191,13 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) ->
         sync(path)
 
 
-def _fetch_files(files: _Files) -> None:
+def _fetch_files(files: Files) -> None:
     files.fetch_files()
     for archive in files.source.archives:
         files.fetch_archive(archive)
 
 
-def _fetch_mrpc(files: _Files) -> None:
+def _fetch_mrpc(files: Files) -> None:
     if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
         mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
@@ -207,7 +205,7 @@ def _fetch_mrpc(files: _Files) -> None:
         files.add(name, describe_file(files.folder / name))
 
 
-def _fetch_dump(files: _Files) -> None:
+def _fetch_dump(files: Files) -> None:
     name = f"{files.dataset}.xml.bz2"
     if files.needs(name):
         with or_else(files.remedy(name)):
@@ -215,7 +213,7 @@ def _fetch_dump(files: _Files) -> None:
         files.fetch(newest)
 
 
-def _newest_dump(files: _Files, name: str) -> RemoteFile:
+def _newest_dump(files: Files, name: str) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
     url = files.source.url
     wiki_name = url.rstrip("/").rpartition("/")[2]
@@ -234,57 +232,7 @@ def _newest_dump(files: _Files, name: str) -> RemoteFile:
     raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'})")
 
 
-def _placed_pubmed(files: _Files) -> list[Path]:
-    """The files there, if there is no network; with one, those that are not there are fetched."""
-    placed = pubmed.files_in(files.folder)
-    if placed and not files.manifest_path.exists():
-        try:
-            _list_pubmed(files)
-        except UserError as error:
-            print(f"{error}\nUntil then:", flush=True)
-            return placed
-    return []
-
-
-def _list_pubmed(files: _Files) -> list[str]:
-    with or_else(f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"):
-        names = sorted(set(_PUBMED_LINK.findall(files.client.text(files.source.url))))
-        if not names:
-            raise UserError(f"{files.source.url} lists no .xml.gz file")
-    return names
-
-
-def _fetch_pubmed(files: _Files) -> None:
-    names = _list_pubmed(files)
-    for number, name in enumerate(names, 1):
-        if files.needs(name):
-            url = f"{files.source.url}{name}"
-            with or_else(files.remedy(name)):
-                checksum = _MD5.search(files.client.text(f"{url}.md5"))
-                if checksum is None:
-                    raise UserError(f"{url}.md5 holds no checksum")
-            files.fetch(RemoteFile(url, name, f"md5:{checksum[0]}"), f"{name} ({number:,} of {len(names):,})")
-
-
-def _fetch_articles(files: _Files) -> None:
-    remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
-    with or_else(remedy):
-        service = pmc.CloudService(files.client, files.source.url)
-        packages = service.packages(files.folder / ".list")
-        missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
-        num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
-        with Progress(
-            total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
-        ) as bar:
-            for name, articles in missing.items():
-                path = files.folder / name
-                counts = service.write_package(path, articles, files.license_groups)
-                details = {"url": files.source.url, "counts": counts}
-                files.add(name, FileEntry(name, path.stat().st_size, sha256_of_file(path), details))
-                bar.update(len(articles), name)
-
-
-def _placed_checkpoints(files: _Files) -> list[Path]:
+def _placed_checkpoints(files: Files) -> list[Path]:
     """The checkpoints in the archives there, which are unpacked."""
     for packed in sorted(files.folder.glob("*.zip")):
         if not packed.with_suffix("").exists():
@@ -299,23 +247,24 @@ def _placed_checkpoints(files: _Files) -> list[Path]:
 
 
 # How the missing files of a dataset of this kind are fetched.
-_FETCH: dict[str, Callable[[_Files], None]] = {
+_FETCH: dict[str, Callable[[Files], None]] = {
     "files": _fetch_files,
     "paraphrases": _fetch_mrpc,
     "dump": _fetch_dump,
-    "pubmed": _fetch_pubmed,
-    "articles": _fetch_articles,
+    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:fetch_pubmed"),
+    "articles": deferred("bert_tf.contrib.biomedical.fetching:fetch_articles"),
 }
 # How those that the user has placed are found, where they stand for the whole dataset.
-_FIND_PLACED: dict[str, Callable[[_Files], list[Path]]] = {
+_FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
     "dump": lambda files: wiki.find_dumps(files.folder, files.dataset),
-    "pubmed": _placed_pubmed,
-    # The packages of an unfinished download are no placed ones.
-    "articles": lambda files: (
-        [] if journal_path(files.manifest_path).exists() else pubmed_fulltext.find_files(files.folder)
-    ),
+    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:placed_pubmed"),
+    "articles": deferred("bert_tf.contrib.biomedical.fetching:placed_articles"),
     "books": lambda files: text_files.find_text_files(files.folder),
     "catalogue": _placed_checkpoints,
+}
+# The names of all files of a dataset that grows.
+_LIST_NEWEST: dict[str, Callable[[Files], list[str]]] = {
+    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:list_pubmed")
 }
 # What cannot be fetched by a program, and what to do instead.
 _BY_HAND = {

@@ -7,6 +7,8 @@ deletion counts as one), so the set of citation numbers seen is all that must be
 
 from __future__ import annotations
 
+import argparse
+import functools
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
@@ -15,9 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.contrib.biomedical.jats import FORMULA, ONLY_FORMULAS
 from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
+    Corpus,
     Damage,
     Document,
     Dropped,
@@ -26,7 +30,7 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
 )
-from bert_tf.prepare.corpora.jats import FORMULA, ONLY_FORMULAS
+from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -190,3 +194,11 @@ def clean(xml: bytes) -> Document | Dropped | BadRecord:
         which = number[2].decode() if number else "unknown"
         return BadRecord(f"PMID {which}: XML: {error}: the file was changed or damaged; fetch it again")
     return Document(as_line(paragraphs)) if paragraphs else Dropped("without_abstract")
+
+
+def open_corpus(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    """The corpus, ready to be read. Raises: UserError where its files are missing."""
+    folder = working_dir / "download" / "pubmed"
+    ways_out = f"{download_of(dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+    paths = require_files(find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out=ways_out)
+    return Corpus(paths, functools.partial(read_batches, paths), clean, {})

@@ -14,15 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import tf
 from bert_tf.batches.batches import Batch
+from bert_tf.batches.data_sets import open_instances
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
-from bert_tf.run.run_folder import find_checkpoints
+from bert_tf.run.run_folder import CONFIG, find_checkpoints
 from bert_tf.run.statistics import UpdateResult, first_non_finite
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.pretraining import training_of_run
+from bert_tf.settings.training import PretrainingConfig
+from bert_tf.training.pretraining import PretrainingInputs, make_training, run_identity
 from bert_tf.training.record import max_skips
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
@@ -62,7 +67,7 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
     Raises:
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
-    config, training = training_of_run(model_dir, input_files)
+    config, training = _training_of(model_dir, input_files)
     last = training.num_updates
     if not 1 <= update <= last:
         raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
@@ -82,6 +87,38 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
     while state.updates_applied < update and len(attempts) < limit:
         attempts.append(_attempt(training, state, step, batches))
     return started_from, attempts
+
+
+def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, Training]:
+    """The settings and the training of the run in a folder, for one process; `input_files` if its records have moved.
+
+    Raises: UserError if the folder has no run of this version, or the records are not those of the run.
+    """
+    path = model_dir / CONFIG
+    record = read_json_object(path, "name the folder of a pre-training run by --model_dir")
+    try:
+        identity = record["identity"]
+        config = PretrainingConfig(**record["settings"])
+        bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
+        patterns = input_files or record["data"]["input_files"]
+        default = {"max_predictions_per_seq": config.max_predictions_per_seq}
+        rules = MaskingRules.from_json(record["data"].get("masking_rules", default))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is not what this version writes for a pre-training run "
+            f"({type(error).__name__}: {error}); replay with the version the run was made with"
+        ) from None
+    training = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
+    # What may be missing in the initial weights was decided when the run began.
+    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
+    now = run_identity(config, inputs)
+    changed = [name for name in identity if identity[name] != now.get(name)]
+    if changed:
+        raise UserError(
+            f"{patterns} or the settings are no longer those of the run in {model_dir} "
+            f"({', '.join(changed)} differ); name the run's own records with --input_files"
+        )
+    return config, make_training(config, inputs, now, Workers())
 
 
 def _restore(model_dir: Path, update: int, training: Training, state: TrainState) -> str:

@@ -12,12 +12,8 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Collection
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora.documents import BadRecord, Cleaned, Document, Dropped, as_line
 
-# What PubMed Central calls its groups: commercial use is allowed (CC0, CC BY, CC BY-SA, CC BY-ND); only other use
-# (CC BY-NC, CC BY-NC-SA, CC BY-NC-ND); no licence of Creative Commons that a machine can read.
-LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
 _CREATIVE_COMMONS = re.compile(
     r"\bCC0\b|\bCC[ -](BY[A-Z -]*)|creativecommons\.org/(?:publicdomain/zero|licenses/([a-z-]+))", re.IGNORECASE
 )
@@ -63,14 +59,6 @@ _READABLE_CITATION = re.compile(r"[^\W\d_]{2}|\b(?:18|19|20)\d\d")
 _CITED, FORMULA, _TERM = "\x01", "\x02", "\x03"
 _CITATIONS = re.compile(rf"[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*")
 ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{FORMULA}[\s,;{FORMULA}]*[\])]")
-
-
-def parse_license_groups(text: str) -> tuple[str, ...]:
-    """The groups named in `text`, separated by commas, in the order of `LICENSE_GROUPS`."""
-    named = {name.strip() for name in text.split(",")}
-    if unknown := named.difference(LICENSE_GROUPS):
-        raise UserError(f"license_groups={text}: {min(unknown)!r} must be one of {', '.join(LICENSE_GROUPS)}")
-    return tuple(name for name in LICENSE_GROUPS if name in named)
 
 
 def license_group(text: str) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.contrib.replay import replay as module
+from bert_tf.contrib.replay.replay import replay
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
 from bert_tf.run.run_folder import RunFolder
-from bert_tf.training import replay as module
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from bert_tf.training.replay import replay
 from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
 from tests.refusals import refused
 from tests.training.test_training import lines, make_config

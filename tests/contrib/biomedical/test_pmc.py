@@ -13,8 +13,8 @@ from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download
 from bert_tf.prepare.fetching.fetch import Client
 from tests import preparation
+from tests.contrib.biomedical.test_jats import made
 from tests.http_server import Server
-from tests.prepare.test_jats import made
 from tests.refusals import refused
 
 LIST = "inventory-reports/pmc-oa-opendata/metadata/"

@@ -20,9 +20,9 @@ from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
-from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
 from bert_tf.prepare.running.workers import TaskPool
+from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
@@ -32,39 +32,10 @@ from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
-# Enough to measure shares of a thousandth.
-_SAMPLE_BYTES = 16 << 20
 # A stop, perhaps followed by closing quotation marks and brackets.
 _ENDS_WITH_STOP = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965\u1362]\W{0,3}$")
 # A sentence has some 100 characters, in Chinese 30.
 _SHORT_SENTENCE, _MANY_WITHOUT_STOP = 40, 0.5
-# Of novels and encyclopedias a twelfth to a quarter of the text is in longer sentences than this.
-_LONG_SENTENCE, _MUCH_IN_LONG = 300, 0.5
-
-
-def sample_sentences(paths: Sequence[Path]) -> list[str]:
-    """The sentences at the beginning of each sharded text file: a fair sample, because documents are shuffled.
-
-    Raises: UserError where a file is not UTF-8.
-    """
-    sentences: list[str] = []
-    for path in paths:
-        with open(path, "rb") as file:
-            block = file.read(_SAMPLE_BYTES // len(paths)) + file.readline(_SAMPLE_BYTES)
-        sentences += filter(None, decoded(block, path, 0).split("\n"))
-    return sentences
-
-
-def judge_ends(sentences: Sequence[str]) -> Iterator[str]:
-    """A warning if most of the text is in what cannot be single sentences."""
-    in_long = sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_SENTENCE)
-    share = in_long / max(sum(map(len, sentences)), 1)
-    if share > _MUCH_IN_LONG:
-        yield (
-            f"{share:.0%} of the text is in sentences of more than {_LONG_SENTENCE} characters, so hardly any sentence "
-            "ends were found (text without stops, or a script that has none): format it again from files with a "
-            "sentence on each line and blank lines between documents, --dataset=custom --input_format=sentences"
-        )
 
 
 def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:

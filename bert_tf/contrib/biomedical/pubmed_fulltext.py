@@ -7,8 +7,10 @@ occurrence counts, so that the newest version does.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
+import functools
 import re
 import tarfile
 from collections.abc import Collection, Iterator, Sequence
@@ -17,18 +19,25 @@ from typing import IO
 
 import numpy as np
 
-from bert_tf.prepare.corpora import jats
+from bert_tf.contrib.biomedical import jats
 from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
     Cleaned,
+    Corpus,
     Damage,
     Dropped,
     Position,
     files_from,
     in_batches,
 )
-from bert_tf.prepare.corpora.text_files import LARGEST_DOCUMENT_BYTES, find_text_files, open_bytes
+from bert_tf.prepare.corpora.text_files import (
+    LARGEST_DOCUMENT_BYTES,
+    download_of,
+    find_text_files,
+    open_bytes,
+    require_files,
+)
 from bert_tf.prepare.corpora.xml_files import XmlFile
 
 _PACKAGES, _ARTICLES = (".tar.gz", ".tgz"), (".xml", ".nxml")
@@ -146,3 +155,14 @@ def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[
     cleaned = jats.clean(article.xml, group=article.group, groups=groups, captions=captions)
     named = article.member or "the article"
     return [BadRecord(f"{named}: {each.fault}") if isinstance(each, BadRecord) else each for each in cleaned]
+
+
+def open_corpus(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+    """The corpus, ready to be read. Raises: UserError where its files are missing."""
+    folder = working_dir / "download" / "pubmed" / "fulltext"
+    ways_out = f"{download_of(dataset)}, or put articles of PubMed Central there, packed or single"
+    paths = require_files(find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out=ways_out)
+    batches = functools.partial(read_batches, paths, folder)
+    groups, captions = options.license_groups, options.captions
+    clean_article = functools.partial(clean, groups=groups, captions=captions)
+    return Corpus(paths, batches, clean_article, {"license_groups": list(groups), "captions": captions})

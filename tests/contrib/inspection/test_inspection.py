@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bert_tf.batches.masking import VocabularyIds
-from bert_tf.prepare.checking import inspection
-from bert_tf.prepare.checking.inspection import judge, measure, read_sample
+from bert_tf.contrib.inspection import inspection
+from bert_tf.contrib.inspection.inspection import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
 from tests.preparation import changed, documents, run, shard
 from tests.pretraining_data import write_records

@@ -8,7 +8,7 @@ import pytest
 from bert_tf.prepare.fetching.sources import SOURCES
 from bert_tf.tasks.glue.read import read_examples
 from bert_tf.tasks.glue.tasks import find_task
-from tests.chemprot_data import files_of, write_files
+from tests.contrib.biomedical.chemprot_data import files_of, write_files
 from tests.preparation import run
 from tests.prepare.test_download import CLIENT, download, server, zipped  # noqa: F401 - a fixture
 from tests.refusals import refused

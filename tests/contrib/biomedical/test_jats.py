@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.prepare.corpora import jats
+from bert_tf.contrib.biomedical import jats
 from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
+from bert_tf.settings.preparation import LICENSE_GROUPS, parse_license_groups
 from tests.refusals import refused
 
 # Every element that such articles have in their text.
@@ -44,7 +45,7 @@ CAPTIONS = {
 }
 
 
-def cleaned(xml, *, groups=jats.LICENSE_GROUPS, captions=False, group=""):
+def cleaned(xml, *, groups=LICENSE_GROUPS, captions=False, group=""):
     return jats.clean(xml if isinstance(xml, bytes) else xml.encode(), group=group, groups=groups, captions=captions)
 
 
@@ -151,7 +152,7 @@ def test_licence_group_by_code_or_address(text, group):
 def test_articles_of_other_groups_are_dropped(license, others, group):
     xml = made(meta=f"<permissions>{license}</permissions><custom-meta-group>{others}</custom-meta-group>")
     assert isinstance(cleaned(xml, groups=(group,))[0], Document)
-    left = [other for other in jats.LICENSE_GROUPS if other != group]
+    left = [other for other in LICENSE_GROUPS if other != group]
     assert cleaned(xml, groups=left) == [Dropped("other_licenses")]
 
 
@@ -160,9 +161,9 @@ def test_named_group_comes_before_the_licence():
 
 
 def test_groups_are_named_in_any_order_and_others_refused():
-    assert jats.parse_license_groups("oa_other, oa_comm") == ("oa_comm", "oa_other")
+    assert parse_license_groups("oa_other, oa_comm") == ("oa_comm", "oa_other")
     message = "license_groups=oa_comm,all: 'all' must be one of oa_comm, oa_noncomm, oa_other"
-    refused(message, jats.parse_license_groups, "oa_comm,all")
+    refused(message, parse_license_groups, "oa_comm,all")
 
 
 def test_lists_of_servers_and_their_namespaces():

@@ -8,7 +8,8 @@ import zlib
 
 import pytest
 
-from bert_tf.prepare.corpora import documents, pubmed
+from bert_tf.contrib.biomedical import pubmed
+from bert_tf.prepare.corpora import documents
 from bert_tf.prepare.corpora.documents import Document, Dropped
 from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused

@@ -23,7 +23,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.prepare.corpora.jats import license_group
+from bert_tf.contrib.biomedical.jats import license_group
 from bert_tf.prepare.fetching.fetch import NUM_CONNECTIONS, Client, NotThereError
 
 _INVENTORIES = "inventory-reports/pmc-oa-opendata/metadata/"
