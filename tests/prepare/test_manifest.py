@@ -235,7 +235,7 @@ def test_errors_of_the_file_system_are_one_line(tmp_path, error, words):
         raise error
 
 
-@pytest.mark.parametrize("lines", ["[]\n[]\n", "{}\n{}\n", "x\ny\n"])  # the second as an earlier version may leave it
+@pytest.mark.parametrize("lines", ["[]\n[]\n", "{}\n{}\n", "x\ny\n"])
 def test_a_damaged_journal_is_named(tmp_path, lines):
     kill(tmp_path)
     (tmp_path / ".manifest.json.journal").write_text(lines)
