@@ -13,7 +13,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running import stage as stages
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
-from bert_tf.records.manifest import FileEntry, VocabEntry, describe_input
+from bert_tf.records.manifest import FileEntry, VocabEntry, describe_input, read_manifest
+from tests.pretraining_data import write_manifest
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -184,6 +185,18 @@ def test_what_is_no_manifest_is_named(tmp_path, change, fault):
     content = {"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], "counts": {}}
     (tmp_path / "manifest.json").write_text(json.dumps([] if change is None else {**content, **change}))
     refused(rf"manifest.json is damaged, or no manifest \({fault}.*delete the folder", tmp_path)
+
+
+@pytest.mark.parametrize("data_format, stage", [("records", "create_tfrecord_files"), ("tokens", "create_token_files")])
+def test_a_manifest_must_say_what_others_read(tmp_path, data_format, stage):
+    path = tmp_path / "manifest.json"
+    write_manifest(tmp_path, data_format, {}, sha256="a")
+    whole = path.read_text()
+    assert read_manifest(path, stage).arguments["strip_accents"]
+    for name in ("do_lower_case", "strip_accents", "num_tokens" if data_format == "tokens" else "num_instances"):
+        path.write_text(whole.replace(f'"{name}"', '"other"'))
+        with pytest.raises(UserError, match=f"names no {name}"):
+            read_manifest(path, stage)
 
 
 def test_a_change_at_the_same_size_is_noticed(tmp_path):
