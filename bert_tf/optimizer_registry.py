@@ -14,7 +14,7 @@ class OptimizerEntry(NamedTuple):
     """What must be known of an optimizer before it is made."""
 
     class_name: str  # in `optimizer.keras_optimizers`
-    num_moments: int  # float32 values that it keeps for each weight
+    slots: tuple[str, ...]  # what it keeps for each weight, in float32: the last parts of the variables' names in files
     decay_power: float  # of the learning rate, see `optimizer.schedule`
     # Whether the learning rate is usually continuous at the end of the warm-up. Adam's is, in NVIDIA's code. LAMB's
     # drops there, in the published recipe; LARS follows LAMB, for comparison.
@@ -23,20 +23,27 @@ class OptimizerEntry(NamedTuple):
     options: Mapping[str, str] = {}
 
 
+ADAM_SLOTS = ("adam_m", "adam_v")
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "lamb": OptimizerEntry(
         "NVLAMB",
-        num_moments=2,
+        slots=ADAM_SLOTS,
         decay_power=0.5,
         continuous_join=False,
         options={"lamb_adapt_excluded": "adapt_excluded"},
     ),
     "adamw": OptimizerEntry(
         "AdamW",
-        num_moments=2,
+        slots=ADAM_SLOTS,
         decay_power=1.0,
         continuous_join=True,
         options={"adam_bias_correction": "bias_correction"},
     ),
-    "lars": OptimizerEntry("LARS", num_moments=1, decay_power=0.5, continuous_join=False),
+    "lars": OptimizerEntry("LARS", slots=("momentum",), decay_power=0.5, continuous_join=False),
 }
+
+
+def weight_of_slot(name: str) -> str:
+    """The name of the variable that a slot of any optimizer belongs to; any other name as it is."""
+    variable, _, slot = name.rpartition("/")
+    return variable if any(slot in entry.slots for entry in OPTIMIZERS.values()) else name

@@ -75,8 +75,8 @@ def write_manifest(
     folder: Path, data_format: str, arguments: Mapping[str, Any], sha256: str = "", dataset: str = "sample"
 ) -> None:
     """The manifest of records or tokens with these and some other arguments; it names no shards."""
-    others = {"do_lower_case": True, "num_training_shards": 1, "fraction_test_set": 0.1, "masked_lm_prob": 0.15}
-    others |= {"max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 7}
+    others = {"do_lower_case": True, "strip_accents": True, "num_training_shards": 1, "fraction_test_set": 0.1}
+    others |= {"masked_lm_prob": 0.15, "max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 7}
     stage, vocab_file = (
         "create_tfrecord_files" if data_format == "records" else "create_token_files",
         folder / "vocab.txt",

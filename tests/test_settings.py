@@ -195,13 +195,6 @@ def test_a_new_setting_is_in_the_documentation(made_up):
     assert row in page.splitlines()
 
 
-def test_the_page_of_all_settings_is_as_declared():
-    text = "\n".join(render(TABLES)).rstrip() + "\n"
-    assert (ROOT / "docs/settings.md").read_text() == text, (
-        "python -m bert_tf.programs.settings_page > docs/settings.md"
-    )
-
-
 def test_containers_get_all_variables():
     """launch.sh finds them in the declarations, as there may be no Python beside docker."""
     text = (ROOT / "scripts/docker/launch.sh").read_text()

@@ -120,7 +120,7 @@ class InstanceSet:
             return {}
         assert self.manifest and self.manifest.vocab
         original, arguments = original_vocabulary(self.folder), self.manifest.arguments
-        tokenizer = open_tokenizer(original, bool(arguments["do_lower_case"]), arguments.get("strip_accents"))
+        tokenizer = open_tokenizer(original, arguments["do_lower_case"], arguments["strip_accents"])
         is_changed = sha256_of_file(original) != self.manifest.vocab.sha256
         if is_changed or load_pieces(self.vocab_file) != tuple(tokenizer.inv_vocab):
             path = original if is_changed else self.vocab_file

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,14 +53,6 @@ class MaskingRules:
 
     def __post_init__(self) -> None:
         check(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """With the size of n-grams, which earlier versions could mask, so that runs of theirs go on."""
-        return {**dataclasses.asdict(self), "max_ngram_size": 1}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> MaskingRules:
-        return cls(**{name: content[name] for name in cls.__dataclass_fields__ if name in content})
 
 
 class VocabularyIds(NamedTuple):

@@ -11,6 +11,7 @@ Shape letters: N instances, S sequence.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -79,13 +80,13 @@ class TokenSet(InstanceSet):
         return self.masker.rules.masked_lm_prob
 
     def facts(self) -> dict[str, Any]:
-        pairs, rules = self.pair_settings._asdict(), self.masker.rules.to_json()
+        pairs, rules = self.pair_settings._asdict(), dataclasses.asdict(self.masker.rules)
         return {**super().facts(), "pairs": pairs, "masking_rules": rules}
 
     def fingerprint(self, with_lengths: bool = False) -> str:
         # The pairs' checksums cover the lengths and the token files' checksums.
         names = [path.name for path in self.files]
-        facts = [*zip(names, self._checksums), self.masker.rules.to_json()]
+        facts = [*zip(names, self._checksums), dataclasses.asdict(self.masker.rules)]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:

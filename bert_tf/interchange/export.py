@@ -132,8 +132,7 @@ def tokenizer_files(tokenizer: Tokenizer, config: BertConfig) -> dict[str, str]:
     settings = {
         # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "do_lower_case": tokenizer.casing.lower_case,
-        "strip_accents": tokenizer.casing.strip_accents,
+        **tokenizer.casing.flags(),
         "model_max_length": config.max_position_embeddings,
         "model_input_names": ["input_ids", *["token_type_ids"] * (config.type_vocab_size > 1), "attention_mask"],
         **SPECIAL_FIELDS,

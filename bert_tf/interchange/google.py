@@ -27,15 +27,14 @@ CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # Parts of the keys of an optimizer's variables; the last one is that of Keras before 2.11.
 _OPTIMIZERS = {"optimizer", "_optimizer", ".OPTIMIZER_SLOT"}
-# The state of optimizers and loss scales, in Google's, NVIDIA's and our checkpoints.
+# The state of training besides slots, in Google's, NVIDIA's and our checkpoints.
 _NOT_WEIGHTS = re.compile(
-    r".*/(adam_m|adam_v|momentum|accum|shadow)|(global|local)_step|batch_finite|(current_)?loss_scale|"
-    r"(good|bad)_steps|beta[12]_power|save_counter"
+    r"(global|local)_step|batch_finite|(current_)?loss_scale|(good|bad)_steps|beta[12]_power|save_counter"
 )
 
 
 def _is_weight(name: str, shapes: Mapping[str, Any]) -> bool:
-    """False for the state of an optimizer; TF1 names its slots <variable>/<slot>, such as .../kernel/Adam."""
+    """False for the state of an optimizer, whose slots are named <variable>/<slot>, such as .../kernel/adam_m."""
     return not _NOT_WEIGHTS.fullmatch(name) and name.rpartition("/")[0] not in shapes
 
 

@@ -176,7 +176,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
             casing or tokenizer.casing
         ):
             pipeline = tokenizer.pipeline_json()
-    else:  # these may be SentencePiece's, too: its pieces alone stand beside weights of earlier versions
+    else:  # these may be a SentencePiece model's, too
         pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):

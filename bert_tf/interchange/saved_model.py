@@ -141,8 +141,7 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     settings = read_json_object(folder / SETTINGS, export_again)
     if settings.get("task") != task:
         raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {export_again}")
-    # Exports of earlier versions have no hashes.
-    if "sha256" in settings and (damage := find_damage(folder, SETTINGS)):
+    if damage := find_damage(folder, SETTINGS):
         raise UserError(f"{folder} is not as it was exported ({damage}); copy it again, or {export_again}")
     try:
         signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]

@@ -61,7 +61,7 @@ def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
             arguments, lengths = manifest.arguments, None
             if data_format == "records":
                 lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
-            vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments.get('strip_accents')}"
+            vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments['strip_accents']}"
             is_cased = not arguments["do_lower_case"]
             complete.append(PreparedData(folder, folder.name, data_format, lengths, is_cased, vocabulary))
     return complete, unfinished

@@ -158,8 +158,7 @@ class Recipe(Call):
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
             **{name: environment.given(name) or None for name in ("packing", "no_next_sentence")},
-            # None for records, because the plans of earlier versions do not contain this.
-            "data_format": data_format if data_format != "records" else None,
+            "data_format": data_format,
         }
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
+from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.settings.training import compute_dtype
 
 FLOAT = 4
@@ -77,12 +78,36 @@ class _Kept(NamedTuple):
 # plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
 # context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
 # scores and the softmax after dropout, or with kernels of our own none of them.
+_BLOCKS = _Kept(
+    rows_elements=12,
+    keys_elements=4,
+    rows_bytes=2,
+    scores_elements=1,
+    scores_bytes=5,
+    logits_elements=2,
+    logits_bytes=20,
+    working_bytes=60,
+    optimizer_copies=3,
+    fragmentation=1.1,
+)
+_STEP = _Kept(
+    rows_elements=8,
+    keys_elements=2,
+    rows_bytes=0.25,
+    scores_elements=2,
+    scores_bytes=0.125,
+    logits_elements=2,
+    logits_bytes=3,
+    working_bytes=0,
+    optimizer_copies=3,
+    fragmentation=1.0,
+)
 _KEPT = {
-    "blocks": _Kept(12, 4, 2, 1, 5, 2, 20, 60, 3, 1.1),
-    "off": _Kept(12, 4, 88, 1, 5, 1, 9, 60, 10, 1.1),
-    "step": _Kept(8, 2, 0.25, 2, 0.125, 2, 3, 0, 3, 1.0),
+    "blocks": _BLOCKS,
+    "off": _BLOCKS._replace(rows_bytes=88, logits_elements=1, logits_bytes=9, optimizer_copies=10),
+    "step": _STEP,
 }
-_KEPT_WITH_KERNELS = _Kept(8, 2, 0.25, 0, 0.125, 2, 0, 0, 3, 1.0)
+_KEPT_WITH_KERNELS = _STEP._replace(scores_elements=0, logits_bytes=0)
 # What TensorFlow's allocator handed out besides in scope "step", at most, of 16 programs on an H200
 # (benchmarks/results/records/gpu_h200.md).
 STEP_WORKSPACE = 0.3 * GIB
@@ -122,7 +147,7 @@ class Workload:
             no_next_sentence=flags.get("no_next_sentence", False),
             num_choices=flags.get("num_choices", 1),
             num_at_once=flags["num_at_once"],
-            num_moments=1 if flags.get("optimizer_type") == "lars" else 2,
+            num_moments=len(OPTIMIZERS[flags.get("optimizer_type", "adamw")].slots),
             has_kernels=flags["xla_scope"] == "step" and may_have_kernels(),
         )
 
@@ -173,8 +198,7 @@ class Memory:
 
     weights: float
     gradients: float  # their sums over the micro-batches
-    first_moments: float
-    second_moments: float  # LARS has none
+    moments: float  # what the optimizer keeps for each weight
     activations: float  # kept for the backward pass
     workspace: float  # temporary: the head, a layer's gradients, copies made by the optimizer and the all-reduce
 
@@ -208,20 +232,20 @@ def predict(work: Workload) -> Memory:
     # gradients were observed to be kept until then, and only then added to the sums.
     waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
     again = layer + kept.working_bytes * rows + waiting
-    moments = (
+    peaks = (
         layers + casts + head,
         layers + casts + (table if logits else 0) + (again if work.recompute else 0),
         casts + table + max((TABLE_COPIES - 1) * table, waiting),
     )
     # In "step" the sum of the embeddings is kept in float32.
     beside = FLOAT * rows + STEP_WORKSPACE if work.scope == "step" else 0
-    passing = kept.fragmentation * max(moments) + beside
+    passing = kept.fragmentation * max(peaks) + beside
     # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
     reduced = parameters + min(max(BUCKET_BYTES, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
-    second_moments = parameters * (work.num_moments - 1)
-    return Memory(parameters, parameters, parameters, second_moments, activations, max(passing, applying) - activations)
+    moments, workspace = work.num_moments * parameters, max(passing, applying) - activations
+    return Memory(parameters, parameters, moments, activations, workspace)
 
 
 def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
@@ -257,7 +281,7 @@ def plan(work: Workload, device: Device) -> list[str]:
         "",
         "whatever the micro-batch, GiB:",
     ]
-    for name, size in zip(("parameters", "gradients", "m", "v"), dataclasses.astuple(fixed)):
+    for name, size in zip(("parameters", "gradients", "moments"), dataclasses.astuple(fixed)):
         lines.append(f"  {name:<15}{size / GIB:8.2f}")
     variants = {
         f"{name}{', recompute' if recompute else ''}": dataclasses.replace(

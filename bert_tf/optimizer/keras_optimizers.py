@@ -33,7 +33,7 @@ from bert_tf.optimizer.update_rules import (
     norm,
     nvlamb_trust_ratio,
 )
-from bert_tf.optimizer_registry import OPTIMIZERS
+from bert_tf.optimizer_registry import ADAM_SLOTS, OPTIMIZERS
 
 
 class _BertOptimizer(keras.optimizers.Optimizer):
@@ -183,7 +183,7 @@ class _MomentsOptimizer(_BertOptimizer):
       ValueError: a beta is not within (0, 1), or epsilon is negative.
     """
 
-    slot_names = ("adam_m", "adam_v")
+    slot_names = ADAM_SLOTS
     config_names: tuple[str, ...] = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
@@ -262,7 +262,7 @@ class LARS(_BertOptimizer):
     Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
     """
 
-    slot_names = ("momentum",)
+    slot_names = OPTIMIZERS["lars"].slots
     config_names = ("momentum", "trust_coefficient")
 
     def __init__(

@@ -133,7 +133,7 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
             "file, or use this one as it is"
         )
     casing = instance_stages.casing_of(options)
-    arguments = {"vocab_size": options.vocab_size, **instance_stages.casing_arguments(casing)}
+    arguments = {"vocab_size": options.vocab_size, **casing.flags()}
     with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
         if not already_done(stage):
             counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)

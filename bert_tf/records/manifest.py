@@ -27,9 +27,12 @@ _REQUIRED = {
         "num_training_shards fraction_test_set num_documents num_documents_test",
         "num_documents num_sentences",
     ),
-    "create_token_files": ("do_lower_case num_training_shards fraction_test_set num_tokens", "num_tokens"),
+    "create_token_files": (
+        "do_lower_case strip_accents num_training_shards fraction_test_set num_tokens",
+        "num_tokens",
+    ),
     "create_tfrecord_files": (
-        "do_lower_case max_seq_length max_predictions_per_seq masked_lm_prob random_seed num_instances",
+        "do_lower_case strip_accents max_seq_length max_predictions_per_seq masked_lm_prob random_seed num_instances",
         "num_instances num_instance_tokens",
     ),
 }
@@ -43,7 +46,7 @@ class FileEntry:
     be moved, if the file lies below it. `details` holds the entry's other fields: counts, URL, damage.
 
     The sha256 of an input may be unknown, "". Then its modification time and the sha256 of three samples (first, middle
-    and last 64 KiB), among the details, tell whether it has changed. Old manifests have neither.
+    and last 64 KiB), among the details, tell whether it has changed.
     """
 
     file: str

@@ -111,7 +111,7 @@ class RunFolder:
         before, now = dict(previous["identity"]), dict(identity)
         for name, files in sources.items():
             if before.get(name) != now.get(name):
-                earlier = previous.get("sources", {}).get(name, "other files")
+                earlier = previous.get("sources", {}).get(name)
                 before[name], now[name] = (
                     (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
                 )

@@ -12,10 +12,10 @@ import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.tensorflow import tf
+from bert_tf.optimizer_registry import weight_of_slot
 
 # In the model these are padded to a multiple of 8 rows; in files they have one row per piece of the vocabulary.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-_SLOTS = ("/adam_m", "/adam_v", "/momentum")
 # The errors that TensorFlow raises for a damaged checkpoint; IndexError if a file ends early.
 _READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
@@ -44,14 +44,10 @@ def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     return named
 
 
-def _base_name(name: str) -> str:
-    return next((name[: -len(slot)] for slot in _SLOTS if name.endswith(slot)), name)
-
-
 def file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
     """The variables' values as they are stored in files, by name."""
     return {
-        name: variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+        name: variable.value()[:vocab_size] if weight_of_slot(name) in _VOCABULARY_ROWS else variable.value()
         for name, variable in named_variables(variables).items()
     }
 
@@ -130,7 +126,7 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
     """
     shapes, named = stored.shapes, named_variables(variables)
     for name, variable in named.items():
-        has_vocabulary_rows, expected = _base_name(name) in _VOCABULARY_ROWS, list(variable.shape)
+        has_vocabulary_rows, expected = weight_of_slot(name) in _VOCABULARY_ROWS, list(variable.shape)
         if has_vocabulary_rows:
             expected[0] = vocab_size
         if name in shapes and shapes[name] != expected:

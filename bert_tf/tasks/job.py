@@ -335,14 +335,7 @@ class TaskRun:
 
 
 def _identity_of(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What tells tokenizers apart; the names that runs had before others than Google's were known come first."""
-    files, casing = tokenizer.files(), tokenizer.casing
-    identity: dict[str, Any] = {
-        "vocabulary": content_key(files[VOCABULARY].encode("utf-8")),
-        "do_lower_case": casing.lower_case,
-    }
-    if casing.strip_accents != casing.lower_case:
-        identity["strip_accents"] = casing.strip_accents
-    if TOKENIZER in files:
-        identity[TOKENIZER] = content_key(files[TOKENIZER].encode("utf-8"))
-    return identity
+    """What tells tokenizers apart; one without a ``tokenizer.json`` counts as with an empty one."""
+    files = {"vocabulary": VOCABULARY, TOKENIZER: TOKENIZER}
+    keys = {name: content_key(tokenizer.files().get(file, "").encode("utf-8")) for name, file in files.items()}
+    return {**keys, **tokenizer.casing.flags()}

@@ -68,6 +68,10 @@ class Casing(NamedTuple):
         """None: accents go with the capitals, as in Google's code."""
         return cls(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
 
+    def flags(self) -> dict[str, bool]:
+        """By the names of the flags, as manifests, runs and exports record it."""
+        return {"do_lower_case": self.lower_case, "strip_accents": self.strip_accents}
+
     def __str__(self) -> str:
         return f"do_lower_case={int(self.lower_case)}, strip_accents={int(self.strip_accents)}"
 

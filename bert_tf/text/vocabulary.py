@@ -76,11 +76,7 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """The text files, by name, from which `text.tokenizer.open_stored` opens this tokenizer again."""
-        settings = {
-            "tokenizer_class": self.transformers_class,
-            "do_lower_case": self.casing.lower_case,
-            "strip_accents": self.casing.strip_accents,
-        }
+        settings = {"tokenizer_class": self.transformers_class, **self.casing.flags()}
         return {VOCABULARY: vocabulary_text(self.inv_vocab), SETTINGS: json.dumps(settings, indent=2) + "\n"}
 
     @property

@@ -207,9 +207,3 @@ def test_words_are_told_by_either_kind_of_mark():
 
     assert going_on("play", "##ing", "##", "#", "▁") == ["##ing", "##"]
     assert going_on("▁play", "ing", ".", "▁", "s", "中", "中国", "9", "’", "▁“") == ["ing", "s", "9"]
-
-
-def test_rules_in_runs_of_before_are_read():
-    stored = {"masked_lm_prob": 0.2, "max_predictions_per_seq": 5, "whole_word_masking": True, "max_ngram_size": 1}
-    rules = MaskingRules.from_json(stored)
-    assert rules == MaskingRules(0.2, 5, True) and list(rules.to_json().items()) == list(stored.items())

@@ -19,9 +19,8 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch.__main__ import find_launcher
+from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import settings_of
-from bert_tf.settings.preparation import PreparationOptions
-from tests.test_structure import FLAGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -194,8 +193,8 @@ def test_commands_can_be_typed(sandbox):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_forms_name_what_there_is(page):
     """Scripts and programs exist, positional arguments have the launchers' names, flags are known."""
-    known = {flag for flags in FLAGS.values() for flag in flags.split()}
-    known |= {"action", "dataset", *(each.name for each in settings_of(PreparationOptions))}
+    known = {each.name for classes in TABLES.values() for each in settings_of(*classes) if each.is_flag}
+    known |= {"action", "dataset"}
     for form in (form for block in blocks(page) for form in split_forms(block)[1]):
         programs = re.findall(r"[\w/.-]+\.(?:py|sh|sub)\b", form)
         assert all((ROOT / program).is_file() for program in programs), form

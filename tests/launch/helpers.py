@@ -36,12 +36,12 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
     """Records of these lengths."""
     for seq, pred in lengths:
         folder = data_dir / "tfrecord" / f"lower_case_1_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
-        arguments = {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": 1}
+        arguments = {"max_seq_length": seq, "max_predictions_per_seq": pred}
         write_shards(folder, "tfrecord", arguments, sha)
 
 
 def prepare_tokens(data_dir, dataset="sample"):
-    return write_shards(data_dir / "tokens/lower_case_1" / dataset, "tokens", {"do_lower_case": 1})
+    return write_shards(data_dir / "tokens/lower_case_1" / dataset, "tokens", {})
 
 
 def pretend_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):

@@ -152,6 +152,8 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
     monkeypatch.delenv(name.upper())
     refused(f"{name}: True there, None now", launch)
+    monkeypatch.setenv("DATA_FORMAT", "tokens" if name == "packing" else "records")
+    refused("data_format: '(records|tokens)' there, '(records|tokens)' now", launch)
 
 
 def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):

@@ -7,19 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.base import machine
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import GIB
 from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
 from bert_tf.memory import split
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
 from bert_tf.memory.split import choose_split
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.model.kernels import requirements
-from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer import keras_optimizers
+from bert_tf.optimizer.keras_optimizers import LARS, make_optimizer
+from bert_tf.optimizer_registry import OPTIMIZERS
+from bert_tf.run.variables import file_tensors, named_variables, open_checkpoint, save_tensors
 from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
 
@@ -57,9 +60,7 @@ def test_weights_moments_and_sums_are_float32_in_every_precision():
     assert LARGE.num_parameters == 336_226_108 + 6 * 1025  # Google's, and the word table's 6 rows more
     for precision in ("fp32", "tf32", "fp16", "bf16"):
         found = predict(change(precision=precision))
-        assert {found.weights, found.gradients, found.first_moments, found.second_moments} == {
-            4.0 * LARGE.num_parameters
-        }
+        assert {found.weights, found.gradients, found.moments / 2} == {4.0 * LARGE.num_parameters}
         assert found.total == sum(dataclasses.astuple(found))
 
 
@@ -92,15 +93,22 @@ def test_kernels_are_planned_only_where_they_run(monkeypatch):
         assert Workload.from_flags(flags, LARGE.bert_config, 1).has_kernels == expected
 
 
-def test_lars_has_one_moment_and_the_others_two():
+@pytest.mark.parametrize("slots", [(), ("momentum",), ("fast", "slow", "adam_v")])
+def test_a_new_optimizer_is_planned_and_saved_by_its_entry_alone(monkeypatch, tmp_path, slots):
+    """Its slots of the word table have one row per piece in files, as the table itself."""
+    made = type("New", (LARS,), {"slot_names": slots})
+    monkeypatch.setattr(keras_optimizers, "New", made, raising=False)
+    monkeypatch.setitem(OPTIMIZERS, "new", OPTIMIZERS["lars"]._replace(class_name="New", slots=slots))
     flags = dict(max_seq_length=512, xla_scope="blocks", precision="fp32", recompute=False, num_at_once=1)
-    for optimizer, num_moments in (("lars", 1), ("lamb", 2), ("adamw", 2)):
-        work = Workload.from_flags({**flags, "optimizer_type": optimizer}, SMALL, 1)
-        slots = make_optimizer(optimizer, 0.1, 1, 10)
-        slots.build([tf.Variable([1.0])])
-        memory_of_moments = predict(work).first_moments + predict(work).second_moments
-        assert len(slots.slot_variables) == num_moments
-        assert memory_of_moments == num_moments * predict(work).weights
+    found = predict(Workload.from_flags({**flags, "optimizer_type": "new"}, SMALL, 1))
+    model, optimizer = SpanModel(SMALL), make_optimizer("new", 0.1, 1, 10)
+    optimizer.build(model.trainable_variables)
+    assert sum(4 * slot.shape.num_elements() for slot in optimizer.slot_variables) == found.moments
+    save_tensors(tmp_path / "x", file_tensors([*model.variables, *optimizer.slot_variables], SMALL.vocab_size))
+    table = "bert/embeddings/word_embeddings"
+    shapes = open_checkpoint(tmp_path / "x").shapes
+    assert all(shapes[f"{table}/{slot}"] == shapes[table] == [101, 32] for slot in slots)
+    assert set(read_checkpoint(tmp_path / "x").shapes) == set(named_variables(model.variables))
 
 
 @pytest.mark.parametrize(

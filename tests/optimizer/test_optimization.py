@@ -362,7 +362,7 @@ def test_adam_decays_linearly_and_joins_without_a_step():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_entries_describe_the_classes(name):
     entry, made = OPTIMIZERS[name], make_optimizer(name, 0.1, 1, 10)
-    assert type(made).__name__ == entry.class_name and len(made.slot_names) == entry.num_moments
+    assert type(made).__name__ == entry.class_name and made.slot_names == entry.slots
     assert set(entry.options.values()) <= set(made.config_names)
     assert set(entry.options) <= set(inspect.signature(PretrainingConfig).parameters)
     assert made._learning_rate.continuous_join == entry.continuous_join

@@ -136,12 +136,11 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
         "max_seq_length": 32,
         "max_predictions_per_seq": 5,
         "do_lower_case": True,
+        "strip_accents": True,
         "masked_lm_prob": 0.15,
         "dupe_factor": 2,
         "random_seed": 12345,
-        "masking": "static",
         "whole_word_masking": False,
-        "max_ngram_size": 1,
     }
     assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
     for split, number in (("training", 4), ("test", 2)):

@@ -13,7 +13,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running import stage as stages
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
-from bert_tf.records.manifest import FileEntry, VocabEntry, describe_input
+from bert_tf.records.manifest import FileEntry, VocabEntry, describe_input, read_manifest
+from tests.pretraining_data import write_manifest
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -186,6 +187,18 @@ def test_what_is_no_manifest_is_named(tmp_path, change, fault):
     refused(rf"manifest.json is damaged, or no manifest \({fault}.*delete the folder", tmp_path)
 
 
+@pytest.mark.parametrize("data_format, stage", [("records", "create_tfrecord_files"), ("tokens", "create_token_files")])
+def test_a_manifest_must_say_what_others_read(tmp_path, data_format, stage):
+    path = tmp_path / "manifest.json"
+    write_manifest(tmp_path, data_format, {}, sha256="a")
+    whole = path.read_text()
+    assert read_manifest(path, stage).arguments["strip_accents"]
+    for name in ("do_lower_case", "strip_accents", "num_tokens" if data_format == "tokens" else "num_instances"):
+        path.write_text(whole.replace(f'"{name}"', '"other"'))
+        with pytest.raises(UserError, match=f"names no {name}"):
+            read_manifest(path, stage)
+
+
 def test_a_change_at_the_same_size_is_noticed(tmp_path):
     source = tmp_path / "input.txt"
     content = bytearray(random.Random(0).randbytes(1 << 20))
@@ -235,7 +248,7 @@ def test_errors_of_the_file_system_are_one_line(tmp_path, error, words):
         raise error
 
 
-@pytest.mark.parametrize("lines", ["[]\n[]\n", "{}\n{}\n", "x\ny\n"])  # the second as an earlier version may leave it
+@pytest.mark.parametrize("lines", ["[]\n[]\n", "{}\n{}\n", "x\ny\n"])
 def test_a_damaged_journal_is_named(tmp_path, lines):
     kill(tmp_path)
     (tmp_path / ".manifest.json.journal").write_text(lines)

@@ -126,13 +126,19 @@ def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
     answers = [(text, len(context[:place].encode(unit)) // width) for text, place in places]
     questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
     questions += [question("wrong", answers=(("无", 3),)), question("negative", answers=(("大", -1),))]
-    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    examples = read(tmp_path, questions, context)
+    if width < 4:
+        name = {2: "UTF-16 code units", 1: "bytes of UTF-8"}[width]
+        refused(
+            f"train.json: answer_start counts {name}, by which 4 answers .* convert",
+            sound_answers,
+            examples,
+            "train.json",
+        )
+        return
+    sound, note = sound_answers(examples, "train.json")
     assert [answer_range(example) for example in sound] == [(at, at + len(text)) for text, at in places]
-    counted, _, left_out = note.rpartition("\n")
-    assert left_out.startswith("left out of training: train.json: 2 of 6 questions")
-    names = {"utf-16-le": "UTF-16 code units", "utf-8": "bytes of UTF-8"}
-    assert counted.startswith(f"train.json: answer_start is taken to count {names[unit]}" if width < 4 else "")
-    assert bool(counted) == (width < 4)
+    assert note.startswith("left out of training: train.json: 2 of 6 questions")
 
 
 def test_one_answer_does_not_decide_about_the_unit(tmp_path):

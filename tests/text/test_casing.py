@@ -46,7 +46,7 @@ def open_tokens(folder):
 def test_what_was_made_with_a_vocabulary_keeps_its_casing(work):
     preparation.run(work, "create_token_files")
     folder, manifest = token_files(work)
-    assert manifest["arguments"]["do_lower_case"] is False and "strip_accents" not in manifest["arguments"]
+    assert (manifest["arguments"]["do_lower_case"], manifest["arguments"]["strip_accents"]) == (False, False)
     assert folder.parent.name.startswith("lower_case_0_shard_2") and manifest["counts"]["num_unknown_tokens"] == 0
     files = open_tokens(folder).tokenizer_files()
     for name, text in files.items():

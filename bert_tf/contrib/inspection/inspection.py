@@ -28,7 +28,6 @@ from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
-from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
@@ -274,7 +273,7 @@ def _tokenizer_of(made: Prepared) -> Tokenizer:
         remedy = command("verify", made.dataset, repair=True)
         raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
     arguments = made.header.arguments
-    return open_tokenizer(path, *Casing.of(bool(arguments["do_lower_case"]), arguments.get("strip_accents")))
+    return open_tokenizer(path, arguments["do_lower_case"], arguments["strip_accents"])
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:

@@ -102,7 +102,7 @@ def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingC
         bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
         patterns = input_files or record["data"]["input_files"]
         default = {"max_predictions_per_seq": config.max_predictions_per_seq}
-        rules = MaskingRules.from_json(record["data"].get("masking_rules", default))
+        rules = MaskingRules(**record["data"].get("masking_rules", default))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not what this version writes for a pre-training run "

@@ -115,8 +115,7 @@ def find_prepared(layout: Layout, dataset: str | None) -> list[Prepared]:
 
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     """The command-line options with which a stage was run."""
-    # Not options: records are masked when they are made, without the n-grams of earlier versions.
-    not_options = ("masking", "max_ngram_size", *(OF_SHARDS if prepared.stage == "create_token_files" else ()))
+    not_options = OF_SHARDS if prepared.stage == "create_token_files" else ()
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name in ("do_lower_case", "strip_accents") else value
         for name, value in prepared.header.arguments.items()

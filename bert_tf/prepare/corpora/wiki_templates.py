@@ -1,8 +1,8 @@
 """Renders MediaWiki's links and templates as the text that a reader sees.
 
 Links are rendered by the namespace of the page that they lead to. Only templates that stand for a part of a sentence
-are rendered; the others are boxes, notes and marks. Where the right text is not certain nothing is rendered: a number
-without its unit is worse than a gap.
+in many articles are rendered; the others are boxes, notes and marks. Where the right text is not certain nothing is
+rendered: a number without its unit is worse than a gap.
 """
 
 from __future__ import annotations
@@ -179,21 +179,6 @@ def _convert(arguments: Arguments) -> str | None:
     return None
 
 
-def _age(arguments: Arguments) -> str | None:
-    """Years between two dates; with one date it would be the age today, which is not rendered."""
-    numbers = [int(value) for value in _numbered(arguments) if re.fullmatch(r"\d{1,4}", value)]
-    return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])) if len(numbers) == 6 else None
-
-
-def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
-    """A prefix, the ship's name, its disambiguation (a hull number or year), and the number of a display form."""
-    given = _numbered(arguments)
-    prefix, name, number, form = (*([] if prefix is None else [prefix]), *given, "", "", "", "")[:4]
-    whole = f"{prefix} {name}".strip()
-    with_number = f"{whole} ({number})" if number else whole
-    return {"": with_number, "1": number, "2": name, "3": f"{name} ({number})", "6": whole}.get(form)
-
-
 def _value(arguments: Arguments) -> str | None:
     """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
     numbers = _numbered(arguments)
@@ -219,11 +204,6 @@ def _formatted_number(arguments: Arguments) -> str:
     """``{{formatnum:1234567}}`` -> 1,234,567."""
     whole, point, rest = arguments.get("1", "").strip().partition(".")
     return (f"{int(whole):,}" if re.fullmatch(r"[1-9]\d{3,30}", whole) else whole) + point + rest
-
-
-def _track_gauge(arguments: Arguments) -> str | None:
-    width = re.fullmatch(r"\s*(\d+)\s*mm\s*", arguments.get("1", ""))
-    return f"{width[1]} mm" if width else None
 
 
 def _list(arguments: Arguments) -> str:
@@ -277,18 +257,11 @@ def _fill_in(arguments: Arguments, texts: Iterable[str]) -> str | None:
 
 _SHOWN: dict[str, Render] = {
     **{name: functools.partial(_fill_in, texts=texts) for names, texts in _TEXTS.items() for name in names.split(", ")},
-    **{
-        prefix.lower(): functools.partial(_ship, prefix=prefix)
-        for prefix in "USS HMS HMAS HMCS HMNZS SS RMS MV SMS USNS USCGC".split()
-    },
     **dict.fromkeys(("convert", "cvt"), _convert),
     **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
     **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "music": lambda arguments: {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(arguments.get("1", "").strip()),
-    **dict.fromkeys(("railgauge", "track gauge"), _track_gauge),
     "formatnum": _formatted_number,
-    "ship": _ship,
-    "age": _age,
     "val": _value,
     "as of": _as_of,
 }

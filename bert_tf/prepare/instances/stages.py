@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Mapping
@@ -45,13 +46,6 @@ def casing_of(options: argparse.Namespace) -> Casing:
     """The casing that is asked for; by default lower case."""
     lower_case, strip_accents = _casing_flags(options)
     return Casing.of(lower_case is not False, strip_accents)
-
-
-def casing_arguments(casing: Casing) -> dict[str, bool]:
-    """How a manifest records it; `strip_accents` only where it differs, as it was not known to earlier versions."""
-    lower_case, strip_accents = casing
-    same = lower_case == strip_accents
-    return {"do_lower_case": lower_case, **({} if same else {"strip_accents": strip_accents})}
 
 
 def _casing_in_names(casing: Casing) -> str:
@@ -192,7 +186,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
     vocab_file = find_vocab_file(options, layout)
     vocab, casing = _check_vocab(vocab_file, options)
     of_shards = {name: source.manifest.arguments[name] for name in OF_SHARDS}
-    arguments = {**casing_arguments(casing), **of_shards}
+    arguments = {**casing.flags(), **of_shards}
     folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
     with _stage("create_token_files", folder, arguments, source, vocab) as stage:
         if not already_done(stage):
@@ -254,8 +248,7 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
     made = source.manifest.arguments
-    options.do_lower_case = made["do_lower_case"]
-    options.strip_accents = made.get("strip_accents", options.do_lower_case)
+    options.do_lower_case, options.strip_accents = made["do_lower_case"], made["strip_accents"]
     _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
@@ -266,9 +259,8 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     pairs.check(rules.max_predictions_per_seq)
     arguments = {
         **{name: getattr(pairs, name) for name in ("max_seq_length", "dupe_factor", "random_seed")},
-        **rules.to_json(),
-        **casing_arguments(casing),
-        "masking": "static",  # which earlier versions recorded, so that what they have finished stays finished
+        **dataclasses.asdict(rules),
+        **casing.flags(),
     }
     folder = layout.tfrecord / _tfrecord_folder(casing, pairs, rules, source.manifest) / options.dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:

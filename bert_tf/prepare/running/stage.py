@@ -131,12 +131,12 @@ def read_journal(path: Path) -> Journal | None:
         return Journal(
             Header.from_json(first),
             first["time"],
-            first["program"],
+            {name: first["program"][name] for name in program_version()},
             list(map(dict, steps)),
             {entry.file: entry for entry in finished},
             checkpoints[-1] if checkpoints else None,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # or it is of an earlier version
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
 
 
@@ -281,9 +281,9 @@ class Stage:
         differences = stored.differences(self._header, is_finished=False)
         if not differences and not self._of_any_program:
             differences = [
-                f"the {words} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                f"the {words} is {journal.program[name][:12]} there, {program[name][:12]} here"
                 for name, words in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
-                if journal.program.get(name) != program[name]
+                if journal.program[name] != program[name]
             ]
         if differences:
             raise UserError(

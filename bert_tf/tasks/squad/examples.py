@@ -116,34 +116,25 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     return match.span(1) if match else None
 
 
-def _in_characters(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
-    """The examples with each first answer's start in characters, and a note if the file counts it otherwise.
-
-    It counts in the unit in which most of its answers, and more than in any other, stand at their place; otherwise in
-    characters.
-    """
-    converted = {unit: [_converted(example, encoding) for example in examples] for unit, encoding in _UNITS.items()}
-    fits = {unit: sum(map(_stands_at_its_place, read)) for unit, read in converted.items()}
+def _require_characters(examples: list[Example], path: str | Path) -> None:
+    """Raises: UserError if most answers, and more than by characters, stand at their place in code units."""
+    fits = {unit: sum(_stands_at_its_place(each, encoding) for each in examples) for unit, encoding in _UNITS.items()}
     best = max(fits, key=fits.__getitem__)
-    if fits[best] == fits["characters"] or 2 * fits[best] <= sum(bool(example.answers) for example in examples):
-        return examples, ""
-    others = f"{fits[best]:,} answers stand at their place so, and {fits['characters']:,} if it counts characters"
-    return converted[best], f"{path}: answer_start is taken to count {best}, not characters: {others}"
+    if fits[best] > fits["characters"] and 2 * fits[best] > sum(bool(example.answers) for example in examples):
+        raise UserError(
+            f"{path}: answer_start counts {best}, by which {fits[best]:,} answers stand at their place, and "
+            f"{fits['characters']:,} by characters; SQuAD's format counts characters (code points): convert it, as "
+            "docs/fine_tuning.md says"
+        )
 
 
-def _stands_at_its_place(example: Example) -> bool:
-    answer = example.answers[0] if example.answers else None
-    return answer is not None and example.paragraph.context.startswith(answer.text, max(answer.start, 0))
-
-
-def _converted(example: Example, encoding: str) -> Example:
-    """The example with its first answer's start in characters, if the file counts code units of `encoding`."""
-    context = example.paragraph.context
-    if not example.answers or example.answers[0].start < 0 or context.isascii() or encoding == _UNITS["characters"]:
-        return example
-    (text, start), *others = example.answers
-    before = context.encode(encoding, "replace")[: start * len("a".encode(encoding))]
-    return example._replace(answers=(Answer(text, len(before.decode(encoding, "ignore"))), *others))
+def _stands_at_its_place(example: Example, encoding: str) -> bool:
+    """Whether the first answer does, if `answer_start` counts code units of `encoding`."""
+    if not example.answers:
+        return False
+    text, start = example.answers[0]
+    answer, context = (each.encode(encoding, "replace") for each in (text, example.paragraph.context))
+    return start >= 0 and context.startswith(answer, start * len("a".encode(encoding)))
 
 
 def read_examples(
@@ -187,24 +178,25 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
     Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
-    questions with an answer, the file is in another format. Of each answer used, the start is made to count characters.
+    questions with an answer, the file is in another format.
 
-    Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
+    Raises: UserError, which tells their number, if there are so many; if a question has no field for answers, or their
+      starts do not count characters.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
-    examples, note = _in_characters(examples, path)
+    _require_characters(examples, path)
     faults = [_fault(example) for example in examples]
     sound = [example for example, fault in zip(examples, faults) if not fault]
     wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
     if not wrong:
-        return sound, note
+        return sound, ""
     message = (
         f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer: "
         f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
     )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
         raise UserError(f"{message}; answer_start counts characters from 0")
-    return sound, "\n".join(filter(None, [note, f"left out of training: {message}"]))
+    return sound, f"left out of training: {message}"
 
 
 def _fault(example: Example) -> str:
