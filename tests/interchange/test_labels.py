@@ -230,7 +230,7 @@ def test_a_head_of_another_kind(data, tmp_path, capsys):
     architecture, folder_labels = "BertForTokenClassification", ("entailment", "not_entailment")
     folder = write_classifier(tmp_path / "model", data, folder_labels, architecture=architecture)
     files = {use: write_pairs(tmp_path / f"{use}.tsv", "label", folder_labels * 2) for use in (TRAIN, PREDICT)}
-    message = rf"no text classification head \(output_weights\), but is a {architecture}, and"
+    message = rf"no text classification head \(output_weights\) but is a {architecture}, and"
     refused(message, carry_out, data, tmp_path / "run", folder, "RTE", {PREDICT: files[PREDICT]})
     once = settings(num_train_epochs=1.0, learning_rate=1e-9)
     carry_out(data, tmp_path / "run", folder, "RTE", {TRAIN: files[TRAIN]}, training=once)

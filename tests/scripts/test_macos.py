@@ -124,4 +124,4 @@ def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
         done = set_up(machine, *arguments)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(said)
     done = set_up("arm64", PYTHON=sys.executable)  # one for x86
-    assert done.returncode == 1 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr
+    assert done.returncode == 2 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr

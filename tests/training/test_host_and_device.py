@@ -180,6 +180,6 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
     reads.clear()
     assert made.fit()
-    # Where the run stands when it begins, twice, and then each log line: five results, and where it stands.
-    assert reads[:-1] == [0, 0, 5, 5, 5, 10]
+    # Where the run stands when it begins, three times, and then each log line: five results, and where it stands.
+    assert reads[:-1] == [0, 0, 0, 5, 5, 5, 10]
     assert timed == 2 * [*[num_ranks > 1] * 2, False, False, False]
