@@ -44,7 +44,7 @@ _RULES: dict[str, _Rule] = {
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
-    **dict.fromkeys(("initializer_range", "layer_norm_eps"), _POSITIVE),
+    **dict.fromkeys(("initializer_range", _EPSILON), _POSITIVE),
 }
 
 

@@ -76,16 +76,17 @@ class FusedAttention(FusedOperation):
         num_warps, is_measured = self._block_size // 16, launching.compute_capability()[0] == 9
         num_stages = 3 if self._has_wide_registers else 2  # a block, and those that are loaded ahead
         make = functools.partial(Kernel.of, "attention")
-        inputs, masks, words = [DATA] * 3, [INTEGERS] * 2, [INTEGERS]
-        forward, both = [*inputs, FLOATS, FLOATS, *masks, INTEGERS, *words, DATA, DATA, FLOATS], {**shape, **drop}
+        inputs, both = [DATA] * 3, {**shape, **drop}
+        visible = [INTEGERS] * 4  # the numbers of queries and of keys, ranges, the dropout's words
+        forward = [*inputs, FLOATS, FLOATS, *visible, DATA, DATA, FLOATS]
         if self._is_one_block:
-            types = [*inputs, FLOATS, *masks, *words, DATA, FLOATS, *[DATA] * 4, FLOATS]
+            types = [*inputs, FLOATS, *visible[1:], DATA, FLOATS, *[DATA] * 4, FLOATS]  # without ranges
             return (
                 make("attend_forward", forward, {**both, **block, **scale}, num_warps, 1),
                 make("attend_gradients", types, {**both, **scale}, num_warps, 1),
             )
-        for_query = [*inputs, FLOATS, *masks, INTEGERS, *words, DATA, FLOATS, DATA, DATA, *[FLOATS] * 3]
-        for_key = [*inputs, *masks, INTEGERS, *words, FLOATS, DATA, FLOATS, FLOATS, DATA, DATA, FLOATS]
+        for_query = [*inputs, FLOATS, *visible, DATA, FLOATS, DATA, DATA, *[FLOATS] * 3]
+        for_key = [*inputs, *visible, FLOATS, DATA, FLOATS, FLOATS, DATA, DATA, FLOATS]
         return (
             make("attend_forward", forward, {**both, **block, **scale}, num_warps, num_stages),
             make("attend_query_gradient", for_query, {**both, **block, **scale}, num_warps, num_stages),
