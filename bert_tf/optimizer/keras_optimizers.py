@@ -8,11 +8,12 @@ AdamW is Google's BERT Adam: no bias correction, decoupled decay; `bias_correcti
 of Keras and of NVIDIA's TF2 recipe, which add epsilon to the root of the uncorrected second moment. LARS
 (arXiv 1708.03888), LAMB's ancestor, is for comparison.
 
-A variable is updated in three steps: the direction (compiled by XLA, which fuses it), two norms
-(TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the weights. One function is
-compiled per *shape* of variable, with the variables as arguments: BERT has hundreds of variables but
-about ten shapes, so compilation takes seconds. Keras (`model.fit`) and our training step
-(`apply_update`) use the same functions.
+On a CPU a variable is updated in three steps: the direction (compiled by XLA, which fuses it), two norms
+(TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the weights. On a GPU, where a call
+of a compiled function takes longer than the update of most variables, one call updates several
+variables of a shape, norms included (`groups`). One function is compiled per *shape* of variable, with the
+variables as arguments: BERT has hundreds of variables but about ten shapes, so compilation takes seconds.
+Keras (`model.fit`) and our training step (`apply_update`) use the same functions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from bert_tf.base.tensorflow import keras, tf
+from bert_tf.optimizer.groups import call_in_groups, for_groups
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     AdamRule,
@@ -116,9 +118,8 @@ class _BertOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable; Keras calls this with clipped gradients."""
-        self._update(
-            variable, tf.convert_to_tensor(gradient), 1.0, self.learning_rate, self.iterations + 1, tf.constant(True)
-        )
+        scalars = (1.0, self.learning_rate, self.iterations + 1, tf.constant(True))
+        self._update([variable], [tf.convert_to_tensor(gradient)], *scalars)
 
     def apply_update(
         self,
@@ -141,24 +142,43 @@ class _BertOptimizer(keras.optimizers.Optimizer):
           float32 [V, 3]: each variable's norm before the update, the norm of the change, and the trust
           ratio. Meaningless if `is_finite` is False.
         """
-        rate, step = self.current_learning_rate(), self.iterations + 1
-        rows = [
-            self._update(variable, gradient, multiplier, rate, step, is_finite)
-            for gradient, variable in zip(gradients, variables)
-        ]
+        scalars = (multiplier, self.current_learning_rate(), self.iterations + 1, is_finite)
+        rows = call_in_groups(
+            [self._kernel_key(variable) for variable in variables],
+            lambda numbers: self._update([variables[n] for n in numbers], [gradients[n] for n in numbers], *scalars),
+        )
         self.iterations.assign_add(tf.cast(is_finite, tf.int64))
-        return tf.stack(rows)
+        return rows
+
+    def _kernel_key(self, variable: tf.Variable) -> tuple[Any, ...]:
+        excluded = excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
+        return tuple(variable.shape), variable.dtype, excluded
 
     def _update(
-        self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any, is_finite: tf.Tensor
+        self,
+        variables: Sequence[tf.Variable],
+        gradients: Sequence[tf.Tensor],
+        multiplier: Any,
+        rate: Any,
+        step: Any,
+        is_finite: tf.Tensor,
     ) -> tf.Tensor:
-        slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # unwraps the tuple, which Keras wraps
-        excluded = excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
-        key = (tuple(variable.shape), variable.dtype, excluded)
+        """Updates variables of one kernel, see `apply_update` -> float32 [number of variables, 3]."""
+        # Unwraps the tuples, which Keras wraps.
+        slots = [(*self._slots[self._index_dict[self._var_key(variable)]],) for variable in variables]
+        key = self._kernel_key(variables[0])
         if key not in self._kernels:
-            self._kernels[key] = self._make_kernel(excluded)
-        multiplier, rate = (tf.cast(scalar, variable.dtype) for scalar in (multiplier, rate))
-        return self._kernels[key](variable, slots, gradient, multiplier, rate, step, is_finite)
+            self._kernels[key] = self._make_group_kernel(excluded=key[-1])
+        multiplier, rate = (tf.cast(scalar, variables[0].dtype) for scalar in (multiplier, rate))
+        return self._kernels[key](variables, slots, gradients, multiplier, rate, step, is_finite)
+
+    def _make_group_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
+        update = self._make_kernel(excluded)
+
+        def update_group(variables, slots, gradients, *scalars):
+            return tf.stack([update(*each, *scalars) for each in zip(variables, slots, gradients)])
+
+        return for_groups(update_group, self.compiled)
 
     def get_config(self) -> dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""

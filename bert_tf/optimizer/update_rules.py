@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.optimizer.groups import call_in_groups, for_groups
 
 # Variables whose names contain one of these do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
@@ -27,8 +28,16 @@ def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor
 
     tf.add_n is not used: its order depends on which of its inputs other operations have finished with.
     """
-    halves_V = tf.stack([tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients])
+    half_squares = for_groups(_half_squares)
+    halves_V = call_in_groups(
+        [(tuple(gradient.shape), gradient.dtype) for gradient in gradients],
+        lambda numbers: half_squares([gradients[number] for number in numbers]),
+    )
     return tf.sqrt(2.0 * tf.reduce_sum(halves_V)), tf.sqrt(2.0 * halves_V)
+
+
+def _half_squares(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.stack([tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients])
 
 
 def norm(x: tf.Tensor) -> tf.Tensor:

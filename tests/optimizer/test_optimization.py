@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel, SpanModel
-from bert_tf.optimizer import keras_optimizers
+from bert_tf.optimizer import groups, keras_optimizers
 from bert_tf.optimizer.keras_optimizers import LARS, NVLAMB, AdamW, make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay
@@ -105,6 +105,13 @@ def run_updates(optimizer, gradients, variables=None, accumulation=4, loss_scale
     return variables
 
 
+@pytest.fixture(params=["one by one", "in groups"])
+def each_way(request, monkeypatch):
+    """Variables as on a CPU, and several in one program as on a GPU."""
+    if request.param == "in groups":
+        monkeypatch.setattr(groups, "_has_gpu", lambda: True)
+
+
 def make_schedule(make=NVLAMB):
     return WarmupPolynomialDecay(PEAKS[make], 2, 10, 0.5)
 
@@ -120,7 +127,7 @@ def make_schedule(make=NVLAMB):
         (LARS, {}),
     ],
 )
-def test_weights_and_moments_equal_the_reference(make, options, compiled):
+def test_weights_and_moments_equal_the_reference(make, options, compiled, each_way):
     """And slots have the names of Google's checkpoints."""
     optimizer, variables = make(make_schedule(make), compiled=bool(compiled), **options), make_variables()
     if isinstance(compiled, bool):
@@ -190,13 +197,30 @@ def test_nvlamb_equals_tensorflow_addons(adapt_excluded):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("make", [NVLAMB, AdamW, LARS])
-def test_non_finite_gradients_leave_every_bit(make, compiled):
+def test_non_finite_gradients_leave_every_bit(make, compiled, each_way):
     """An optimizer that met bad gradients in between ends with the bits of one that never did."""
     gradients = gradient_sequence(3)
     clean, met = make(make_schedule(), compiled=compiled), make(make_schedule(), compiled=compiled)
     expected = run_updates(clean, gradients)
     found = run_updates(met, [gradients[0], gradients[2], gradients[1], gradients[0], gradients[2]], poisoned=(1, 3))
     assert int(met.iterations) == 3 and bits(found, met) == bits(expected, clean)
+
+
+def test_groups(monkeypatch):
+    """Equal keys go together, in groups of at most 16 of nearly equal sizes; results come in the order of the keys."""
+    keys = [*["a"] * 20, "b", *["a"] * 4, "b"]
+    called = []
+
+    def call(numbers):
+        called.append(numbers)
+        return tf.constant([[10.0 * number] for number in numbers])
+
+    for has_gpu, sizes in ((False, [1] * 26), (True, [12, 12, 2])):
+        monkeypatch.setattr(groups, "_has_gpu", lambda has_gpu=has_gpu: has_gpu)
+        called.clear()
+        assert groups.call_in_groups(keys, call).numpy().tolist() == [[10.0 * number] for number in range(26)]
+        assert [len(group) for group in called] == sizes
+        assert all(len({keys[number] for number in group}) == 1 for group in called)
 
 
 def test_an_optimizer_goes_on_to_the_bit():
@@ -216,7 +240,7 @@ def bits(variables, optimizer):
     return [variable.numpy().tobytes() for variable in (*variables, *optimizer.slot_variables)]
 
 
-def test_an_update_tells_its_norms():
+def test_an_update_tells_its_norms(each_way):
     """Of each variable before, of what is subtracted, and the trust ratio in that."""
     for optimizer in (NVLAMB(0.1), AdamW(0.1), LARS(0.1)):
         variables = make_variables()
