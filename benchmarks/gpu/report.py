@@ -59,7 +59,8 @@ def brief(outcome: Line) -> str:
     if "sequences_per_sec" in outcome:
         mfu, known = outcome.get("mfu"), outcome.get("predicted_rows_per_sec")
         words = [f"{number(outcome['sequences_per_sec'])} sequences/s", *([f"MFU {100 * mfu:.1f} %"] if mfu else [])]
-        return ", ".join([*words, *([f"{predicted(outcome)} of what was predicted"] if known else [])])
+        words += [f"{predicted(outcome)} of what was predicted"] if known else []
+        return "; ".join([", ".join(words), *outcome.get("kernels", [])])
     ran = f"runs, first update {outcome['first_call_secs']:.0f} s"
     return f"{ran}, weights {outcome['digest'][:12]}" if "digest" in outcome else f"{ran}, plan {planned(outcome)}"
 
@@ -145,6 +146,8 @@ def render(finished: Finished, rows: Sequence[Row | Check]) -> str:
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
     text = [opening(finished.facts, lines), *checks_of(lines), *starts_of(lines)]
     text += ["## Speed", "", *rows_of(of_part(lines, "speed", "peer"), (*beside_peer(lines), *SPEED))]
+    text += [f"- {line['title']}: {said}" for line in of_part(lines, "speed") for said in line.get("kernels", [])]
+    text.append("")
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",
         "`bert_tf.planning` for this GPU's data sheet, where that is known; times: measured / predicted. The host is",

@@ -185,6 +185,7 @@ def run(row: Row) -> dict[str, Any]:
         found.update(figures, held_secs=statistics.mean(held_secs))
     return {
         **found,
+        "kernels": step.model.backend.remarks,
         "is_finite": all(finite),
         "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
         "memory_planned": predict(row.workload).total,

@@ -85,13 +85,13 @@ class TrainStep:
     def __init__(
         self, state: TrainState, objective: Objective, workers: Workers, seed: int, reduce_dtype: str = "float32"
     ):
-        self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
+        self.model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
         self._objective, self._workers, self._seed = objective, workers, seed
         self._reduce_dtype = tf.as_dtype(reduce_dtype)
-        self.variables: list[tf.Variable] = list(self._model.trainable_variables)
+        self.variables: list[tf.Variable] = list(self.model.trainable_variables)
         self._optimizer.build(self.variables)
         self._accumulate = tf.function(
-            self._accumulate_micro_batches, jit_compile=self._model.backend.scope == "step", autograph=False
+            self._accumulate_micro_batches, jit_compile=self.model.backend.scope == "step", autograph=False
         )
 
         def pack_sums(*arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -216,7 +216,7 @@ class TrainStep:
             name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
         }
 
-        backend, encoder = self._model.backend, self._model.bert
+        backend, encoder = self.model.backend, self.model.bert
         copies = encoder.copy_weights()
 
         def add(total, gradient):
@@ -231,7 +231,7 @@ class TrainStep:
             row = first_row + tf.cast(number, tf.int64) * micro_batch_size
             with tf.GradientTape() as tape, encoder.weight_copies.in_use(copies):
                 tape.watch(copies.values())
-                losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
+                losses_K, metrics_M = self._objective(self.model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
             gradients, copies_gradients = tape.gradient(loss, (variables, list(copies.values())))
             by_variable = dict(zip(copies, copies_gradients))
