@@ -37,7 +37,7 @@ def test_every_benchmark_is_listed(capsys):
     assert set(program.find_benchmarks()) == modules
     for name in modules:
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
-    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are finetuning, "):
+    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are budget, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
