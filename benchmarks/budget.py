@@ -1,10 +1,11 @@
 """Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-A choice changes flags of run_pretraining.py, or the model. What an update costs is measured once for each choice, by
-two short runs; a trial has as many updates as the seconds allow, so that its schedule ends with them. Afterwards all
-are asked alike, without next sentences and with 15 % of the words masked, about text that none has read.
+A choice changes flags of run_pretraining.py, or the model. How many times as much as one of the base an update costs is
+measured once for each choice, by short runs of both by turns, so that a busy machine slows both; a trial has as many
+updates as cost the same as the base's, and its schedule ends with them. Afterwards all are asked alike, without
+next sentences and with 15 % of the words masked, about text that none has read.
 
-    python -m benchmarks budget --data .../tokens/... --cpu_secs 300 --trials benchmarks/results/budget_trials
+    python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials
 
 An interrupted trial goes on from its checkpoint, and finished ones are kept in the folder's `finished.jsonl`. `--only`
 names the choices to run; the table has all that are finished. The data are token files (docs/preparing_data.md).
@@ -18,6 +19,7 @@ import dataclasses
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -35,6 +37,7 @@ from bert_tf.text.vocabulary import load_pieces
 NEEDS = "--data: token files, and hours"
 ROUNDS = 1
 COST_UPDATES = (10, 50)  # of the two runs by which an update's cost is measured
+COST_TURNS = 3
 WARMUP_SHARE = 0.1
 EVALUATED = "masked_lm_loss"
 
@@ -94,7 +97,7 @@ CHOICES = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
-    parser.add_argument("--cpu_secs", type=float, default=300.0, help="of a trial's updates; %(default)g")
+    parser.add_argument("--base_updates", type=int, default=1_250, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CHOICES, default=[*CHOICES], help="choices to run")
 
@@ -102,7 +105,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options = bench.options
     options.trials.mkdir(parents=True, exist_ok=True)
-    facts = {"data": options.data.name, "cpu_secs": options.cpu_secs}
+    facts = {"data": options.data.name, "base_updates": options.base_updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
     # One seed of all choices first, so that an interrupted benchmark has something to say.
     trials = [(name, seed) for seed in range(1, options.seeds + 1) for name in options.only]
@@ -116,13 +119,15 @@ def run(bench: Bench) -> None:
             rows.append([name, mean_and_spread(each["loss"] for each in found), len(found), f"{found[0]['updates']:,}"])
     rows.sort(key=lambda row: row[1])
     columns = ["choice", "held-out masked-word loss, mean ± spread of seeds", "seeds", "updates"]
-    bench.table(f"After {options.cpu_secs:g} processor seconds of updates", columns, rows)
+    bench.table(f"After the seconds of {options.base_updates:,} updates of the base", columns, rows)
 
 
 def _run_trial(options: argparse.Namespace, finished: Finished, name: str, seed: int) -> dict[str, Any]:
     choice, folder = CHOICES[name], options.trials / f"{name.replace(' ', '_')}_{seed}"
-    cost = finished.find([name, "cost"]) or finished.add([name, "cost"], {"secs": _cost_of(options, choice, folder)})
-    updates = round(options.cpu_secs / cost["secs"])
+    cost = finished.find([name, "cost"])
+    if not cost:
+        cost = finished.add([name, "cost"], {"times_base": _cost_of(options, choice, folder)})
+    updates = round(options.base_updates / cost["times_base"])
     secs = _pretrain(options, choice, folder / "run", updates, seed)
     loss = _held_out_loss(options, folder)
     shutil.rmtree(folder)
@@ -130,9 +135,17 @@ def _run_trial(options: argparse.Namespace, finished: Finished, name: str, seed:
 
 
 def _cost_of(options: argparse.Namespace, choice: Choice, folder: Path) -> float:
-    """Processor seconds of an update, without what a run costs besides."""
-    secs = [_pretrain(options, choice, folder / f"cost_{count}", count, 1) for count in COST_UPDATES]
-    return (secs[1] - secs[0]) / (COST_UPDATES[1] - COST_UPDATES[0])
+    """How many times as much as one of the base an update costs, in processor seconds: the median of several turns."""
+    if choice is BASE:
+        return 1.0
+
+    def cost(measured: Choice) -> float:
+        """Of an update, without what a run costs besides."""
+        few, more = (_pretrain(options, measured, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
+        shutil.rmtree(folder)
+        return more - few
+
+    return statistics.median(cost(choice) / cost(BASE) for _ in range(COST_TURNS))
 
 
 def _pretrain(options: argparse.Namespace, choice: Choice, run_folder: Path, updates: int, seed: int) -> float:
