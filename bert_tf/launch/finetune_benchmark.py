@@ -5,6 +5,7 @@ Each is a run of benchmarks/finetuning.py with random weights and made-up rows, 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -15,15 +16,15 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout, work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch.arguments import Typed, Values, arguments
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, run_job, show, shown
-from bert_tf.launch.finetuning import MODEL
+from bert_tf.launch.arguments import Typed, Values
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, show, shown
+from bert_tf.launch.finetuning import task_arguments
+from bert_tf.launch.job import Job, run
 from bert_tf.memory.plan import Workload, find_device, fits
-from bert_tf.tasks.squad.settings import SETTINGS
 
-_PREDICT = arguments("bert_model=large batch_size=8 precision=fp16 use_xla=true", *SETTINGS, bert_model=MODEL)
+_PREDICT = task_arguments("squad", "bert_model=large batch_size=8 precision=fp16 use_xla=true")
 # By mode.
-ARGUMENTS = {"train": (_PREDICT[0], *arguments("num_gpu=8", *SETTINGS), *_PREDICT[1:]), "predict": _PREDICT}
+ARGUMENTS = {"train": (_PREDICT[0], *task_arguments("squad", "num_gpu=8"), *_PREDICT[1:]), "predict": _PREDICT}
 _SEQ_LENGTH = 384
 # What the sweeps choose from: NVIDIA's configurations.
 _SWEEPS: dict[str, dict[str, Sequence[Any]]] = {
@@ -32,16 +33,15 @@ _SWEEPS: dict[str, dict[str, Sequence[Any]]] = {
 }
 
 
-def launch(mode: str, texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
-    if texts:
-        typed = Typed(ARGUMENTS[mode], texts)
+def make(mode: str, typed: Typed, environment: LaunchEnvironment) -> Benchmark:
+    """Measures the configuration that was typed, or else all that fit."""
+    if typed.texts:
         show(typed.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
         configurations = what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
-    return measure_all(f"finetune_{mode}_benchmark", mode, configurations, environment, heads={})
+    return Benchmark(f"finetune_{mode}_benchmark", mode, configurations, environment)
 
 
 def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
@@ -64,44 +64,53 @@ def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[
     return [configuration for configuration in combined if fits(work(configuration), limit)]
 
 
-def measure_all(
-    name: str, mode: str, configurations: Sequence[Values], environment: LaunchEnvironment, *, heads: Mapping[str, str]
-) -> int:
-    """Measures them one after the other; returns 0, or the last exit code that is not.
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """Configurations that are measured one after the other.
 
-    Args:
+    Attributes:
       name: of the folder of results.
       mode: "train" or "predict".
       heads: what is measured, by a configuration's "task"; without one, SQuAD's.
     """
-    folder = environment.path("results_dir", work_folder() / "results" / name)
-    show([f"results_dir = {shown(folder)}", "random weights and made-up rows: only the speed is measured"])
-    show([_line(configuration) for configuration in configurations])
-    num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
-    if environment.prepare(num_ranks, folder, lambda: configurations) is None:
-        return 0
-    program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
-    if not program.is_file():
-        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
-    code = 0
-    for configuration in configurations:
-        flags = {
-            "mode": mode,
-            "bert_model": configuration["bert_model"],
-            "task": heads.get(configuration.get("task", "")),
-            "cased": configuration.get("cased"),
-            "batch_size": configuration["batch_size"],
-            "precision": configuration["precision"],
-            "enable_xla": configuration["use_xla"],
-            "max_seq_length": configuration["seq_length"],
-            "device": environment.given("device"),
-            "dllog_path": _log_file(folder, configuration),
-        }
-        num_ranks = configuration.get("num_gpu", 1)
-        job = environment.job([str(program)], flags, num_ranks, log_folder=folder / "logs")
-        code = run_job(_line(configuration), job, environment.signals) or code
-    _show_table(folder, configurations)
-    return code
+
+    name: str
+    mode: str
+    configurations: Sequence[Values]
+    environment: LaunchEnvironment
+    heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def launch(self) -> int:
+        """Returns 0, or the last exit code that is not."""
+        environment, configurations = self.environment, self.configurations
+        folder = environment.path("results_dir", work_folder() / "results" / self.name)
+        show([f"results_dir = {shown(folder)}", "random weights and made-up rows: only the speed is measured"])
+        show([_line(configuration) for configuration in configurations])
+        num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
+        if environment.prepare(num_ranks, folder, lambda: configurations) is None:
+            return 0
+        program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
+        if not program.is_file():
+            raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
+        code = 0
+        for configuration in configurations:
+            flags = {
+                "mode": self.mode,
+                "bert_model": configuration["bert_model"],
+                "task": self.heads.get(configuration.get("task", "")),
+                "cased": configuration.get("cased"),
+                "batch_size": configuration["batch_size"],
+                "precision": configuration["precision"],
+                "enable_xla": configuration["use_xla"],
+                "max_seq_length": configuration["seq_length"],
+                "device": environment.given("device"),
+                "dllog_path": _log_file(folder, configuration),
+            }
+            num_ranks, command = configuration.get("num_gpu", 1), [str(program), *flag_texts(flags)]
+            job = Job(command, num_ranks, environment.num_gpus, folder / "logs", environment.environ)
+            code = run(_line(configuration), job, environment.signals) or code
+        _show_table(folder, configurations)
+        return code
 
 
 def _line(configuration: Values) -> str:

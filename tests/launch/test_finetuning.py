@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch import finetune_benchmark
-from bert_tf.launch.__main__ import find_launcher
 from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.recipes import find_recipe
 from bert_tf.memory.plan import Device
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.contrib.biomedical.chemprot_data import write_files
@@ -48,8 +47,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def launch(name, typed):
-    _, launcher = find_launcher(name)
-    return launcher(typed.split(), LaunchEnvironment(os.environ))
+    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
 
 
 def expected(model_dir, **flags):
@@ -95,7 +93,7 @@ def test_a_training(folder, started, capsys, name, typed, title, place, own):
     [(what, command, num_ranks)] = started
     assert (what, num_ranks) == (title, 1)
     program = {"squad": "squad", "glue": "classifier", "entities": "ner"}[place]
-    assert command[:3] == [sys.executable, "-m", f"bert_tf.programs.{program}"]
+    assert command[:2] == ["-m", f"bert_tf.programs.{program}"]
     flags = dict(pair.split("=", 1) for pair in own.replace("DATA", str(folder / "data")).split())
     start = {"init_checkpoint": folder / "tiny", "mode": title.split()[-1]}
     assert flags_of(command) == expected(folder / "results" / place, **start, **flags)

@@ -14,11 +14,11 @@ import subprocess
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
+from bert_tf.base.machine.launchers import hosts_of
 from bert_tf.launch import finetune_benchmark
-from bert_tf.launch.__main__ import LAUNCHERS, find_launcher
 from bert_tf.launch.__main__ import main as launch
-from bert_tf.launch.hosts import hosts_of
+from bert_tf.launch.recipes import RECIPES, find_recipe
 from bert_tf.memory.plan import Device
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
 from tests.refusals import refused
@@ -96,7 +96,7 @@ GOOD = [
     (f"{PUBMED}1", "128 3.2e-5 true", "", "max_predictions_per_seq = 20; init_checkpoint = download/google_pretrained_weights/cased_L-12_H-768_A-12/bert_model.ckpt"),
     (f"{PUBMED}1", "128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
     (f"{PUBMED}2", PUBMED_2, "INIT_CHECKPOINT=other", "init_checkpoint = some/checkpoint; global_batch_size = 32768"),
-    (f"{PUBMED}2", "some/checkpoint", "", "; ".join(f"{argument.name} = {text} (default)" for argument, text in zip(find_launcher(f"{PUBMED}2")[0][1:], PUBMED_2.split()[1:]))),
+    (f"{PUBMED}2", "some/checkpoint", "", "; ".join(f"{argument.name} = {text} (default)" for argument, text in zip(find_recipe(f"{PUBMED}2")[0][1:], PUBMED_2.split()[1:]))),
     (BIOBERT_BENCHMARK.format("train"), "rel_chemprot 4 tiny true", "", "num_gpu 4, task rel_chemprot, bert_model tiny, cased true, seq_length 128, batch_size 32, precision fp32, use_xla true"),
     (BIOBERT_BENCHMARK.format("inference"), "ner_bc5cdr-disease tiny", "", "num_gpu 1, task ner_bc5cdr-disease, bert_model tiny, cased false, seq_length 128, batch_size 8, precision fp32, use_xla true"),
     ("finetune_train_benchmark", "base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
@@ -104,7 +104,7 @@ GOOD = [
 ]  # fmt: skip
 for name, typed in DEFAULTS.items():
     shown = "; ".join(
-        f"{argument.name} = {text} (default)" for argument, text in zip(find_launcher(name)[0], typed.split())
+        f"{argument.name} = {text} (default)" for argument, text in zip(find_recipe(name)[0], typed.split())
     )
     GOOD.append((name, "", "", shown))
     GOOD.append((name, typed, "", shown.replace(" (default)", "")))
@@ -221,13 +221,13 @@ def test_what_would_stop_a_real_run_is_noted(call, recipe, typed, variables, not
 
 
 def test_every_launcher_has_good_and_bad_calls():
-    with_arguments = {name for name in LAUNCHERS if find_launcher(name)[0]}
+    with_arguments = {name for name in RECIPES if find_recipe(name)[0]}
     for table in (GOOD, BAD):
         assert {recipe for recipe, *_ in table} == with_arguments
 
 
 def test_every_launcher_has_a_script_of_its_name():
-    for name in LAUNCHERS:
+    for name in RECIPES:
         is_called_so = name.endswith("benchmark") or "/" in name
         script = {"run_sub": "run.sub"}.get(name, f"{'' if is_called_so else 'run_'}{name}.sh")
         assert f" -m bert_tf.launch {name} " in (ROOT / "scripts" / script).read_text()
@@ -323,7 +323,7 @@ def test_the_articles_command_word_for_word(tmp_path):
 def test_help_lists_the_arguments(capsys):
     assert launch.__wrapped__(["launch", "squad", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f" {argument.name}: " in shown for argument in find_launcher("squad")[0])
+    assert all(f" {argument.name}: " in shown for argument in find_recipe("squad")[0])
 
 
 def test_an_unknown_launcher():

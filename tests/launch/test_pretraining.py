@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.launch import call, checks, pretraining
-from bert_tf.launch.__main__ import find_launcher
+from bert_tf.base.machine import software
+from bert_tf.launch import call, job, pretraining
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
+from bert_tf.launch.recipes import find_recipe
 from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
@@ -86,8 +88,13 @@ sys.exit(code)
 def folder(tmp_path, monkeypatch):
     """Prepared data, and results in `run`; the programs do nothing but leave traces."""
     (tmp_path / "program.py").write_text(STAND_IN)
-    monkeypatch.setattr(call, "program_command", lambda _: [str(tmp_path / "program.py")])
-    monkeypatch.setattr(pretraining.Recipe, "_write_report", lambda _: None)
+
+    def run(title, given, signals):
+        command = [str(tmp_path / "program.py"), *given.command[2:]]
+        return job.run(title, dataclasses.replace(given, command=command), signals)
+
+    monkeypatch.setattr(call, "run", run)
+    monkeypatch.setattr(pretraining.Pretraining, "results", lambda *_: [])
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
     prepare(tmp_path / "data")
     return tmp_path
@@ -104,8 +111,7 @@ def run_folders(folder):
 
 
 def launch(typed=SMALL, name="pretraining_lamb"):
-    _, launcher = find_launcher(name)
-    return launcher(typed.split(), LaunchEnvironment(os.environ))
+    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
 
 
 def phase(number):
@@ -300,7 +306,7 @@ def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch
 
 
 def test_without_tensorflow(folder, monkeypatch, capsys):
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None)
     refused("scripts/setup.sh", launch)
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch() == 0

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, process_state
+from bert_tf.base.machine import launchers, software
+from bert_tf.base.machine.hardware import count_gpus, process_state
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import checks, launchers
+from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
 from tests.launch.helpers import ROOT, pretend_machine
 from tests.stand_ins import nvidia_smi
@@ -36,15 +37,15 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
 def refusal(num_ranks, environ):
     """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
     try:
-        for check in checks.start_checks(num_ranks, 0, environ, Path("/tmp")):
-            check()
+        for check in launchers.START_CHECKS:
+            check(num_ranks, 0, environ)
     except UserError as error:
         return str(error)
     return ""
 
 
 def test_choice_of_launcher(monkeypatch):
-    choose = checks.choose_launcher
+    choose = launchers.choose_launcher
     pretend_machine(monkeypatch)
     assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
     assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
@@ -69,7 +70,7 @@ def test_places_in_a_slurm_step(task, expected):
     number, node, local_rank = map(str, task)
     names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
     step = dict(zip(names, (number, node, local_rank, "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="3,2(x2)")
-    place = wrapper.slurm_place(step)
+    place = slurm.slurm_place(step)
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
@@ -77,12 +78,12 @@ def test_places_in_a_slurm_step(task, expected):
 
 def test_the_interface_towards_another_host():
     """Gloo shall use it, and not the address of the host's own name."""
-    assert wrapper.interface_towards("127.0.0.1") == "lo"
-    assert wrapper.interface_towards("no address") == ""
+    assert slurm.interface_towards("127.0.0.1") == "lo"
+    assert slurm.interface_towards("no address") == ""
 
 
 def test_ranks_leave_and_read_their_addresses():
-    url = f"http://127.0.0.1:{launchers.serve_addresses()}/global/0"
+    url = f"http://127.0.0.1:{slurm.serve_addresses()}/global/0"
 
     def ask(method, body=None):
         with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
@@ -97,31 +98,29 @@ def test_ranks_leave_and_read_their_addresses():
 
 def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
     environ = {"SLURM_JOB_NUM_NODES": "2"}
-    assert launchers.ranks_per_node(3, "srun", environ) == 2
-    assert launchers.ranks_per_node(3, "mpirun", environ) == 3
-    assert launchers.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
-    # Without these srun may put all of them on the first machine that has enough cores.
-    assert {"--ntasks=16", "--ntasks-per-node=8"} <= set(launchers.launcher_command("srun", 16, 8, []))
+    assert start.ranks_per_node(3, "mpirun", environ) == 3
+    assert start.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
+    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command("srun", 15, environ))
     answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
-    monkeypatch.setattr(launchers.subprocess, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: answer)
     for launcher in ("mpirun", "horovodrun"):
-        command = " ".join(launchers.launcher_command(launcher, 3, 2, ["NCCL_DEBUG"], {"a": 2, "b": 1}))
+        command = " ".join(start.launcher_command(launcher, 3, {"HOSTS": "a:2,b"}, ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
         assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
-        assert " -H " not in " ".join(launchers.launcher_command(launcher, 3, 3, []))
+        assert " -H " not in " ".join(start.launcher_command(launcher, 3, {}))
 
 
 def test_ranks_share_the_cores(monkeypatch):
-    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
+    monkeypatch.setattr(start, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
-    on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
+    on_cpu = start.rank_environment(num_ranks=3, num_gpus=0)
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
-    assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
+    assert start.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in start.rank_environment(num_ranks=2, num_gpus=2)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+    assert start.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
 
 
 # --- Logs and codes ------------------------------------------------------------------------------
@@ -129,15 +128,19 @@ def test_ranks_share_the_cores(monkeypatch):
 
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, str(tmp_path / "program.py")]
-    return launchers.run(launchers.Job(command, num_ranks, 0, launcher, tmp_path / "logs"))
+    return job.run("it", a_job(tmp_path, "program.py", num_ranks, launcher), [])
+
+
+def a_job(tmp_path, program="absent", num_ranks=1, launcher="none"):
+    environ = {**os.environ, "LAUNCHER": launcher}
+    return job.Job([str(tmp_path / program)], num_ranks, 0, tmp_path / "logs", environ)
 
 
 def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
-    assert launchers.run(launchers.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")) != 0
-    assert "absent" in capfd.readouterr().err
+    assert job.run("it", a_job(tmp_path), []) != 0
+    assert "absent" in capfd.readouterr().out
 
 
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
@@ -158,7 +161,8 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     )
     said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
     assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
-    assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+    (log,) = (tmp_path / "logs").glob("*/rank_0.log")
+    assert f"\n{said}--- it: ended" in capfd.readouterr().out and log.read_text() == said
 
 
 @pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
@@ -168,7 +172,7 @@ def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, c
     (tmp_path / "launcher.log").write_text(
         "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
     )
-    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, received) == code
+    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, 1, received) == code
     assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
 
 
@@ -179,7 +183,7 @@ def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_p
         + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
         + "RuntimeError: could not connect to some hosts via ssh\n"
     )
-    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, []) == 1
+    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, 1, []) == 1
     said = capsys.readouterr().err
     assert "  ssh: Could not resolve hostname a\n" in said and "frozen" not in said and "troubleshooting.md" in said
 
@@ -191,7 +195,7 @@ def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_p
 def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
     (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
     (tmp_path / "rank_0.log").write_text(log)
-    assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
+    assert job._exit_code(a_job(tmp_path), tmp_path, code, []) == code
     assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
 
 
@@ -208,12 +212,17 @@ def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
 def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
     """One in a process of its own; the program's argument is where it may leave files."""
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "process_")]
+    command = [str(tmp_path / "program.py"), str(tmp_path / "process_")]
     code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
-        f"{command!r}, {num_ranks}, 0, {launcher!r}, pathlib.Path({str(tmp_path / 'logs')!r}))))"
+        "import os, sys, pathlib; from bert_tf.launch.job import Job, run; sys.exit(run('it', Job("
+        f"{command!r}, {num_ranks}, 0, pathlib.Path({str(tmp_path / 'logs')!r}), os.environ), []))"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environ = {**os.environ, "LAUNCHER": launcher}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ
+    )
+    assert [process.stdout.readline()[:3] for _ in range(2)] == ["---", "+ /"]  # where the logs are, and the command
+    return process
 
 
 @pytest.mark.parametrize(
@@ -307,7 +316,7 @@ def test_a_signal_while_two_ranks_start_is_a_stop_and_leaves_no_orphans(tmp_path
     process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
     wait_for(
         {
-            "at once": lambda: (tmp_path / "logs/launcher.log").exists(),
+            "at once": lambda: list(tmp_path.glob("logs/*/launcher.log")),
             "launcher": lambda: len(processes_of(tmp_path)) > 1,
             "both ranks": lambda: len(list(tmp_path.glob("process_*"))) == 2,
         }[moment]
@@ -335,10 +344,10 @@ if hvd.rank() == 1:
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
 def test_two_ranks(tmp_path, capfd, launcher):
     pytest.importorskip("horovod.tensorflow")
-    if launcher == "mpirun" and not (checks.horovod_has_mpi() and shutil.which("mpirun")):
+    if launcher == "mpirun" and not (software.horovod_has_mpi() and shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
-    assert not list((tmp_path / "logs").glob("*.here")), "left by ranks that waited for each other"
+    assert not list((tmp_path / "logs").glob("*/*.here")), "left by ranks that waited for each other"
     shown = capfd.readouterr()
     assert "total 3.0 of 2" in shown.out
     assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err

@@ -8,9 +8,9 @@ import types
 import pytest
 
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import call, launchers
+from bert_tf.launch import call, pretraining
+from bert_tf.launch.arguments import Typed
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.launchers import Job
 
 
 @pytest.fixture
@@ -24,12 +24,13 @@ def starts(tmp_path, monkeypatch):
 
         def train(self, **variables):
             self.commands, self.pauses = [], []
-            job = Job(["program"], 1, 0, "none", tmp_path / "run" / "logs")
-            return call.train("phase 1", job, LaunchEnvironment({"CUDA_VISIBLE_DEVICES": "", **variables}))
+            environment = LaunchEnvironment({"CUDA_VISIBLE_DEVICES": "", **variables})
+            recipe = pretraining.make_lamb(Typed(pretraining.LAMB, []), environment)
+            return recipe.train(call.Run("phase 1", "pretraining", {"model_dir": tmp_path / "run"}))
 
     made = Starts()
 
-    def run(job, received):
+    def run(_, job, received):
         code, update, *signals = made.ends[len(made.commands)]
         made.commands.append(list(job.command))
         received += signals
@@ -37,14 +38,14 @@ def starts(tmp_path, monkeypatch):
             (tmp_path / "run" / "checkpoints" / f"ckpt-{update:08d}").mkdir(parents=True, exist_ok=True)
         return code
 
-    monkeypatch.setattr(launchers, "run", run)
+    monkeypatch.setattr(call, "run", run)
     monkeypatch.setattr(call, "time", types.SimpleNamespace(sleep=lambda secs: made.pauses.append(secs)))
     return made
 
 
 def test_without_restarts_a_crash_is_the_end(starts):
     starts.ends = [(137, 5)]
-    assert starts.train() == 137 and starts.commands == [["program"]]
+    assert starts.train() == 137 and len(starts.commands) == 1
 
 
 def test_crashes_with_progress_may_be_any_number(starts, capsys):
@@ -75,7 +76,7 @@ def test_each_start_gets_the_hours_that_are_left(starts, monkeypatch, capsys):
     # In this module alone: other threads of this process, such as Dask's, read the clock, too.
     clock = types.SimpleNamespace(monotonic=lambda: 3600 * next(hours, 2.0))
     monkeypatch.setattr("bert_tf.launch.environment.time", clock)
-    monkeypatch.setattr(call, "run_job", lambda what, job, _: starts.commands.append(job.command[-1]) or 1)
+    monkeypatch.setattr(call, "run", lambda what, job, _: starts.commands.append(job.command[2]) or 1)
     assert starts.train(RESTARTS="9", MAX_HOURS="2") == STOPPED_EXIT_CODE
     assert starts.commands == ["--max_hours=2.0000", "--max_hours=0.5000"]
     assert "MAX_HOURS=2 are over" in capsys.readouterr().out

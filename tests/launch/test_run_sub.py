@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import checks, pretraining, recipes, run_sub
+from bert_tf.base.machine import launchers, software
+from bert_tf.launch import pretraining, run_sub
+from bert_tf.launch.arguments import Typed
 from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.recipes import find_recipe
 from tests.launch.helpers import ROOT, VARIABLES, prepare
 from tests.refusals import refused
 from tests.stand_ins import programs
@@ -98,21 +101,21 @@ def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, old,
 
 
 def test_nvidias_defaults_make_nvidias_global_batches():
-    phases = recipes.make_phases(recipes.parse(NVIDIA.split()))
+    phases = pretraining.make_phases(Typed(pretraining.LAMB, NVIDIA.split()))
     assert [(phase.global_batch_size, phase.num_updates) for phase in phases] == [(65536, 7038), (32768, 1564)]
 
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
     (tmp_path / "plan.json").write_text(
-        json.dumps({**recipes.parse(typed).values, "use_xla": "false", "dataset": "sample"})
+        json.dumps({**Typed(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"})
     )
     assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
 def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
-    typed = recipes.parse(NVIDIA.split())
-    values, (_, second) = typed.values, recipes.make_phases(typed)
+    typed = Typed(pretraining.LAMB, NVIDIA.split())
+    values, (_, second) = typed.values, pretraining.make_phases(typed)
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
@@ -158,7 +161,7 @@ def test_number_of_ranks(environ, expected):
 )
 def test_wrong_values_are_refused(job, typed, changed, expected):
     with pytest.raises(UserError) as error:
-        run_sub.launch(typed, LaunchEnvironment({**job, **changed}))
+        find_recipe("run_sub").launch(typed, LaunchEnvironment({**job, **changed}))
     assert expected in str(error.value) and "\n" not in str(error.value)
     assert not calls(job)
 
@@ -216,9 +219,9 @@ def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, mo
         ({"LAUNCHER": "", "PATH": ""}, "there is no srun on this machine's PATH"),
     ):
         monkeypatch.setenv("PATH", changed.get("PATH", job["PATH"]))
-        refused(expected, checks.check_launcher, 1, {**job, **changed})
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", checks.check_tensorflow, job, 0)
+        refused(expected, launchers.check_launcher, 1, 0, {**job, **changed})
+    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", launchers.check_tensorflow, 1, 0, job)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ REFUSED = {
     "another file, moved": (r"\bsed (-\w+ )*-\w*i", "sed -i s/a/b/ file"),
     "two expressions, with -e": (r"\b(grep|sed)\b.*\\[|+?]", r"grep 'a\|b' file"),
     "Python": (r"\b(date -d|stat -c|ls -[a-zA-Z]*v|sort -[a-z]*V|grep -\w*P|head -n ?-)", "date -d yesterday"),
-    "bert_tf/base/machine.py": (r"/proc/|/sys/|/dev/shm", "cat /proc/cpuinfo"),
+    "bert_tf/base/machine/hardware.py": (r"/proc/|/sys/|/dev/shm", "cat /proc/cpuinfo"),
 }
 # Used only where `command -v` has found them. (For the number of cores there is count_cores, bertPrep's default.)
 OF_LINUX = "flock|lscpu|md5sum|nproc|numactl|setsid|sha256sum|shuf|tac|timeout"
