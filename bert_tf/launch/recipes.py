@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import checkout
 from bert_tf.base.registration import load
-from bert_tf.launch import finetune_benchmark as benchmark
 from bert_tf.launch import run_sub
 from bert_tf.launch.call import Recipe
 from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFERENCE, GlueCall, SquadCall
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
 
+_BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
 _BIOBERT = "bert_tf.contrib.biomedical.biobert:RECIPES"
 # By the scripts' names; or the tables in which they stand.
 RECIPES: dict[str, Recipe | str] = {
@@ -28,14 +30,16 @@ RECIPES: dict[str, Recipe | str] = {
     "biobert/rel_chemprot": _BIOBERT,
     "biobert/run_pretraining-pubmed_base_phase_1": _BIOBERT,
     "biobert/run_pretraining-pubmed_base_phase_2": _BIOBERT,
-    "finetune_train_benchmark": Recipe(benchmark.ARGUMENTS["train"], partial(benchmark.make, "train")),
-    "finetune_inference_benchmark": Recipe(benchmark.ARGUMENTS["predict"], partial(benchmark.make, "predict")),
-    "biobert/biobert_finetune_train_benchmark": _BIOBERT,
-    "biobert/biobert_finetune_inference_benchmark": _BIOBERT,
+    "finetune_train_benchmark": _BENCHMARKS,
+    "finetune_inference_benchmark": _BENCHMARKS,
+    "biobert/biobert_finetune_train_benchmark": _BENCHMARKS,
+    "biobert/biobert_finetune_inference_benchmark": _BENCHMARKS,
 }
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe with this name, one of `RECIPES`."""
+    """The recipe with this name, one of `RECIPES`. Raises `UserError` if it is one of benchmarks that are not here."""
     found = RECIPES[name]
+    if found == _BENCHMARKS and checkout() is None:
+        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
     return load(found)[name] if isinstance(found, str) else found

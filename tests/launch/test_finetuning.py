@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import finetuning_sweeps
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.recipes import find_recipe
 from bert_tf.memory.plan import Device
@@ -181,7 +181,7 @@ def test_random_weights_need_a_vocabulary(folder, started, monkeypatch):
 
 def test_benchmarks_measure_what_is_typed_or_all_that_fits(folder, monkeypatch, capsys):
     monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    monkeypatch.setattr(finetuning_sweeps, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     assert launch("finetune_train_benchmark", "") == 0
     sweep = [line for line in capsys.readouterr().out.splitlines() if ", batch_size " in line]
     assert any("batch_size 8" in line and "base" in line for line in sweep)

@@ -13,10 +13,10 @@ import subprocess
 
 import pytest
 
+from benchmarks import finetuning_sweeps
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.base.machine.launchers import hosts_of
-from bert_tf.launch import finetune_benchmark
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.recipes import RECIPES, find_recipe
 from bert_tf.memory.plan import Device
@@ -182,7 +182,7 @@ STOPPED = [
 def call(tmp_path, monkeypatch, capsys):
     """A launcher's answer where nothing is on the machine but prepared data, the launchers and Horovod without GPUs."""
     pretend_machine(monkeypatch)
-    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    monkeypatch.setattr(finetuning_sweeps, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base").mkdir()

@@ -1,5 +1,5 @@
 """BioBERT's launchers, with the arguments of NVIDIA's scripts in biobert/scripts: pre-training on PubMed's abstracts in
-two phases (theirs, and the model), entities of BC5CDR, relations of ChemProt, and the speed of these tasks."""
+two phases (theirs, and the model), entities of BC5CDR, and relations of ChemProt."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from bert_tf.base.errors import MissingError
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, arguments
 from bert_tf.launch.call import Recipe, Work
-from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, show
-from bert_tf.launch.finetune_benchmark import Benchmark, what_fits
+from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment
 from bert_tf.launch.finetuning import Finetuning, task_arguments
 from bert_tf.launch.pretraining import LENGTHS, Pretraining, only_phase
 from bert_tf.settings.declaration import Setting, find_setting
@@ -51,18 +50,6 @@ _OF_PUBMED = {
 _PUBMED_ARGUMENTS = {
     number: arguments(f"{declared} bert_model=base", *PRETRAINING, cased=_CASED)
     for number, declared in _OF_PUBMED.items()
-}
-# The tasks -> the head that is measured.
-_HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
-_SWEEP = {"seq_length": (128, 512), "batch_size": (8, 32, 64)}
-_BENCHMARK_ARGUMENTS = {
-    mode: task_arguments(
-        "squad",
-        f"task=ner_bc5cdr-chem {num_gpu} bert_model=base cased=false",
-        task=Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False),
-        cased=_CASED,
-    )
-    for mode, num_gpu in (("train", "num_gpu=2"), ("predict", ""))
 }
 
 
@@ -131,14 +118,6 @@ def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) 
     return Pretraining(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"])
 
 
-def make_benchmark(mode: str, typed: Typed, environment: LaunchEnvironment) -> Benchmark:
-    """Measures all lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed."""
-    show(typed.describe())
-    fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
-    name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
-    return Benchmark(name, mode, what_fits(environment, **fixed, **_SWEEP), environment, heads=_HEADS)
-
-
 RECIPES: dict[str, Recipe] = {
     "biobert/ner_bc5cdr-chem": Recipe(
         _task_arguments("ner", _START, "3.125e-6", 128, 8, "10.0"),
@@ -155,9 +134,5 @@ RECIPES: dict[str, Recipe] = {
     **{
         f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(declared, partial(make_pretraining, number))
         for number, declared in _PUBMED_ARGUMENTS.items()
-    },
-    **{
-        f"biobert/biobert_finetune_{name}_benchmark": Recipe(_BENCHMARK_ARGUMENTS[mode], partial(make_benchmark, mode))
-        for name, mode in (("train", "train"), ("inference", "predict"))
     },
 }

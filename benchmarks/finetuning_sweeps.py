@@ -1,6 +1,7 @@
-"""Measures the speed of fine-tuning and predicting with SQuAD's shapes: what fits, or one.
+"""The speed of fine-tuning and predicting with a task's head: what is typed, or all sizes that fit; no data is needed.
 
-Each is a run of benchmarks/finetuning.py with random weights and made-up rows, so that no data is needed.
+scripts/finetune_*_benchmark.sh and those of scripts/biobert call this, each size is a run of finetuning.py, and the
+arguments are those of NVIDIA's scripts.
 """
 
 from __future__ import annotations
@@ -10,38 +11,48 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError
-from bert_tf.base.files import checkout, work_folder
+from bert_tf.base.files import work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch.arguments import Typed, Values
+from bert_tf.launch.call import Recipe
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, show, shown
 from bert_tf.launch.finetuning import task_arguments
 from bert_tf.launch.job import Job, run
 from bert_tf.memory.plan import Workload, find_device, fits
+from bert_tf.settings.declaration import Setting
 
-_PREDICT = task_arguments("squad", "bert_model=large batch_size=8 precision=fp16 use_xla=true")
-# By mode.
-ARGUMENTS = {"train": (_PREDICT[0], *task_arguments("squad", "num_gpu=8"), *_PREDICT[1:]), "predict": _PREDICT}
 _SEQ_LENGTH = 384
 # What the sweeps choose from: NVIDIA's configurations.
 _SWEEPS: dict[str, dict[str, Sequence[Any]]] = {
     "train": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8, 16, 32, 64)},
     "predict": {"bert_model": ("base", "large"), "seq_length": (128, 384), "batch_size": (1, 2, 4, 8)},
 }
+# BioBERT's tasks -> the head that is measured, with all these sizes that fit.
+_HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_chemprot": "classes"}
+_SWEEP_OF_TASKS = {"seq_length": (128, 512), "batch_size": (8, 32, 64)}
 
 
-def make(mode: str, typed: Typed, environment: LaunchEnvironment) -> Benchmark:
-    """Measures the configuration that was typed, or else all that fit."""
+def make(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
+    """The configuration of SQuAD's that was typed, or else all that fit."""
     if typed.texts:
         show(typed.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
         configurations = what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
-    return Benchmark(f"finetune_{mode}_benchmark", mode, configurations, environment)
+    return Sweep(f"finetune_{mode}_benchmark", mode, configurations, environment)
+
+
+def make_of_task(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
+    """All lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed."""
+    show(typed.describe())
+    fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
+    name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
+    return Sweep(name, mode, what_fits(environment, **fixed, **_SWEEP_OF_TASKS), environment, heads=_HEADS)
 
 
 def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
@@ -65,7 +76,7 @@ def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
+class Sweep:
     """Configurations that are measured one after the other.
 
     Attributes:
@@ -89,10 +100,7 @@ class Benchmark:
         num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
         if environment.prepare(num_ranks, folder, lambda: configurations) is None:
             return 0
-        program = (checkout() or Path()) / "benchmarks" / "finetuning.py"
-        if not program.is_file():
-            raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
-        code = 0
+        program, code = Path(__file__).with_name("finetuning.py"), 0
         for configuration in configurations:
             flags = {
                 "mode": self.mode,
@@ -130,3 +138,14 @@ def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
         data = json.loads(file.read_text(encoding="utf-8").splitlines()[-1].partition(" ")[2])["data"]
         rate = next((value for name, value in data.items() if name.startswith("throughput")), math.nan)
         show([f"{_line(configuration)}: {rate:.2f} sequences/s, {data.get('latency_average_ms', math.nan):.2f} ms"])
+
+
+_CASED = Setting("cased", "bool", False, is_flag=False)
+_TASK = Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False)
+RECIPES: dict[str, Recipe] = {}
+for _mode, _name, _squads, _ranks in (("train", "train", "num_gpu=8", "num_gpu=2"), ("predict", "inference", "", "")):
+    _typed = task_arguments("squad", f"bert_model=large {_squads} batch_size=8 precision=fp16 use_xla=true")
+    RECIPES[f"finetune_{_name}_benchmark"] = Recipe(_typed, partial(make, _mode))
+    _declared = f"task=ner_bc5cdr-chem {_ranks} bert_model=base cased=false"
+    _typed = task_arguments("squad", _declared, task=_TASK, cased=_CASED)
+    RECIPES[f"biobert/biobert_finetune_{_name}_benchmark"] = Recipe(_typed, partial(make_of_task, _mode))
