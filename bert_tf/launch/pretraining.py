@@ -132,7 +132,7 @@ class Pretraining(Call):
         start = self._start_of(self.chosen[0])
         lines = []
         for phase in self.phases:
-            lines += phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else "")
+            lines += phase.describe(self._ending(phase))
         return [
             *lines,
             f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
@@ -141,8 +141,17 @@ class Pretraining(Call):
         ], []
 
     def check(self) -> None:
+        """Raises `UserError` if a chosen phase has no update, a longer warm-up, or settings that do not go together."""
         self._check_format(self.environment.given("data_format"))
         for phase in self.chosen:
+            if phase.num_updates < 1:
+                rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
+                typed_steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
+                raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
+            if phase.warmup_steps > phase.num_updates:
+                argument = self.typed.title(self.typed.name_of("warmup_steps", self._ending(phase)))
+                most = f"at most the phase's {phase.num_updates} updates"
+                raise UserError(f"{argument} is {phase.warmup_steps}: must be {most}")
             check_unpacked(phase.train_batch_size, self.environment.given("packing"))
             size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
             self.check_settings("pretraining", {**self._flags(phase), **size})
@@ -200,6 +209,10 @@ class Pretraining(Call):
             )
         return data
 
+    def _ending(self, phase: Phase) -> str:
+        """The end of the names of a phase's own arguments."""
+        return "_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""
+
     def _check_format(self, data_format: str) -> None:
         for name in _OF_TOKEN_FILES if data_format == "records" else ():
             if self.environment.given(name):
@@ -255,51 +268,26 @@ def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates
     return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates)
 
 
-def check_warmup(phase: Phase, argument: str) -> None:
-    """Raises `UserError` if the warm-up is longer than its phase; `argument` names it in the message."""
-    if phase.warmup_steps > phase.num_updates:
-        raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
-
-
-def make_phases(typed: Typed, only: str | None = None) -> list[Phase]:
-    """Both phases of the recipe, with nine tenths and one tenth of the sequences.
-
-    The number of updates and the warm-up are checked in both phases, or only in the one named `only`.
-
-    Raises:
-      UserError: a phase has no update, or its warm-up is longer than the phase.
-    """
+def make_phases(typed: Typed) -> list[Phase]:
+    """Both phases of the recipe, with nine tenths and one tenth of the sequences."""
     steps = typed["train_steps"]
     first, second = (
         make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
         for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
     )
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
-    phases = [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
-    for phase in phases if only is None else [phase for phase in phases if phase.name == only]:
-        if phase.num_updates < 1:
-            rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
-            typed_steps = f"{typed.title('train_steps')} is {steps}"
-            raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
-        check_warmup(phase, typed.title(typed.name_of("warmup_steps", phase.name[-1])))
-    return phases
-
-
-def only_phase(name: str, lengths: tuple[int, int], typed: Typed) -> Phase:
-    """The phase of a recipe with one. Raises `UserError` if its warm-up is longer."""
-    phase = make_phase(typed, name, lengths, num_updates=typed["train_steps"])
-    check_warmup(phase, typed.title("warmup_steps"))
-    return phase
+    return [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
 
 
 def make_lamb(typed: Typed, environment: LaunchEnvironment, only: str | None = None) -> Pretraining:
     """Both phases, or only one."""
-    return Pretraining("pretraining_lamb", typed, environment, "lamb", make_phases(typed, only), only)
+    return Pretraining("pretraining_lamb", typed, environment, "lamb", make_phases(typed), only)
 
 
 def make_adam(typed: Typed, environment: LaunchEnvironment) -> Pretraining:
     """NVIDIA's recipe of 1,144,000 updates in one phase."""
-    phase = only_phase("pretraining", (typed["seq_len"], typed["max_pred_per_seq"]), typed)
+    lengths = typed["seq_len"], typed["max_pred_per_seq"]
+    phase = make_phase(typed, "pretraining", lengths, num_updates=typed["train_steps"])
     return Pretraining("pretraining_adam", typed, environment, "adamw", [phase])
 
 

@@ -13,7 +13,7 @@ from bert_tf.launch.arguments import Argument, Typed, arguments
 from bert_tf.launch.call import Recipe, Work
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment
 from bert_tf.launch.finetuning import Finetuning, task_arguments
-from bert_tf.launch.pretraining import LENGTHS, Pretraining, only_phase
+from bert_tf.launch.pretraining import LENGTHS, Pretraining, make_phase
 from bert_tf.settings.declaration import Setting, find_setting
 from bert_tf.settings.programs import PRETRAINING
 
@@ -108,7 +108,7 @@ class RelationsCall(_TaskCall):
 
 def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) -> Pretraining:
     """Pre-trains on PubMed's abstracts in phase 1, from Google's weights, or phase 2."""
-    phase = only_phase(f"phase_{number}", LENGTHS[number - 1], typed)
+    phase = make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=typed["train_steps"])
     num_layers, hidden_size = PRESETS[typed["bert_model"]]
     size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
     weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
