@@ -50,12 +50,24 @@ def test_what_only_bash_can_source_says_so(name):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("script", ["setup.sh", "test.sh"])
-@pytest.mark.parametrize("word", ["wrong", "--wrong"])
-def test_a_wrong_word_does_nothing(tmp_path, script, word):
-    done = start("bash", ROOT / "scripts" / script, word, BERT_VENV=str(tmp_path / "venv"))
+@pytest.mark.parametrize(
+    ("script", "typed", "said"),
+    [
+        *(
+            (f"{name}.sh", word, f"'{word}'")
+            for name in ("setup", "test", "first_gpu")
+            for word in ("wrong", "--wrong")
+        ),
+        ("first_gpu.sh", "--rehearse --budget_minutes ten", "--budget_minutes=ten: must be a number of minutes"),
+        ("first_gpu.sh", "--peer_python", "--peer_python lacks its value"),
+        ("run_squad.sh", "", "BERT_VENV=.*/venv: there is no bin/python in it"),
+        ("doctor.sh", "", "BERT_VENV=.*/venv: there is no bin/python in it"),
+    ],
+)
+def test_what_is_typed_wrong_does_nothing(tmp_path, script, typed, said):
+    done = start("bash", ROOT / "scripts" / script, *typed.split(), BERT_VENV=str(tmp_path / "venv"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"'{word}'" in done.stderr and not list(tmp_path.iterdir())
+    assert re.search(said, done.stderr) and not list(tmp_path.iterdir())
 
 
 def test_the_set_up_needs_no_home():
