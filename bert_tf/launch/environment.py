@@ -20,14 +20,14 @@ from bert_tf.tasks.task import task_settings
 Made = TypeVar("Made")
 
 _OF_TASKS = task_settings()
-# The classes with the settings of each program that is launched, and all classes whose settings have variables.
+# The classes with the settings of each program that is launched, and all classes with settings.
 SETTINGS_OF = {
     "pretraining": PRETRAINING,
     "squad": _OF_TASKS["squad"],
     "classifier": _OF_TASKS["glue"],
     "ner": _OF_TASKS["entities"],
 }
-SETTINGS = (*itertools.chain(*SETTINGS_OF.values()), LaunchVariables)
+SETTINGS = (*PRETRAINING, *itertools.chain(*_OF_TASKS.values()), LaunchVariables)
 
 
 class LaunchEnvironment:
