@@ -311,16 +311,3 @@ def test_without_tensorflow(folder, monkeypatch, capsys):
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch() == 0
     assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
-
-
-def test_variables_that_are_no_value_are_refused_by_name():
-    for text, value in (("1", True), ("YES", True), ("0", False), ("no", False), ("", None)):
-        assert LaunchEnvironment({"PACKING": text}).given("packing") is value
-    for name, text, rule in (
-        ("DRY_RUN", "off", "1, 0, true, false, yes or no"),
-        ("MAX_EVAL_STEPS", "1_0", "a whole number"),
-        ("RESTARTS", "-1", "a whole number of at least 0"),
-        ("MAX_HOURS", "0", "a number above 0, and at most 100000"),
-        ("DEVICE", "tpu", "one of auto, cpu"),
-    ):
-        refused(f"{name}={text}: must be {rule}", LaunchEnvironment, {name: text})
