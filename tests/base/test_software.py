@@ -6,13 +6,13 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bert_tf.base.machine import launchers, software
+from tests.processes import answer
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -55,7 +55,7 @@ def packages(tmp_path, monkeypatch):
 
 def refusal(command, folder):
     """The line with which a program ends before it has written anything."""
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True)
+    done = answer(sys.executable, *command, cwd=folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("error: ") and not (folder / "run").exists()
     return done.stderr
@@ -101,18 +101,16 @@ def test_a_launcher_and_the_library_refuse_it_too_and_the_preparation_does_not(p
     packages("tensorflow", "2.18.0")
     monkeypatch.setenv("DRY_RUN", "1")
     assert "TensorFlow 2.18.0 is installed" in refusal(LAUNCHER, tmp_path)
-    done = subprocess.run([sys.executable, "-c", "from bert_tf import from_pretrained"], capture_output=True, text=True)
+    done = answer(sys.executable, "-c", "from bert_tf import from_pretrained")
     assert done.stderr.splitlines()[-1].startswith("bert_tf.base.errors.UserError: TensorFlow 2.18.0 is installed")
-    done = subprocess.run([sys.executable, str(ROOT / "data/bertPrep.py"), "--help"], capture_output=True, text=True)
+    done = answer(sys.executable, ROOT / "data/bertPrep.py", "--help")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_choice_of_keras_for_other_programs_changes_nothing(monkeypatch):
+def test_a_choice_of_keras_for_other_programs_changes_nothing():
     """As in NVIDIA's image 25.02, and in the profile of who uses later versions."""
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     code = "from bert_tf.base.tensorflow import keras; print(keras.layers.Dense.__module__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = answer(sys.executable, "-c", code, TF_USE_LEGACY_KERAS="1", PYTHONPATH=str(ROOT))
     assert re.match(r"(tf_)?keras\.src\.layers", done.stdout), done.stderr
 
 
@@ -185,7 +183,7 @@ def test_a_launcher_and_the_doctor_refuse_it_in_the_same_words(gpus, packages, t
         f"sysconfig = Names(get_build_info=lambda: {WHEEL_2_15})\n"
         "config = Names(list_physical_devices=lambda _: [0])\n"
     )
-    doctor = subprocess.run([sys.executable, "-m", "bert_tf.doctor"], cwd=tmp_path, capture_output=True, text=True)
+    doctor = answer(sys.executable, "-m", "bert_tf.doctor", cwd=tmp_path)
     assert f"problem  TensorFlow: {said[len('error: ') :]}" in doctor.stdout
     monkeypatch.setenv("DEVICE", "cpu")
     assert "no code" not in refusal(LAUNCHER, tmp_path)

@@ -1,12 +1,12 @@
 """XLA is told not to time matmuls and to leave out a pass, unless the user has told it otherwise."""
 
-import subprocess
 import sys
 
 import pytest
 
 from bert_tf.base.machine.software import check_xla_flags
 from bert_tf.base.xla_flags import configure_xla
+from tests.processes import answer
 from tests.refusals import refused
 
 LEVEL, TRITON = "--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"
@@ -62,5 +62,5 @@ def test_flags_that_tensorflow_does_not_know_are_refused(tmp_path, given, messag
 @pytest.mark.slow
 def test_this_tensorflow_knows_the_flags():
     """XLA ends the process otherwise."""
-    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True)
+    done = answer(sys.executable, "-c", COMPILES)
     assert done.returncode == 0, done.stderr

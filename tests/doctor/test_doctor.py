@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from bert_tf.doctor import machine, software
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems, whole
 from bert_tf.doctor.machine import GB, Folder
 from tests.pretraining_data import write_manifest
+from tests.processes import answer
 from tests.stand_ins import programs, write_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,17 +64,15 @@ def holds(findings, *expected):
 
 def doctor(*arguments, **variables):
     """With a system's Python, in which nothing is installed."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-S", "-m", "bert_tf.doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environ)
+    return answer(sys.executable, "-S", "-m", "bert_tf.doctor", *arguments, PYTHONPATH=str(ROOT), **variables)
 
 
 def test_without_any_package_it_still_speaks(tmp_path):
-    answer = doctor(DATA_DIR=str(tmp_path), RESULTS_DIR=str(tmp_path))
-    assert (answer.returncode, answer.stderr) == (1, "")
+    done = doctor(DATA_DIR=str(tmp_path), RESULTS_DIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "")
     for part in ("problem  packages: ", "has no absl, google_crc32c", "problem  TensorFlow: ", "warning  Horovod: "):
-        assert part in answer.stdout
-    assert re.search(r"^OK       file system: .*\n(.*\n)*[2-9] problem\(s\), \d warning\(s\)\n$", answer.stdout, re.M)
+        assert part in done.stdout
+    assert re.search(r"^OK       file system: .*\n(.*\n)*[2-9] problem\(s\), \d warning\(s\)\n$", done.stdout, re.M)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +83,8 @@ def test_without_any_package_it_still_speaks(tmp_path):
     ],
 )
 def test_what_is_typed_wrong(argument, variables, message):
-    answer = doctor(*argument, **variables)
-    assert (answer.returncode, answer.stderr) == (2, f"error: {message}\n")
+    done = doctor(*argument, **variables)
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
 
 
 def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
@@ -103,17 +101,15 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
 
 def test_an_old_python_is_named_by_the_script(program, tmp_path):
     program("python", "exit 1")  # to whether it is 3.9 or later
-    environ = {**os.environ, "BERT_VENV": str(tmp_path)}
-    answer = subprocess.run(["bash", ROOT / "scripts/doctor.sh"], capture_output=True, text=True, env=environ)
-    assert answer.returncode == 1 and "there is no Python 3.9" in answer.stderr
+    done = answer("bash", ROOT / "scripts/doctor.sh", BERT_VENV=str(tmp_path))
+    assert done.returncode == 1 and "there is no Python 3.9" in done.stderr
 
 
 @pytest.mark.slow
 def test_this_machine_for_real(tmp_path):
     pytest.importorskip("horovod.tensorflow")
-    environ = {**os.environ, "DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", ROOT / "scripts/doctor.sh"]
-    shown = subprocess.run(command, capture_output=True, text=True, env=environ).stdout
+    folders = {"DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path)}
+    shown = answer("bash", ROOT / "scripts/doctor.sh", CUDA_VISIBLE_DEVICES="", **folders).stdout
     for check in ("TensorFlow", "Horovod", "launcher"):
         assert f"OK       {check}: " in shown, shown
     assert "two ranks have added their numbers" in shown

@@ -6,9 +6,7 @@ data_download.sh and the scripts of docker are in tests/prepare/test_data_downlo
 # ruff: noqa: E501
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 
 import pytest
 
@@ -19,6 +17,7 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.recipes import RECIPES, find_recipe
 from bert_tf.memory.plan import Device
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
+from tests.processes import answer
 from tests.stand_ins import nvidia_smi
 
 WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
@@ -323,8 +322,7 @@ def test_help(capsys):
 
 def by_bash(command, **variables):
     """What bash answers in the checkout: its exit code, and the two outputs."""
-    environ = {**os.environ, "DRY_RUN": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env=environ)
+    done = answer("bash", "-c", command, cwd=ROOT, DRY_RUN="1", CUDA_VISIBLE_DEVICES="", **variables)
     return done.returncode, done.stdout, done.stderr
 
 

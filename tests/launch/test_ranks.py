@@ -23,6 +23,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
 from tests.launch.helpers import ROOT, pretend_machine
+from tests.processes import answer
 from tests.stand_ins import nvidia_smi
 
 # --- Which launcher, and where -------------------------------------------------------------------
@@ -101,8 +102,8 @@ def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
     assert start.ranks_per_node(3, "mpirun", environ) == 3
     assert start.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
     assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command("srun", 15, environ))
-    answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
-    monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: answer)
+    version = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
+    monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: version)
     for launcher in ("mpirun", "horovodrun"):
         command = " ".join(start.launcher_command(launcher, 3, {"HOSTS": "a:2,b"}, ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
@@ -146,10 +147,10 @@ def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
     """The launcher has made the folder of the logs; whoever does not see it sees other files."""
     command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
-    answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
-    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
+    done = answer(*command, HOROVOD_RANK="1")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     said = f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
-    assert answer.stderr.startswith(said)
+    assert done.stderr.startswith(said)
 
 
 def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tmp_path, capfd):

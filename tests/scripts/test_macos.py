@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import answer
 from tests.stand_ins import write_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,8 +103,7 @@ def set_up(tmp_path):
             "BERT_VENV": f"{tmp_path}/venv",
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
         }
-        command = ["bash", str(ROOT / "scripts/setup.sh"), *arguments]
-        return subprocess.run(command, env={**os.environ, **given, **variables}, capture_output=True, text=True)
+        return answer("bash", ROOT / "scripts/setup.sh", *arguments, **{**given, **variables})
 
     return call
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.processes import answer
 from tests.stand_ins import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,7 @@ WITHOUT_HELP = {"build.sh": "docker build ", "launch.sh": "docker run "}
 
 def start(*command, cwd=None, **variables):
     variables = {"PYTHONPATH": str(ROOT), "DRY_RUN": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
-    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
-    return subprocess.run(list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+    return answer(*command, cwd=cwd, **variables)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
