@@ -177,46 +177,41 @@ def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
     assert 1.4 < second <= first <= 1.5
 
 
-def test_adam_runs_in_one_phase(folder):
-    assert launch("4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80", "pretraining_adam") == 0
-    (flags,) = calls(folder)
-    assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
-    assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
+PUBMED = "4 1e-4 false fp32 false 1 2 9 3 5 7 tiny"
+OF_PUBMED = (
+    "bert_model=tiny optimizer_type=lamb train_batch_size=4 num_accumulation_steps=3 learning_rate=0.0001 "
+    "warmup_steps=2 num_train_steps=9 save_checkpoint_steps=5 eval_batch_size=7"
+)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_biobert_runs_one_phase_from_weights(folder, monkeypatch, number):
-    start = folder / "weights"
-    start.mkdir()
-    (start / "bert_config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
-    monkeypatch.setenv("INIT_CHECKPOINT", str(start if number == 1 else "another"))
+@pytest.mark.parametrize(
+    "name, typed, run_folder, expected",
+    [
+        (
+            "pretraining_adam",
+            "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80",
+            "pretraining",
+            "optimizer_type=adamw 512 80",
+        ),
+        ("biobert/run_pretraining-pubmed_base_phase_1", PUBMED, "phase_1", f"{OF_PUBMED} 128 20"),
+        ("biobert/run_pretraining-pubmed_base_phase_2", f"weights {PUBMED}", "phase_2", f"{OF_PUBMED} 512 80"),
+    ],
+)
+def test_recipes_of_one_phase(folder, monkeypatch, name, typed, run_folder, expected):
+    """BioBERT's start from weights: those of a variable, or those that are typed."""
+    monkeypatch.chdir(folder)
+    (folder / "weights").mkdir()
+    (folder / "weights/bert_config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
     monkeypatch.setenv("DATASET", "sample")
-    name, typed = (
-        f"biobert/run_pretraining-pubmed_base_phase_{number}",
-        f"{start} 4 1e-4 false fp32 false 1 2 9 3 5 7 tiny",
-    )
-    typed = typed if number == 2 else typed.partition(" ")[2]
+    if "pubmed" in name:
+        monkeypatch.setenv("INIT_CHECKPOINT", "weights" if typed == PUBMED else "another")
     assert launch(typed, name) == 0
     (flags,) = calls(folder)
-    length, num_predictions = LENGTHS[number - 1]
-    expected = dict(
-        model_dir=folder / f"run/phase_{number}",
-        init_checkpoint=start,
-        optimizer_type="lamb",
-        bert_model="tiny",
-        train_batch_size=4,
-        num_accumulation_steps=3,
-        learning_rate=1e-4,
-        warmup_steps=2,
-        num_train_steps=9,
-        save_checkpoint_steps=5,
-        eval_batch_size=7,
-        max_seq_length=length,
-        max_predictions_per_seq=num_predictions,
-    )
-    assert {name: str(value) for name, value in expected.items()}.items() <= flags.items()
-    monkeypatch.setenv("RESULTS_DIR", str(folder / "cased"))
-    refused("with one cased vocabulary", launch, typed.replace("4 1e-4 false", "4 1e-4 true"), name)
+    *pairs, length, num_predictions = expected.split()
+    assert dict(pair.split("=") for pair in pairs).items() <= flags.items()
+    assert (flags["max_seq_length"], flags["max_predictions_per_seq"]) == (length, num_predictions)
+    assert flags["model_dir"] == str(folder / "run" / run_folder)
+    assert flags.get("init_checkpoint") == (str(folder / "weights") if "pubmed" in name else None)
 
 
 def test_a_failing_phase_ends_the_script_with_its_code(folder, monkeypatch):

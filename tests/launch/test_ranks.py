@@ -166,38 +166,36 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     assert f"\n{said}--- it: ended" in capfd.readouterr().out and log.read_text() == said
 
 
-@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
-def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
-    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
-    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
-    (tmp_path / "launcher.log").write_text(
-        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
-    )
-    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, 1, received) == code
-    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
-
-
-def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("HOSTS", "a:1,b:1")
-    (tmp_path / "launcher.log").write_text(
-        "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
-        + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
-        + "RuntimeError: could not connect to some hosts via ssh\n"
-    )
-    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, 1, []) == 1
-    said = capsys.readouterr().err
-    assert "  ssh: Could not resolve hostname a\n" in said and "frozen" not in said and "troubleshooting.md" in said
+NO_LOG = "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+NO_HOST = (
+    "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
+    + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
+    + "RuntimeError: could not connect to some hosts via ssh\n"
+)
 
 
 @pytest.mark.parametrize(
-    "code, log, is_said",
-    [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],
+    "files, received, code, said, not_said",
+    [
+        # A rank that could not even write its code: the launcher has then stopped the others, which nobody asked for.
+        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [], 1, "no log of rank 1 on b", "xxx"),
+        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [signal.SIGUSR1], STOPPED_EXIT_CODE, "", "no log"),
+        # Without Horovod's traceback.
+        ({"launcher.log": NO_HOST}, [], 1, "  ssh: Could not resolve hostname a\n", "frozen"),
+        # A rank that was killed cannot say why; one that stood still was killed by us.
+        ({"rank_1.exit": "137 1.0", "rank_1.log": "x\n"}, [], 137, "rank 1 was killed (SIGKILL)", "rank 0"),
+        ({"rank_1.exit": "1 1.0", "rank_1.log": "x\n"}, [], 1, "rank 1 ended first, with code 1:\n  x", "was killed"),
+        ({"rank_0.exit": "137 1.0", "rank_0.log": "it has stood still for 20 s"}, [], 137, "", "was killed"),
+    ],
 )
-def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
-    (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
-    (tmp_path / "rank_0.log").write_text(log)
-    assert job._exit_code(a_job(tmp_path), tmp_path, code, []) == code
-    assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
+def test_what_is_said_of_an_end(tmp_path, capsys, monkeypatch, files, received, code, said, not_said):
+    monkeypatch.setenv("HOSTS", "a:1,b:1")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, code, received) == code
+    shown = capsys.readouterr().err
+    assert said in shown and not_said not in shown
+    assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
 
 
 @pytest.mark.parametrize("code, is_failure", [(0, False), (STOPPED_EXIT_CODE, False), (3, True)])
