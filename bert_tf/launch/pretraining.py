@@ -176,7 +176,7 @@ class Pretraining(Call):
             **{name: as_typed(value) for name, value in self.typed.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
-            **{name: environment.given(name) or None for name in ("packing", "no_next_sentence")},
+            **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
             "data_format": data[0].data_format,
         }
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
@@ -301,7 +301,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.name.replace("_", "") for phase in unbegun)
-    fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
-    if differences := describe_differences(*({name: values.get(name) for name in fixed} for values in (earlier, plan))):
+    fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
+    if differences := describe_differences(*fixed):
         ways = "use the same again, another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1"
         raise UserError(f"{folder} holds a run with other arguments ({differences}); {ways}")

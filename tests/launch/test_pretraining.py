@@ -157,7 +157,7 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
     assert (calls(folder)[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
     monkeypatch.delenv(name.upper())
-    refused(f"{name}: True there, None now", launch)
+    refused(f"{name}: True there, False now", launch)
     monkeypatch.setenv("DATA_FORMAT", "tokens" if name == "packing" else "records")
     refused("data_format: '(records|tokens)' there, '(records|tokens)' now", launch)
 

@@ -57,6 +57,8 @@ def test_choice_of_launcher(monkeypatch):
     assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
     assert "there is no srun" in refusal(2, {"LAUNCHER": "srun"})
     assert "there is no ssh on this machine's PATH" in refusal(2, {"HOSTS": "a,b"})
+    assert launchers.hosts_of({"HOSTS": "a:4, b"}) == {"a": 4, "b": 1}
+    assert "'a b:1' is not a host's name and number of ranks" in refusal(2, {"HOSTS": "a b:1"})
     pretend_machine(monkeypatch, horovod=False)
     assert choose(1, {}) == "none" and refusal(1, {}) == ""
     assert "needs Horovod, which is not installed" in refusal(2, {})
