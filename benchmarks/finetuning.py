@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.child import timed
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.machine import choose_device
+from bert_tf.base.machine.hardware import choose_device
 from bert_tf.bert_config import GOOGLE_CASED_VOCAB_SIZE, GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.settings.training import PRECISIONS
 

@@ -40,7 +40,6 @@ from benchmarks import killing
 from benchmarks.frame import CHECKOUT, prepare_sample
 from benchmarks.killing import Outcome, differences, flip_bit, numbers
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch.environment import program_command
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
@@ -100,7 +99,7 @@ class Run:
         return []
 
     def ranks(self) -> list[psutil.Process]:
-        program = program_command("pretraining")
+        program = ["-m", "bert_tf.programs.pretraining"]
         ranks = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):

@@ -2,6 +2,7 @@
 # Looks for whatever would keep training from working on this machine.
 scripts=$(dirname "$(readlink -f "$0")")
 bash "$scripts/python.sh" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || {
+  (($? != 2)) || exit 2 # python.sh has said why
   echo "problem  Python: there is no Python 3.9, 3.10 or 3.11: 'bash scripts/setup.sh' finds or fetches one" >&2
   exit 1
 }

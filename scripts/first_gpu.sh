@@ -13,8 +13,26 @@ if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRE
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "$0")")
 cd "$scripts/.."
-case " $* " in
-  *" -h "* | *" --help "*) ;; # which needs no set-up
-  *) bash scripts/setup.sh --test ;;
-esac
+# shellcheck source=scripts/paths.sh
+source scripts/paths.sh
+
+check() { # what was typed, before the set-up, which takes minutes
+  while (($#)); do
+    case $1 in
+      -h | --help) exec bash scripts/python.sh -m benchmarks gpu --help ;;
+      --budget_minutes | --row_minutes | --only | --peer_python | --output)
+        (($# > 1)) || fail "$1 lacks its value; see bash scripts/first_gpu.sh --help"
+        set -- "$1=$2" "${@:3}"
+        continue
+        ;;
+      --budget_minutes=* | --row_minutes=*) [[ "${1#*=}" =~ ^[0-9]+([.][0-9]+)?$ ]] || fail "$1: must be a number of minutes" ;;
+      --peer_python=*) command -v "${1#*=}" >/dev/null || fail "$1: there is no such program" ;;
+      --rehearse | --only=* | --output=?*) ;;
+      *) fail "'$1' is none of its options; see bash scripts/first_gpu.sh --help" ;;
+    esac
+    shift
+  done
+}
+check "$@"
+bash scripts/setup.sh --test
 exec bash scripts/python.sh -m benchmarks gpu --output results/first_gpu "$@"

@@ -4,6 +4,12 @@
 set -eu
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 python="${BERT_VENV:-$root/.venv}/bin/python"
-[ -x "$python" ] || python=python3
+if [ ! -x "$python" ]; then
+  if [ -n "${BERT_VENV:-}" ]; then
+    echo "error: BERT_VENV=$BERT_VENV: there is no bin/python in it; 'bash scripts/setup.sh' makes it, or unset BERT_VENV" >&2
+    exit 2
+  fi
+  python=python3
+fi
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" "$@"

@@ -102,7 +102,7 @@ bash scripts/setup.sh
 source "${BERT_VENV:-.venv}/bin/activate"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 num_ranks=2
-if ! python -c 'import sys; from bert_tf.launch.checks import horovod_library; sys.exit(not horovod_library())'; then
+if ! python -c 'import sys; from bert_tf.base.machine.software import horovod_library; sys.exit(not horovod_library())'; then
   num_ranks=1
   echo "Without Horovod one rank does the work of two."
 fi

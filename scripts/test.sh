@@ -58,7 +58,7 @@ if command -v shellcheck >/dev/null; then
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
-num_cores=$(python -c "from bert_tf.base.machine import count_cores; print(min(4, count_cores()))") # of one or two GiB each
+num_cores=$(python -c "from bert_tf.base.machine.hardware import count_cores; print(min(4, count_cores()))") # of one or two GiB each
 # One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"

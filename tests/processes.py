@@ -80,6 +80,13 @@ def run(command: list[str], input: str = "", timeout: float = 540, **environment
     return subprocess.CompletedProcess(program.command, program.returncode, *output)
 
 
+def answer(*command: object, cwd: Path | None = None, **variables: str | None) -> subprocess.CompletedProcess:
+    """What another program answers; `variables`: besides this process's, without those that are None."""
+    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
+    parts = list(map(str, command))
+    return subprocess.run(parts, cwd=cwd, env=environment, capture_output=True, text=True, timeout=540)
+
+
 @contextlib.contextmanager
 def two_ranks(command: list[str], **environment: str) -> Iterator[list[Program]]:
     """The same program started as two ranks of Horovod, with no launcher; killed at the end. Skips without Horovod."""

@@ -38,7 +38,7 @@ from benchmarks.gpu.row import Row
 from benchmarks.gpu.rows import REHEARSAL, Sizes, plan_rows
 from benchmarks.peers import HERE, folder_of
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, free_memory
+from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, free_memory
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.memory.plan import find_device
 from bert_tf.run.run_folder import provenance, write_whole

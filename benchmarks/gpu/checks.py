@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from bert_tf.base.files import checkout
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
 
 # In scope `step` XLA compiles a test's kernels for the card. Of TensorFlow's own ones each takes a second and more when
 # it is first used, where there is no machine code for the card, as in 2.15 for compute capability 9.0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from benchmarks.results import table
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload, fits, largest_micro_batch
 

@@ -44,7 +44,7 @@ def google_instances(program: Any, tokenization: Any, settings: dict[str, Any]) 
 
     `settings` as of `this_project.instances`.
     """
-    from bert_tf.base.machine import memory_peak_mib
+    from bert_tf.base.machine.hardware import memory_peak_mib
 
     names = ("max_seq_length", "max_predictions_per_seq", "dupe_factor")
     length, predictions, dupe_factor = (settings[name] for name in names)

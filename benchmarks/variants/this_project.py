@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.variants.shared import random_batch, read_questions, span_head
-from bert_tf.base.machine import memory_peak_mib
+from bert_tf.base.machine.hardware import memory_peak_mib
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file, split_paths
-from bert_tf.base.machine import allow_open_files
+from bert_tf.base.machine.hardware import allow_open_files
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest

@@ -10,25 +10,12 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import machine, software
-from bert_tf.doctor.findings import PROBLEM, WARNING, Findings
+from bert_tf.doctor.findings import PROBLEM, WARNING, Findings, whole
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import LaunchVariables
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and the way out.
 Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
-
-
-@exit_on_user_error
-def main(argv: Sequence[str]) -> int:
-    CommandParser("doctor", description=_DESCRIPTION).parse_args(argv[1:])
-    from_variables(os.environ, LaunchVariables)  # refuses what the launchers would refuse
-    counts: collections.Counter[str] = collections.Counter()
-    for subject, findings in _examinations():
-        for finding in findings:
-            counts[finding.state] += 1
-            print(f"{finding.state:<7}  {subject}: {finding.message}", flush=True)
-    print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
-    return int(counts[PROBLEM] > 0)
 
 
 def _examinations() -> Iterator[tuple[str, Findings]]:
@@ -46,6 +33,19 @@ def _examinations() -> Iterator[tuple[str, Findings]]:
         yield "file system", machine.examine_file_system(folder)
     yield "data", machine.examine_data(data)
     yield "disk", machine.examine_room_for_results(results)
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
+    CommandParser("doctor", description=_DESCRIPTION).parse_args(argv[1:])
+    from_variables(os.environ, LaunchVariables)  # refuses what the launchers would refuse
+    counts: collections.Counter[str] = collections.Counter()
+    for subject, findings in _examinations():
+        for finding in whole(findings):
+            counts[finding.state] += 1
+            print(f"{finding.state:<7}  {subject}: {finding.message}", flush=True)
+    print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
+    return int(counts[PROBLEM] > 0)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def judge(is_fine: bool, fine: str, fault: str, state: str = PROBLEM) -> Finding
 
 
 def problems(check: Callable[..., object], *arguments: Any, missing: str = PROBLEM) -> list[Finding]:
-    """What a check of `launch.checks` refuses; `missing`: the state of what may be otherwise for the real run."""
+    """What a check refuses, as `base.machine`'s do; `missing`: the state of what may be otherwise for the real run."""
     try:
         check(*arguments)
     except UserError as error:
@@ -41,15 +41,19 @@ def problems(check: Callable[..., object], *arguments: Any, missing: str = PROBL
     return []
 
 
-class Failed(Exception):
-    """A program has failed; the text says why, in one line."""
+def whole(findings: Findings) -> Findings:
+    """The findings of an examination, and as the last one the `UserError` that has ended it."""
+    try:
+        yield from findings
+    except UserError as error:
+        yield Finding(PROBLEM, str(error))
 
 
-def ask(command: Sequence[str], limit_secs: float, **variables: str) -> tuple[str, str]:
+def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **variables: str) -> tuple[str, str]:
     """What a program prints to its two outputs, with `variables` in its environment.
 
     Raises:
-      Failed: it ended with another code than 0, or not within `limit_secs`.
+      UserError: it ended with another code than 0, or not within `limit_secs`; the message is `fault`, why, `remedy`.
     """
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
@@ -59,20 +63,23 @@ def ask(command: Sequence[str], limit_secs: float, **variables: str) -> tuple[st
     )
     try:
         out, err = child.communicate(timeout=limit_secs)
+        said = ""
     except subprocess.TimeoutExpired:
-        raise Failed("it did not end in time") from None
+        said = "it did not end in time"
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL) if child.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(child.pid, number)
                 child.wait(5)
-    if code := child.returncode:
+    if not said and (code := child.returncode):
         lines = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()] or [f"code {code}"]
         said = next((line for line in reversed(lines) if "Error" in line), lines[-1])
-        raise Failed(f"{signal.Signals(-code).name}: {said}" if code < 0 else said)
+        said = f"{signal.Signals(-code).name}: {said}" if code < 0 else said
+    if said:
+        raise UserError(f"{fault} ({said}): {remedy}")
     return out, err
 
 
-def ask_python(code: str) -> tuple[str, str]:
-    """What Python code prints that may import TensorFlow, which takes minutes on a slow network drive."""
-    return ask([sys.executable, "-c", code], 300.0, TF_CPP_MIN_LOG_LEVEL="0")
+def ask_python(code: str, remedy: str) -> tuple[str, str]:
+    """What Python code prints that may import TensorFlow, which takes minutes on a slow network drive; see `ask`."""
+    return ask([sys.executable, "-c", code], 300.0, "it cannot be imported", remedy, TF_CPP_MIN_LOG_LEVEL="0")

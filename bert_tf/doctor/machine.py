@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from bert_tf.base.files import atomic_folder, check_folder, checkout
 from bert_tf.base.locks import WITHOUT_FLOCK
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge, problems
+from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 from bert_tf.launch.prepared_data import find_data
 
 PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
@@ -100,9 +100,7 @@ def find_folder(name: str, *variables: str) -> Folder:
 
 def examine_file_system(folder: Folder) -> Findings:
     """Examines that folders can be written, replaced by a rename, and locked."""
-    if refused := problems(check_folder, folder.path, f"{folder.variable}={folder.path}"):
-        yield from refused
-        return
+    check_folder(folder.path, f"{folder.variable}={folder.path}")
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
             for _ in range(2):  # the second time replaces the first

@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 
-from bert_tf.base.installed import SETUP, check_gpu_code, check_version, is_installed
-from bert_tf.base.machine import count_gpus, gpu_complaints
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Failed, Finding, Findings, ask, ask_python, judge, problems
-from bert_tf.launch import checks
+from bert_tf.base.machine import launchers as checks
+from bert_tf.base.machine.hardware import count_gpus, gpu_complaints
+from bert_tf.base.machine.software import SETUP, check_gpu_code, check_version, is_installed
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 
 # The modules of requirements/base.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
@@ -39,20 +40,15 @@ def examine_python() -> Findings:
 
 
 def examine_packages() -> Findings:
-    missing = problems(checks.check_installed, _PACKAGES.split(), f"{SETUP} installs them")
-    yield from missing or [Finding(OK, "all of requirements/base.txt")]
+    checks.check_installed(_PACKAGES.split(), f"{SETUP} installs them")
+    yield Finding(OK, "all of requirements/base.txt")
 
 
 def examine_tensorflow() -> Findings:
     """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        yield from problems(checks.check_tensorflow, {}, 0)
-        return
-    try:
-        out, err = ask_python(_TENSORFLOW)
-    except Failed as failed:
-        yield Finding(PROBLEM, f"it cannot be imported ({failed}): {SETUP} repairs that")
-        return
+        checks.check_tensorflow(1, 0, {})
+    out, err = ask_python(_TENSORFLOW, f"{SETUP} repairs that")
     version, build_info, num_seen = json.loads(out.splitlines()[-1])
     cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
     fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
@@ -65,43 +61,37 @@ def examine_tensorflow() -> Findings:
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
 
 
-def _num_ranks() -> int:
-    """The number of ranks to check for: those of HOSTS, else two, where LAUNCHER allows them."""
-    return sum(checks.hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
+def _start() -> tuple[int, int, Mapping[str, str]]:
+    """What is checked for: the ranks of HOSTS, else two, where LAUNCHER allows them; on the CPU."""
+    num_ranks = sum(checks.hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
+    return num_ranks, 0, os.environ
 
 
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
-    refused = problems(checks.check_horovod_installed, _num_ranks(), os.environ, missing=WARNING)
+    refused = problems(checks.check_horovod, *_start(), missing=WARNING)
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
-    try:
-        out, _ = ask_python(_HOROVOD)
-    except Failed as failed:
-        yield Finding(PROBLEM, f"it cannot be imported ({failed}): {SETUP} builds it again")
-        return
+    out, _ = ask_python(_HOROVOD, f"{SETUP} builds it again")
     version, nccl, mpi, gloo = json.loads(out.splitlines()[-1])
     names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
     remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
     fault = f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {remedy}"
     yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", fault, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
-        command = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
-        try:
-            ask([*command, _ALL_REDUCE], 120.0, TF_CPP_MIN_LOG_LEVEL="2")
-        except Failed as failed:
-            remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
-            yield Finding(PROBLEM, f"two ranks cannot add their numbers by {library} ({failed}): {remedy}")
-        else:
-            yield Finding(OK, f"two ranks have added their numbers by {library}")
+        ranks = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
+        fault = f"two ranks cannot add their numbers by {library}"
+        remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
+        fine = Finding(OK, f"two ranks have added their numbers by {library}")
+        yield from problems(ask, [*ranks, _ALL_REDUCE], 120.0, fault, remedy) or [fine]
 
 
 def examine_launcher() -> Findings:
     """Examines what would start several ranks here."""
-    refused = problems(checks.check_launcher, _num_ranks(), os.environ, missing=WARNING)
+    num_ranks, *_ = start = _start()
+    refused = problems(checks.check_launcher, *start, missing=WARNING)
     yield from refused
     if not refused and is_installed("horovod"):  # else an earlier check has reported it
-        launcher = checks.choose_launcher(_num_ranks(), os.environ)
-        yield Finding(OK, f"{_num_ranks()} rank(s) would be started by {launcher}")
+        yield Finding(OK, f"{num_ranks} rank(s) would be started by {checks.choose_launcher(num_ranks, os.environ)}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_tf.base.command_line import CommandParser, add_tokenizer_arguments
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.machine import choose_device
+from bert_tf.base.machine.hardware import choose_device
 
 
 @exit_on_user_error

@@ -88,10 +88,17 @@ class Typed:
 
     def __post_init__(self) -> None:
         known, texts = self.arguments, self.texts
+        names = [each.name for each in known]
+        # The article that people copy from omits num_gpus in its list of names.
+        if "num_gpus" in names and len(texts) == len(known) - 1 and texts[-1] in known[-1].words:
+            said = f"these are {len(texts)} values, and the last is a model's name, of position {len(known)}"
+            raise UserError(f"num_gpus seems to be missing (position {1 + names.index('num_gpus')}): {said}")
+        if texts and not known:
+            raise UserError(f"this takes no arguments (the first is {texts[0]!r}), but variables: docs/settings.md")
         if len(texts) > len(known):
-            names, surplus = " ".join(each.name for each in known), texts[len(known)]
+            listed, surplus = " ".join(names), texts[len(known)]
             raise UserError(
-                f"{len(texts)} arguments, but there are {len(known)}: {names}; the surplus is from {surplus!r} on"
+                f"{len(texts)} arguments, but there are {len(known)}: {listed}; the surplus is from {surplus!r} on"
             )
         for argument, text in itertools.zip_longest(known, texts):
             text = argument.default if text is None else text

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
 from bert_tf.base.files import CHECKOUT, read_json_object, work_folder
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Typed, Values
-from bert_tf.launch.environment import LaunchEnvironment, program_command, run_job, show, shown
-from bert_tf.launch.launchers import Job
+from bert_tf.launch.arguments import Argument, Typed, Values
+from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, show, shown
+from bert_tf.launch.job import Job, run
 from bert_tf.launch.rank import describe_signal
-from bert_tf.run.run_folder import find_checkpoints
-from bert_tf.settings.declaration import from_variables
+from bert_tf.run.run_folder import find_checkpoints, write_whole
+from bert_tf.settings.declaration import from_variables, settings_of
 
+WAY_OUT = "set RESULTS_DIR to another folder"
 # Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
 _FINAL_CODES = (
     0,
@@ -31,9 +34,30 @@ _CHECKPOINTS = "a run folder, a folder with a checkpoint or Hugging Face's model
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
 
 
+class Run(NamedTuple):
+    """A run of a program.
+
+    Attributes:
+      program: one of `programs`.
+      flags: by name; the logs go to ``logs`` below their model_dir.
+    """
+
+    title: str
+    program: str
+    flags: Values
+    is_finished: Callable[[], bool] = lambda: False
+
+
+class Work(NamedTuple):
+    """The runs of a call, one after the other, and the files that they need, by path."""
+
+    runs: Sequence[Run]
+    files: Mapping[Path, str] = {}
+
+
 @dataclasses.dataclass(frozen=True)
-class Call:
-    """A call of a script.
+class Call(abc.ABC):
+    """A call of a script. Subclasses say what a kind of script does in its own way.
 
     Attributes:
       kind: part of the name of the results' folder.
@@ -44,37 +68,111 @@ class Call:
     environment: LaunchEnvironment
 
     @property
-    def num_ranks(self) -> int:
-        return self.typed.values.get(self.typed.name_of("num_ranks"), 1)  # scripts without this argument start one
-
-    @property
+    @abc.abstractmethod
     def size(self) -> str:
         """The end of the name of the results' folder."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Lines about what follows from the arguments, and about the data."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises `UserError` for settings that do not go together, whatever files are there."""
+
+    @abc.abstractmethod
+    def prepare(self) -> Work:
+        """Raises `UserError` if files are missing, or do not fit."""
+
+    @abc.abstractmethod
+    def results(self, runs: Sequence[Run]) -> Sequence[str]:
+        """Lines about what the runs have left."""
+
+    @property
+    def num_ranks(self) -> int:
+        return self.typed.values.get(self.typed.name_of("num_ranks"), 1)  # scripts without this argument start one
 
     @property
     def folder(self) -> Path:
         name = f"tf_bert_{self.kind}_{self.typed['bert_model']}_{self.typed['precision']}_{self.size}"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 
-    def show_plan(self, lines: Sequence[str], data: Sequence[str] = ()) -> None:
-        """Shows the arguments, the `lines` that follow from them, where the ranks will run, and with which `data`."""
-        device = f"device = {self.environment.describe_device(self.num_ranks)}"
-        limits = self.environment.describe_limits()
+    def launch(self) -> int:
+        """Shows the plan and, unless this is a dry run, carries it out; returns the first exit code that is not 0."""
+        environment = self.environment
+        lines, data = self.describe()
+        device = f"device = {environment.describe_device(self.num_ranks)}"
+        limits = environment.describe_limits()
         show([*self.typed.describe(), *lines, device, *data, f"results_dir = {shown(self.folder)}", *limits])
+        self.check()
+        work = environment.prepare(self.num_ranks, self.folder, self.prepare)
+        if work is None:
+            return 0
+        for file, text in work.files.items():
+            write_whole(file, text, WAY_OUT)
+        for each in work.runs:
+            if each.is_finished():
+                show([f"{each.title}: finished already, {shown(each.flags['model_dir'])}"])
+            elif code := self.train(each):
+                return code
+        show(self.results(work.runs))
+        return 0
 
-    def train(self, title: str, program: str, settings: Sequence[type], flags: Values) -> int:
-        """Runs a program of `programs` to its end; returns the ranks' exit code.
+    def settings(self, program: str, flags: Values) -> Values:
+        """The flags of a program: the variables that it has a setting for, and `flags`."""
+        return {**from_variables(self.environment.environ, *SETTINGS_OF[program]), **flags}
 
-        Args:
-          settings: the program's; those with a variable become flags, too, unless `flags` has them.
-          flags: by name. The logs go to ``logs`` below their model_dir.
+    def check_settings(self, program: str, flags: Values) -> None:
+        """Raises `UserError` where the program would, for settings that do not go together."""
+        given = self.settings(program, flags)
+        for declared in SETTINGS_OF[program]:
+            names = [each.name for each in settings_of(declared) if given.get(each.name) is not None]
+            declared(**{name: given[name] for name in names})
+
+    def train(self, each: Run) -> int:
+        """Carries a run out to its end; returns the exit code of the last start.
+
+        After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
+        A mistake of the user's, a signal or MAX_HOURS ends it.
         """
-        # What is left of MAX_HOURS is added with each start.
-        flags = {**from_variables(self.environment.environ, *settings), "max_hours": None, **flags}
-        log_folder, command = Path(flags["model_dir"]) / "logs", program_command(program)
-        job = self.environment.job(command, flags, self.num_ranks, log_folder=log_folder)
-        return train(title, job, self.environment)
+        environment, run_folder = self.environment, Path(each.flags["model_dir"])
+        num_fruitless, restarts = 0, environment.given("restarts")
+        flags = self.settings(each.program, {"max_hours": None, **each.flags})
+        while True:
+            if (left := environment.hours_left()) is not None:
+                if left < 1e-4:
+                    show([f"MAX_HOURS={environment.given('max_hours'):g} are over: stopped; the same command goes on"])
+                    return STOPPED_EXIT_CODE
+                flags["max_hours"] = f"{left:.4f}"
+            reached = newest_update(run_folder)
+            command = ["-m", f"bert_tf.programs.{each.program}", *flag_texts(flags)]
+            job = Job(command, self.num_ranks, environment.num_gpus, run_folder / "logs", environment.environ)
+            code = run(each.title, job, environment.signals)
+            if code in _FINAL_CODES or environment.signals or not restarts:
+                return code
+            update = newest_update(run_folder)
+            num_fruitless = 0 if update > reached else num_fruitless + 1
+            ended = f"RESTARTS={restarts}: {each.title} ended with code {code}{describe_signal(code)}"
+            if num_fruitless > restarts:
+                remedy = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
+                fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
+                show([f"{ended}; {fruitless}: given up. {remedy}"])
+                return code
+            pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
+            tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""
+            show([f"{ended}{tries}; in {pause_secs:.0f} s it goes on from update {update}"])
+            time.sleep(pause_secs)
+
+
+class Recipe(NamedTuple):
+    """What a script does: its arguments, none if it takes variables only, and what they are made into."""
+
+    arguments: Sequence[Argument]
+    make: Callable[[Typed, LaunchEnvironment], Any]
+
+    def launch(self, texts: Sequence[str], environment: LaunchEnvironment) -> int:
+        """Does it with the arguments that were typed; returns the exit code."""
+        return self.make(Typed(self.arguments, texts), environment).launch()
 
 
 def find_checkpoint(path: str, title: str) -> Path:
@@ -108,38 +206,3 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
 def newest_update(run_folder: Path) -> int:
     """The update of the newest checkpoint, by its name only; 0 if there is none."""
     return max(find_checkpoints(run_folder / "checkpoints"), default=0)
-
-
-def train(title: str, job: Job, environment: LaunchEnvironment) -> int:
-    """Runs a training to its end; returns the exit code of the last start.
-
-    After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
-    A mistake of the user's, a signal or MAX_HOURS ends it.
-
-    Args:
-      job: a program that resumes from its checkpoints; its log folder must be in the run folder.
-    """
-    run_folder, num_fruitless, restarts = job.log_folder.parent, 0, environment.given("restarts")
-    while True:
-        flags = []
-        if (left := environment.hours_left()) is not None:
-            if left < 1e-4:
-                show([f"MAX_HOURS={environment.given('max_hours'):g} are over: stopped; the same command goes on"])
-                return STOPPED_EXIT_CODE
-            flags = [f"--max_hours={left:.4f}"]
-        reached = newest_update(run_folder)
-        code = run_job(title, dataclasses.replace(job, command=[*job.command, *flags]), environment.signals)
-        if code in _FINAL_CODES or environment.signals or not restarts:
-            return code
-        update = newest_update(run_folder)
-        num_fruitless = 0 if update > reached else num_fruitless + 1
-        ended = f"RESTARTS={restarts}: {title} ended with code {code}{describe_signal(code)}"
-        if num_fruitless > restarts:
-            remedy = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
-            fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
-            show([f"{ended}; {fruitless}: given up. {remedy}"])
-            return code
-        pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
-        tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""
-        show([f"{ended}{tries}; in {pause_secs:.0f} s it goes on from update {update}"])
-        time.sleep(pause_secs)

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from bert_tf.base.errors import MissingError
-from bert_tf.base.files import work_folder
-from bert_tf.base.machine import count_cores, count_gpus
-from bert_tf.launch import launchers
-from bert_tf.launch.arguments import Argument
-from bert_tf.launch.checks import choose_launcher, count_nodes, start_checks
-from bert_tf.launch.hosts import rank_python
-from bert_tf.launch.rank import describe_signal
+from bert_tf.base.files import check_folder, work_folder
+from bert_tf.base.machine.hardware import count_cores, count_gpus
+from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_nodes
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import task_settings
 
 Made = TypeVar("Made")
 
-# All classes with settings that have a variable.
-SETTINGS = (*PRETRAINING, *itertools.chain(*task_settings().values()), LaunchVariables)
+_OF_TASKS = task_settings()
+# The classes with the settings of each program that is launched, and all classes with settings.
+SETTINGS_OF = {
+    "pretraining": PRETRAINING,
+    "squad": _OF_TASKS["squad"],
+    "classifier": _OF_TASKS["glue"],
+    "ner": _OF_TASKS["entities"],
+}
+SETTINGS = (*PRETRAINING, *itertools.chain(*_OF_TASKS.values()), LaunchVariables)
 
 
 class LaunchEnvironment:
@@ -77,8 +77,9 @@ class LaunchEnvironment:
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        for check in start_checks(num_ranks, self.num_gpus, self.environ, results):
-            self._unless_missing(check)
+        for check in START_CHECKS:
+            self._unless_missing(check, num_ranks, self.num_gpus, self.environ)
+        check_folder(results, f"RESULTS_DIR={results}")
         made = self._unless_missing(make)
         show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
         if not self.is_dry_run:
@@ -86,22 +87,14 @@ class LaunchEnvironment:
         show(["DRY_RUN: nothing was started"])
         return None
 
-    def _unless_missing(self, make: Callable[[], Made]) -> Made | None:
+    def _unless_missing(self, make: Callable[..., Made], *arguments: Any) -> Made | None:
         try:
-            return make()
+            return make(*arguments)
         except MissingError as error:
             if not self.is_dry_run:
                 raise
             show([f"note: a real run would stop here: {error}"])
             return None
-
-    def job(
-        self, command: Sequence[str], flags: Mapping[str, Any], num_ranks: int, *, log_folder: Path
-    ) -> launchers.Job:
-        """A Python program by its `command`, with these flags, as ranks that are started here."""
-        launcher = choose_launcher(num_ranks, self.environ)
-        whole_command = [rank_python(self.environ), *command, *flag_texts(flags)]
-        return launchers.Job(whole_command, num_ranks, self.num_gpus, launcher, log_folder, self.environ)
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
@@ -109,11 +102,6 @@ class LaunchEnvironment:
         threads = max(1, count_cores() * count_nodes(self.environ) // num_ranks)
         reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
-
-
-def program_command(program: str) -> list[str]:
-    """The arguments by which Python starts a program of `programs`."""
-    return ["-m", f"bert_tf.programs.{program}"]
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:
@@ -134,22 +122,3 @@ def shown(path: Path) -> str:
 
 def show(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
-
-
-def run_job(title: str, job: launchers.Job, signals: list[int]) -> int:
-    """Runs a job, whose logs go to a new subfolder of its log folder; returns the ranks' exit code.
-
-    Args:
-      signals: receives the numbers of the signals that arrive meanwhile.
-    """
-    # To the microsecond, because another launcher may start in the same second on another host.
-    log_folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-    show([f"--- {title}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
-    started = time.monotonic()
-    code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)
-    show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
-    return code
-
-
-# A launcher's arguments, and what it does with the texts that were typed; this returns the exit code.
-Launcher = tuple[Sequence[Argument], Callable[[Sequence[str], LaunchEnvironment], int]]

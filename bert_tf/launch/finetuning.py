@@ -1,41 +1,61 @@
-"""What the launchers for fine-tuning and for using fine-tuned models share."""
+"""The scripts that fine-tune, or use a fine-tuned model: what they share, and what those of SQuAD and GLUE do."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Callable
+from typing import ClassVar
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
-from bert_tf.launch.arguments import Values
-from bert_tf.launch.call import Call, check_model, find_checkpoint
-from bert_tf.launch.environment import show, shown
+from bert_tf.launch.arguments import Argument, Typed, Values, arguments
+from bert_tf.launch.call import Call, Run, Work, check_model, find_checkpoint
+from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, show, shown
 from bert_tf.settings.declaration import Setting
+from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, find_files, find_task
 from bert_tf.text.tokenizer import open_tokenizer
 
-# Declarations of the arguments that the scripts have in common: the model is compared with the checkpoint's.
+# The model is compared with the checkpoint's.
 MODEL = Setting("bert_model", "str", "large", choices=tuple(PRESETS), is_flag=False)
-SEQ_LENGTH = Setting("max_seq_length", "int", None, at_least=8)
-DEFAULT_WEIGHTS = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
+_SPECIAL = {
+    "bert_model": MODEL,
+    "seq_length": Setting("max_seq_length", "int", None, at_least=8),
+    "squad_version": Setting("squad_version", "str", "1.1", choices=("1.1", "2.0"), is_flag=False),
+}
+
+
+def task_arguments(program: str, declared: str, **special: Setting) -> tuple[Argument, ...]:
+    """The arguments of a script that calls this program; see `arguments`."""
+    return arguments(declared, *SETTINGS_OF[program], **{**_SPECIAL, **special})
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningCall(Call):
+class Finetuning(Call):
     """A call for fine-tuning, which has a learning rate and num_gpus, or for using a fine-tuned model.
 
     Attributes:
-      data: what the folder of the data is called, and its path.
+      folder_of_data: what it is called, and its path.
+      program: one of `programs`.
+      left: what its files hold, by their paths from the folder of the first run.
     """
 
-    data: tuple[str, Path]
+    folder_of_data: tuple[str, Path]
+    program: ClassVar[str]
+    left: ClassVar[Mapping[str, str]]
 
     @property
-    def global_batch_size(self) -> int:
-        return self.batch_size * self.num_ranks
+    def data(self) -> Path:
+        return self.folder_of_data[1]
+
+    @property
+    @abc.abstractmethod
+    def title(self) -> str:
+        """What runs are called, with their mode."""
 
     @property
     def batch_size(self) -> int:
@@ -49,69 +69,155 @@ class FinetuningCall(Call):
 
     @property
     def size(self) -> str:
-        return f"{'gbs' if self.trains else 'bs'}{self.global_batch_size}"
+        return f"{'gbs' if self.trains else 'bs'}{self.batch_size * self.num_ranks}"
 
-    def flags(self, name: str) -> Values:
-        """The program's flags that what was typed gives.
+    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
+        lines = []
+        if self.trains:
+            rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
+            lines = [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
+        return lines, [f"{self.folder_of_data[0]} = {shown(self.data)}"]
 
-        Args:
-          name: that of the run folder of a training; a fine-tuned model is used in the results' folder itself.
+    def check(self) -> None:
+        self.check_settings(self.program, self.typed.flags())
+        if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
+            with contextlib.suppress(MissingError):
+                self._weights()
+
+    def run(self, folder: str, mode: str, **flags: object) -> Run:
+        """A run of the program in the folder of this name, and with the model in it where nothing is trained.
 
         Raises:
           UserError: the checkpoint is missing, or not of the requested model.
         """
-        model_dir = self.folder / name if self.trains else self.folder
-        places = {"model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
-        batch = {"train_batch_size": self.batch_size} if self.trains else {}
-        return {**self.typed.flags(), **places, **batch, **self._weights()}
+        model_dir = self.folder / folder
+        common = {**self.typed.flags(), "model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
+        if self.trains:
+            common["train_batch_size"] = self.batch_size
+        return Run(f"{self.title}, {mode}", self.program, {**common, **self._weights()[0], "mode": mode, **flags})
 
-    def _weights(self) -> Values:
-        """The flags for the weights of a checkpoint, or for random weights if the argument is ``none``."""
+    def work(self, *runs: Run) -> Work:
+        """These runs, with the files that they need."""
+        return Work(runs, self._weights()[1])
+
+    def _weights(self) -> tuple[Values, Mapping[Path, str]]:
+        """The flags for a checkpoint's weights, or, if the argument is ``none``, for random ones, with their file."""
         name = self.typed.name_of("init_checkpoint")
         if not (self.trains and self.typed[name] == "none"):
             checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
             check_model(checkpoint, self.typed)
-            return {"init_checkpoint": checkpoint}
-        environment = self.environment
-        if not environment.given("vocab_file"):
+            return {"init_checkpoint": checkpoint}, {}
+        if not self.environment.given("vocab_file"):
             raise UserError(f"{name} is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
-        vocab_file = environment.path("vocab_file", Path())
+        vocab_file = self.environment.path("vocab_file", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
         config = BertConfig.preset(self.typed["bert_model"], open_tokenizer(vocab_file).vocab_size).to_json()
-        config_file = self.folder / "bert_config.json"
-        check_output(config_file, str(config_file), lambda beginning: beginning == config.encode())
-        if not environment.is_dry_run:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            config_file.write_text(config, encoding="utf-8")
-        return {"init_checkpoint": None, "bert_config_file": config_file, "vocab_file": vocab_file}
+        file = self.folder / "bert_config.json"
+        check_output(file, str(file), lambda beginning: beginning == config.encode())
+        return {"init_checkpoint": None, "bert_config_file": file, "vocab_file": vocab_file}, {file: config}
 
-    def run(
-        self,
-        title: str,
-        program: tuple[str, Sequence[type]],
-        prepare: Callable[[], list[Values]],
-        results: Mapping[str, str],
-    ) -> int:
-        """Runs a program (its name and settings) once for each set of flags that `prepare` returns after the checks.
+    def results(self, runs: Sequence[Run]) -> Sequence[str]:
+        left = {**self.left, **({"curves": "report.html"} if self.trains else {})}
+        files = {label: Path(os.path.normpath(runs[0].flags["model_dir"] / file)) for label, file in left.items()}
+        return [f"{label}: {shown(file)}" for label, file in files.items()]
 
-        The logs go to ``logs`` below the flags' model_dir. At the end the `results` are shown: files in the first
-        model_dir, or by their whole paths.
 
-        Returns: 0, or the first exit code of the ranks that is not 0, after which nothing more is run.
-        """
-        lines = []
+_GOOGLES = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
+
+
+# --- SQuAD: fine-tuning predicts and scores, too; using a model scores if the file contains answers ----------------
+
+SQUAD = task_arguments(
+    "squad",
+    f"""
+    batch_size_per_gpu=10 learning_rate_per_gpu=5e-6 precision=fp16 use_xla=true num_gpus=10 seq_length=384
+    doc_stride=128 bert_model=large squad_version=1.1 checkpoint={_GOOGLES} epochs=1.1
+    """,
+)
+SQUAD_INFERENCE = task_arguments(
+    "squad",
+    """
+    checkpoint=results/tf_bert_finetuning_squad_large_fp16_gbs100/squad batch_size=8 precision=fp16 use_xla=true
+    seq_length=384 doc_stride=128 bert_model=large squad_version=1.1
+    """,
+)
+
+
+class SquadCall(Finetuning):
+    program, title, left = "squad", "SQuAD", {"predictions": "predictions.json"}
+
+    @classmethod
+    def of(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> SquadCall:
+        default = environment.data_dir / "download" / "squad" / f"v{typed['squad_version']}"
+        return cls(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
+
+    def prepare(self) -> Work:
+        flags = {"version_2_with_negative": self.typed["squad_version"] == "2.0"}
         if self.trains:
-            rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
-            lines += [f"global_batch_size = {self.global_batch_size}", f"effective_learning_rate = {rate}"]
-        self.show_plan(lines, [f"{self.data[0]} = {shown(self.data[1])}"])
-        if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
-            with contextlib.suppress(MissingError):
-                self._weights()
-        runs = self.environment.prepare(self.num_ranks, self.folder, prepare)
-        if runs is None:
-            return 0
-        for flags in runs:
-            if code := self.train(f"{title}, {flags['mode']}", *program, flags):
-                return code
-        show([f"{label}: {shown(runs[0]['model_dir'] / file)}" for label, file in results.items()])
-        return 0
+            run = self.run("squad", "train_and_predict", train_file=self.questions("train"), **flags)
+        else:
+            run = self.run("", "predict", **flags)
+        run.flags["predict_file"] = self.questions("dev")
+        return self.work(run)
+
+    def questions(self, split: str) -> Path:
+        """SQuAD's file for a split; raises `UserError` if it is missing."""
+        file = self.data / f"{split}-v{self.typed['squad_version']}.json"
+        download = "download it with data/bertPrep.py --action download --dataset squad"
+        check_file(file, f"{download}, or set SQUAD_DIR to the folder that holds it")
+        return file
+
+
+# --- GLUE: fine-tuning scores; using a model scores and, if there is a test file, predicts it ----------------------
+
+# It has no effect on sentences, but NVIDIA's scripts have it.
+_STRIDE = Setting("doc_stride", "int", 64, at_least=1, is_flag=False)
+GLUE = task_arguments(
+    "classifier",
+    f"""
+    task_name=MRPC batch_size=16 learning_rate=3e-6 precision=fp16 use_xla=true num_gpus=8 seq_length=128 doc_stride=64
+    bert_model=large epochs=3.0 warmup_proportion=0.1 checkpoint={_GOOGLES}
+    """,
+    doc_stride=_STRIDE,
+)
+GLUE_INFERENCE = task_arguments(
+    "classifier",
+    """
+    task_name=MRPC checkpoint=results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue batch_size=16 precision=fp16
+    use_xla=true seq_length=128 doc_stride=64 bert_model=large
+    """,
+    doc_stride=_STRIDE,
+)
+
+
+class GlueCall(Finetuning):
+    program, left = "classifier", {"scores": "eval_results.txt"}
+
+    @classmethod
+    def of(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> GlueCall:
+        name = typed["task_name"]
+        if name.lower() == CUSTOM:
+            own = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"
+            raise UserError(f"task_name (position 1) is {name!r}: for files of your own see {own}")
+        name = find_task(name).name
+        data = environment.path("glue_dir", environment.data_dir / "download" / "glue") / name
+        return cls(f"{kind}_{name.lower()}", typed, environment, ("data_dir", data))
+
+    @property
+    def title(self) -> str:
+        return self.data.name
+
+    def prepare(self) -> Work:
+        task, flags = find_task(self.title), {"task_name": self.title, "data_dir": self.data}
+        for use in (TRAIN, EVAL) if self.trains else (EVAL,):
+            try:
+                find_files(task, use, str(self.data), None)
+            except UserError as error:
+                raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
+        if self.trains:
+            return self.work(self.run("glue", "train_and_eval", **flags))
+        to_predict = [self.data / names[0] for names in task.file_names(PREDICT).values()]
+        modes = ["eval", *(["predict"] if all(path.is_file() for path in to_predict) else [])]
+        if "predict" not in modes:
+            show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
+        return self.work(*(self.run("", mode, **flags) for mode in modes))

@@ -1,4 +1,4 @@
-"""What the pre-training recipes share: their phases, each of which is a run of run_pretraining.py, in one folder."""
+"""The recipes of pre-training, LAMB in two phases and Adam in one: each phase is a run of run_pretraining.py."""
 
 from __future__ import annotations
 
@@ -10,25 +10,36 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
-from bert_tf.launch.arguments import Values
-from bert_tf.launch.call import Call, check_model, config_file, find_checkpoint
-from bert_tf.launch.environment import as_typed, show, shown
+from bert_tf.launch.arguments import Typed, Values, arguments
+from bert_tf.launch.call import Call, Run, Work, check_model, config_file, find_checkpoint
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.evaluations import find_best
-from bert_tf.run.run_folder import (
-    CONFIG,
-    REPORT,
-    describe_differences,
-    find_checkpoints,
-    find_damage,
-    is_report,
-    write_whole,
-)
+from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, find_checkpoints, find_damage, is_report
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
 LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
-PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
+PLAN = "plan.json"
+# Settings that records cannot follow, because they were cut, paired and masked when they were made.
+_OF_TOKEN_FILES = ("no_next_sentence", "whole_word_masking")
+LAMB = arguments(
+    """
+    train_batch_size_phase1=64 train_batch_size_phase2=8 eval_batch_size=8
+    learning_rate_phase1=7.5e-4 learning_rate_phase2=5e-4 precision=fp16 use_xla=true num_gpus=8
+    warmup_steps_phase1=2000 warmup_steps_phase2=200 train_steps=7820 save_checkpoint_steps=100
+    num_accumulation_phase1=128 num_accumulation_steps_phase2=512 bert_model=large
+    """,
+    *PRETRAINING,
+)
+ADAM = arguments(
+    """
+    train_batch_size=16 eval_batch_size=8 learning_rate=1e-4 precision=fp16 use_xla=true num_gpus=8 warmup_steps=10000
+    train_steps=1144000 save_checkpoint_steps=5000 bert_model=large num_accumulation_steps=1 seq_len=512
+    max_pred_per_seq=80
+    """,
+    *PRETRAINING,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,17 +91,28 @@ class Phase:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(Call):
-    """A call of a recipe, and the phases that follow from it, in order."""
+class Pretraining(Call):
+    """A call of a recipe, and the phases that follow from it, in order.
 
-    optimizer_type: str  # run_pretraining.py's flag
+    Attributes:
+      optimizer_type: run_pretraining.py's flag.
+      only: the name of the one phase that is run; None: all.
+      is_cased: the vocabulary of the data; None: any.
+    """
+
+    optimizer_type: str
     phases: Sequence[Phase]
-    is_cased: bool | None = None  # the vocabulary of the data; None: any
+    only: str | None = None
+    is_cased: bool | None = None
 
     @property
     def size(self) -> str:
         numbers = range(1, len(self.phases) + 1) if len(self.phases) > 1 else [""]
         return "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
+
+    @property
+    def chosen(self) -> list[Phase]:
+        return [phase for phase in self.phases if self.only in (None, phase.name)]
 
     def run_folder(self, phase: Phase) -> Path:
         return self.folder / phase.name
@@ -106,34 +128,41 @@ class Recipe(Call):
         lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
         return not and_evaluated or f"global_step = {evaluated}" in lines
 
-    def launch(self, only: str | None = None) -> int:
-        """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
-        folder, environment = self.folder, self.environment
-        chosen = [phase for phase in self.phases if only in (None, phase.name)]
-        self.show_plan(self._describe(chosen[0]))
-        for phase in chosen:
-            check_unpacked(phase.train_batch_size, environment.given("packing"))
-        prepared = environment.prepare(self.num_ranks, folder, lambda: self._prepare(chosen))
-        if prepared is None:
-            return 0
-        data, plan = prepared
-        write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
-        for phase, records in zip(chosen, data):
-            if self.is_finished(phase, and_evaluated=records.has_test):
-                show([f"{phase.title}: finished already, {shown(self.run_folder(phase))}"])
-                continue
-            if code := self.train(phase.title, "pretraining", PRETRAINING, self._flags(phase, records)):
-                return code
-        self._write_report()
-        return 0
+    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
+        start = self._start_of(self.chosen[0])
+        lines = []
+        for phase in self.phases:
+            lines += phase.describe(self._ending(phase))
+        return [
+            *lines,
+            f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
+            f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
+            f"packing = {as_typed(bool(self.environment.given('packing')))}",
+        ], []
 
-    def _prepare(self, chosen: Sequence[Phase]) -> tuple[list[PreparedData], dict[str, Any]]:
-        """The data of the `chosen` phases, and the plan, which must not change during the run.
+    def check(self) -> None:
+        """Raises `UserError` if a chosen phase has no update, a longer warm-up, or settings that do not go together."""
+        self._check_format(self.environment.given("data_format"))
+        for phase in self.chosen:
+            if phase.num_updates < 1:
+                rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
+                typed_steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
+                raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
+            if phase.warmup_steps > phase.num_updates:
+                argument = self.typed.title(self.typed.name_of("warmup_steps", self._ending(phase)))
+                most = f"at most the phase's {phase.num_updates} updates"
+                raise UserError(f"{argument} is {phase.warmup_steps}: must be {most}")
+            check_unpacked(phase.train_batch_size, self.environment.given("packing"))
+            size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
+            self.check_settings("pretraining", {**self._flags(phase), **size})
+
+    def prepare(self) -> Work:
+        """The runs of the chosen phases, and the plan, which must not change meanwhile.
 
         Raises:
           UserError: something is missing, or the run in the folder was started with other values.
         """
-        folder, environment = self.folder, self.environment
+        folder, environment, chosen = self.folder, self.environment, self.chosen
         unbegun = [phase for phase in self.phases if not (self.run_folder(phase) / CONFIG).exists()]
         if len(unbegun) == len(self.phases):
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
@@ -142,23 +171,13 @@ class Recipe(Call):
             checkpoint = find_checkpoint(environment.init_checkpoint, f"INIT_CHECKPOINT={environment.init_checkpoint}")
             if config_file(checkpoint).is_file():
                 check_model(checkpoint, self.typed)
-        data = choose_data(
-            environment.data_dir,
-            environment.given("dataset"),
-            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in chosen],
-            environment.given("data_format") or ("tokens" if environment.given("no_next_sentence") else None),
-            self.is_cased,
-        )
-        data_format = data[0].data_format
-        show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
-        if not all(records.has_test for records in data):
-            show(["evaluation = none, because the dataset has no test split"])
+        data = self._choose_data()
         plan = {
             **{name: as_typed(value) for name, value in self.typed.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
-            **{name: environment.given(name) or None for name in ("packing", "no_next_sentence")},
-            "data_format": data_format,
+            **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
+            "data_format": data[0].data_format,
         }
         if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
@@ -166,27 +185,49 @@ class Recipe(Call):
         if earlier and not self.is_finished(earlier, and_evaluated=False):
             start = f"{chosen[0].title} starts from the end of {earlier.title}"
             raise MissingError(f"{start}, which {shown(self.run_folder(earlier))} has not reached; run it first")
-        return data, plan
+        runs = [self._run(phase, records) for phase, records in zip(chosen, data)]
+        return Work(runs, {folder / PLAN: json.dumps(plan, indent=2) + "\n"})
 
-    def _describe(self, first: Phase) -> list[str]:
-        """What follows from the arguments."""
-        start = self._start_of(first)
-        lines = []
-        for phase in self.phases:
-            lines += phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else "")
-        return [
-            *lines,
-            f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
-            f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
-            f"packing = {as_typed(bool(self.environment.given('packing')))}",
-        ]
+    def _choose_data(self) -> list[PreparedData]:
+        """Those of each phase. Raises `UserError` if there are none, or none that go with the variables."""
+        given = self.environment.given
+        data = choose_data(
+            self.environment.data_dir,
+            given("dataset"),
+            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in self.chosen],
+            given("data_format") or ("tokens" if given("no_next_sentence") else None),
+            self.is_cased,
+        )
+        show([f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}"])
+        has_test = all(records.has_test for records in data)
+        if not has_test:
+            show(["evaluation = none, because the dataset has no test split"])
+        self._check_format(data[0].data_format)
+        if given("eval_steps") and not has_test:
+            raise UserError(
+                f"EVAL_STEPS={given('eval_steps')} needs held-out data, a test split; prepare it, or unset it"
+            )
+        return data
 
-    def _flags(self, phase: Phase, data: PreparedData) -> Values:
+    def _ending(self, phase: Phase) -> str:
+        """The end of the names of a phase's own arguments."""
+        return "_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""
+
+    def _check_format(self, data_format: str) -> None:
+        for name in _OF_TOKEN_FILES if data_format == "records" else ():
+            if self.environment.given(name):
+                made = "records were cut, paired and masked when they were made"
+                raise UserError(f"{name.upper()}=1: {made}; take token files (DATA_FORMAT=tokens), or unset it")
+
+    def _run(self, phase: Phase, data: PreparedData) -> Run:
+        flags = {**self._flags(phase), "input_files": data.folder / "training"}
+        flags.update({"eval_files": data.folder / "test"} if data.has_test else {"max_eval_steps": None})
+        return Run(phase.title, "pretraining", flags, lambda: self.is_finished(phase, and_evaluated=data.has_test))
+
+    def _flags(self, phase: Phase) -> Values:
         finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
-        flags = {
+        return {
             **self.typed.flags(),
-            "input_files": data.folder / "training",
-            "eval_files": data.folder / "test" if data.has_test else None,
             "model_dir": run_folder,
             "train_batch_size": phase.train_batch_size,
             "num_accumulation_steps": None if finds_size else phase.num_accumulation_steps,
@@ -200,19 +241,54 @@ class Recipe(Call):
             "init_checkpoint": self._start_of(phase),
             "dllog_path": run_folder / "dllogger.json",
         }
-        return flags if data.has_test else {**flags, "max_eval_steps": None}
 
     def _start_of(self, phase: Phase) -> str | None:
         """The checkpoint that the phase's weights start from; None: random weights."""
         return str(self.folder / phase.starts_after) if phase.starts_after else self.environment.init_checkpoint
 
-    def _write_report(self) -> None:
+    def results(self, runs: Sequence[Run]) -> Sequence[str]:
+        """Writes the report of all phases that have begun."""
         from bert_tf.report import write_page
 
         begun = [run for run in map(self.run_folder, self.phases) if (run / "metrics.jsonl").exists()]
         write_page(begun, self.folder / REPORT, title=f"Pre-training, {self.folder.name}")
-        checkpoints = [f"checkpoints: {shown(run / 'checkpoints')}" for run in begun]
-        show([f"curves: {shown(self.folder / REPORT)}", *checkpoints])
+        return [
+            f"curves: {shown(self.folder / REPORT)}",
+            *(f"checkpoints: {shown(run / 'checkpoints')}" for run in begun),
+        ]
+
+
+def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
+    """The phase that was typed; `ending`: that of the names of its arguments."""
+
+    def value(setting: str) -> Any:
+        return typed[typed.name_of(setting, ending)]
+
+    sizes = value("train_batch_size"), value("num_accumulation_steps"), typed[typed.name_of("num_ranks")]
+    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates)
+
+
+def make_phases(typed: Typed) -> list[Phase]:
+    """Both phases of the recipe, with nine tenths and one tenth of the sequences."""
+    steps = typed["train_steps"]
+    first, second = (
+        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
+        for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
+    )
+    num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
+    return [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
+
+
+def make_lamb(typed: Typed, environment: LaunchEnvironment, only: str | None = None) -> Pretraining:
+    """Both phases, or only one."""
+    return Pretraining("pretraining_lamb", typed, environment, "lamb", make_phases(typed), only)
+
+
+def make_adam(typed: Typed, environment: LaunchEnvironment) -> Pretraining:
+    """NVIDIA's recipe of 1,144,000 updates in one phase."""
+    lengths = typed["seq_len"], typed["max_pred_per_seq"]
+    phase = make_phase(typed, "pretraining", lengths, num_updates=typed["train_steps"])
+    return Pretraining("pretraining_adam", typed, environment, "adamw", [phase])
 
 
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
@@ -225,7 +301,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.name.replace("_", "") for phase in unbegun)
-    fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
-    if differences := describe_differences(*({name: values.get(name) for name in fixed} for values in (earlier, plan))):
+    fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
+    if differences := describe_differences(*fixed):
         ways = "use the same again, another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1"
         raise UserError(f"{folder} holds a run with other arguments ({differences}); {ways}")

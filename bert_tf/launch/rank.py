@@ -1,6 +1,6 @@
 """Wraps each rank: keeps its log and exit code, forwards signals, and ends it when another rank has failed.
 
-Started by `launchers` as ``python -m bert_tf.launch.rank <log folder> <number of ranks> <program> ...``.
+Started by `job` as ``python -m bert_tf.launch.rank <log folder> <number of ranks> <program> ...``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import platform
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,9 +22,10 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
-from bert_tf.base.machine import process_state, rank_number
+from bert_tf.base.machine.hardware import process_state, rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.launch.slurm import slurm_place
 from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -87,44 +87,6 @@ def main(argv: Sequence[str]) -> int:
     _wait_for_others(folder, num_ranks, code)
     rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code
-
-
-def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
-    """Horovod's variables for the Slurm task that `environ` describes; consecutive ranks share a node."""
-    tasks_per_node: list[int] = []
-    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
-        tasks, _, times = part.rstrip(")").partition("(x")
-        tasks_per_node += [int(tasks)] * int(times or 1)
-    node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
-    alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
-    server = environ["SLURM_LAUNCH_NODE_IPADDR"]
-    return {
-        "HOROVOD_RANK": environ["SLURM_PROCID"],
-        "HOROVOD_SIZE": str(sum(tasks_per_node)),
-        "HOROVOD_LOCAL_RANK": str(local_rank),
-        "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
-        "HOROVOD_CROSS_RANK": str(alike.index(node)),
-        "HOROVOD_CROSS_SIZE": str(len(alike)),
-        "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
-        "HOROVOD_GLOO_IFACE": environ.get("HOROVOD_GLOO_IFACE") or interface_towards(server),
-    }
-
-
-def interface_towards(address: str) -> str:
-    """The network interface that leads to an IPv4 address, such as eth0; empty if unknown.
-
-    Without it Gloo would publish the address of the host's own name, which on many hosts is that of loopback.
-    """
-    import psutil  # which comes with Horovod
-
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # sends nothing
-        source = probe.getsockname()[0]
-        for name, addresses in psutil.net_if_addrs().items():
-            if any(entry.address == source for entry in addresses):
-                return name
-    return ""
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
+from bert_tf.base.machine.launchers import count_nodes, slurm_count
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import launchers, recipes
-from bert_tf.launch.call import newest_update
-from bert_tf.launch.checks import count_nodes, slurm_count
+from bert_tf.launch.arguments import Typed
+from bert_tf.launch.call import WAY_OUT, newest_update
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
-from bert_tf.launch.hosts import container_options
-from bert_tf.launch.pretraining import PLAN, WAY_OUT
+from bert_tf.launch.pretraining import LAMB, PLAN, make_lamb
+from bert_tf.launch.start import launcher_command
 from bert_tf.settings.declaration import with_variable
 
 # The defaults of NVIDIA's file, for four nodes of eight GPUs, that differ from the recipe's.
@@ -34,39 +35,44 @@ _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
 _ALIKE = 0.88
 
 
-def launch(texts: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Runs one phase on all tasks of the job; returns the ranks' exit code.
+@dataclasses.dataclass(frozen=True)
+class RunSub:
+    """One phase on all tasks of the job.
 
     Raises:
       UserError: a variable has an invalid value, or this is not a Slurm job.
     """
-    if texts:
-        raise UserError(f"run.sub takes no arguments (the first is {texts[0]!r}), but variables, as in {_USAGE}")
-    environ = dict(environment.environ)
-    phase = environment.given("phase") or 1
-    if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
-        raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
-    refuse_mistyped(environ, phase)
-    folder = environment.path("results_dir", work_folder() / "results" / "slurm")
-    num_ranks = count_tasks(environment)
-    typed = argument_texts(phase, environ, folder, num_ranks)
-    environ["RESULTS_DIR"] = str(folder)
-    if num_ranks > 1:
-        environ.setdefault("LAUNCHER", "srun")
-    num_per_node = launchers.ranks_per_node(num_ranks, "srun", environ)
-    srun = [*launchers.launcher_command("srun", num_ranks, num_per_node, []), *container_options(environ)]
-    script = f"scripts/run_pretraining_lamb_phase{phase}.sh"
-    show([f"+ bash {script} {shlex.join(typed)}", f"srun = {shlex.join(srun)}"])
-    run_folder = folder / f"phase_{phase}"
-    before = newest_update(run_folder)
-    here = LaunchEnvironment(environ)
-    code = recipes.launch_lamb(typed, here, f"phase_{phase}")
-    if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:  # SIGTERM: cancelled, or Slurm itself requeues
-        if newest_update(run_folder) <= before:
-            raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
-        show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
-        subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
-    return code
+
+    typed: Typed
+    environment: LaunchEnvironment
+
+    def launch(self) -> int:
+        """Returns the ranks' exit code."""
+        environ = dict(self.environment.environ)
+        phase = self.environment.given("phase") or 1
+        if "SLURM_JOB_ID" not in environ and not self.environment.is_dry_run:
+            raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
+        refuse_mistyped(environ, phase)
+        folder = self.environment.path("results_dir", work_folder() / "results" / "slurm")
+        num_ranks = count_tasks(self.environment)
+        texts = argument_texts(phase, environ, folder, num_ranks)
+        environ["RESULTS_DIR"] = str(folder)
+        if num_ranks > 1:
+            environ.setdefault("LAUNCHER", "srun")
+        srun = launcher_command("srun", num_ranks, environ)
+        show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
+        run_folder = folder / f"phase_{phase}"
+        before = newest_update(run_folder)
+        here = LaunchEnvironment(environ)
+        code = make_lamb(Typed(LAMB, texts), here, f"phase_{phase}").launch()
+        # After SIGTERM it was cancelled, or Slurm itself requeues it.
+        if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:
+            if newest_update(run_folder) <= before:
+                ways = "not requeued; a longer --time helps"
+                raise UserError(f"this start has saved nothing, and nor would the next: {ways}")
+            show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
+            subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
+        return code
 
 
 def count_tasks(environment: LaunchEnvironment) -> int:
@@ -85,8 +91,8 @@ def variables_of(phase: int) -> dict[str, str]:
     An argument of this phase has its setting's name, all others their own.
     """
     own = {"train_batch_size": "BATCHSIZE"}
-    names = {each.name: each.name for each in recipes.LAMB if not re.search(r"num_gpus|_phase\d$", each.name)}
-    names.update({each.name: each.setting.name for each in recipes.LAMB if each.name.endswith(f"_phase{phase}")})
+    names = {each.name: each.name for each in LAMB if not re.search(r"num_gpus|_phase\d$", each.name)}
+    names.update({each.name: each.setting.name for each in LAMB if each.name.endswith(f"_phase{phase}")})
     return {argument: own.get(name, name.upper()) for argument, name in names.items()}
 
 
@@ -113,7 +119,7 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
     """
     begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
     variables, texts = variables_of(phase), []
-    for argument in recipes.LAMB:
+    for argument in LAMB:
         variable = variables.get(argument.name, "")
         if text := environ.get(variable):
             try:
@@ -121,5 +127,5 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
             except ValueError:
                 raise UserError(f"{variable}={text}: must be {argument.rule}") from None
         texts.append(text or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default))))
-    texts[[argument.name for argument in recipes.LAMB].index("num_gpus")] = str(num_ranks)
+    texts[[argument.name for argument in LAMB].index("num_gpus")] = str(num_ranks)
     return texts

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
+from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.base.machine import count_cores
+from bert_tf.base.machine.hardware import count_cores
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.settings.training import AUTO, BatchSplit
 

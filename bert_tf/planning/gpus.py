@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
 from bert_tf.memory.plan import Workload
 from bert_tf.run.gpus import GPUS, Card, pretraining_flops_per_sequence
 from bert_tf.settings.declaration import Setting

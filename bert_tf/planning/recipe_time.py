@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch import recipes
-from bert_tf.launch.pretraining import Phase
+from bert_tf.launch.arguments import Typed
+from bert_tf.launch.pretraining import LAMB, Phase, make_phases
 from bert_tf.memory.plan import BUCKET_BYTES, FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.gpus import Gpu
 
@@ -166,8 +166,8 @@ def plan_recipe(
     Raises:
       UserError: the ranks cannot share a global batch evenly, or a micro-batch does not divide it or fit into memory.
     """
-    default = recipes.parse([])
-    original, ranks = recipes.make_phases(default), cluster.num_gpus
+    default = Typed(LAMB, [])
+    original, ranks = make_phases(default), cluster.num_gpus
     batches = [given or phase.global_batch_size for given, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
@@ -176,7 +176,7 @@ def plan_recipe(
         )
         raise UserError(f"{said}: each must be a multiple of {ranks}; --global_batch={near} is")
     scale = original[0].global_batch_size / batches[0]
-    typed = {argument.name: argument.default for argument in recipes.LAMB}
+    typed = {argument.name: argument.default for argument in LAMB}
     typed.update(precision=cluster.gpu.precision, num_gpus=str(ranks), bert_model=bert_model)
     typed["train_steps"] = str(int(default["train_steps"] * scale))
     config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
@@ -192,9 +192,9 @@ def plan_recipe(
         typed[f"warmup_steps_phase{number}"] = str(round(phase.warmup_steps * phase.global_batch_size / batch))
         accumulation = default.name_of("num_accumulation_steps", f"_phase{number}")
         typed[accumulation] = str(batch // ranks // work.micro_batch_size)
-    values = recipes.parse(list(typed.values()))
+    values = Typed(LAMB, list(typed.values()))
     times = []
-    for phase, work, rate in zip(recipes.make_phases(values), works, rates):
+    for phase, work, rate in zip(make_phases(values), works, rates):
         num_micro_batches = phase.num_accumulation_steps
         update = update_time(cluster, work, num_micro_batches, rate=rate, gradient_bytes=gradient_bytes)
         times.append(PhaseTime(phase, work, update))

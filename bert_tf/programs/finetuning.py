@@ -11,8 +11,8 @@ from typing import Any, Callable
 from absl.flags import FLAGS
 
 from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.installed import check_tensorflow
-from bert_tf.base.machine import choose_device, count_gpus
+from bert_tf.base.machine.hardware import choose_device, count_gpus
+from bert_tf.base.machine.software import check_tensorflow
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags
 from bert_tf.tasks.task import find_task_class

@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
-from bert_tf.base.machine import count_cores
+from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.registration import deferred
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import status, verification

@@ -10,8 +10,8 @@ from pathlib import Path
 from absl import flags
 
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.installed import check_tensorflow
-from bert_tf.base.machine import choose_device, count_gpus
+from bert_tf.base.machine.hardware import choose_device, count_gpus
+from bert_tf.base.machine.software import check_tensorflow
 from bert_tf.base.registration import load
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 from bert_tf.programs.flags import define_flags, require_flags, run_program

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, list_gpus
+from bert_tf.base.machine.hardware import count_gpus, list_gpus
 from bert_tf.base.tensorflow import tf
 from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import await_ranks

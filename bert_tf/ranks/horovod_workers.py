@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.base.errors import LostRankError, UserError, first_line
-from bert_tf.base.installed import SETUP, check_horovod
+from bert_tf.base.machine.software import SETUP, check_horovod
 from bert_tf.base.signals import leave
 from bert_tf.base.tensorflow import tf
 from bert_tf.ranks.workers import Workers, in_buckets

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import processor_facts
+from bert_tf.base.machine.hardware import processor_facts
 from bert_tf.base.tensorflow import limit_lost_memory, tf
 
 # Values of ONEDNN_MAX_CPU_ISA.

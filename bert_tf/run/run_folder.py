@@ -23,7 +23,7 @@ from bert_tf.base.files import (
     write_text,
 )
 from bert_tf.base.locks import FileLock, LockedError
-from bert_tf.base.machine import count_cores, processor_facts
+from bert_tf.base.machine.hardware import count_cores, processor_facts
 from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"

@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
-from bert_tf.base.machine import memory_peak_mib
+from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line

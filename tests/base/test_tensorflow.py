@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
@@ -25,7 +26,6 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 )
 def test_onednn_is_on_when_tensorflow_starts_unless_the_user_has_chosen(tmp_path, start, chosen, expected):
     (tmp_path / "tensorflow.py").write_text(f"import os\nprint(os.environ.get({ONEDNN!r}))\nraise SystemExit\n")
-    environment = {name: value for name, value in os.environ.items() if name != ONEDNN}
-    environment.update(chosen, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    done = subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, text=True)
+    variables = {ONEDNN: None, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", **chosen}
+    done = answer(sys.executable, "-c", start, **variables)
     assert (done.stdout, done.stderr) == (f"{expected}\n", "")

@@ -20,7 +20,7 @@ from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that hold parts of others.
-PARTS = set("child finished frame results made_up killing trials __init__ __main__".split())
+PARTS = set("child finished finetuning_sweeps frame results made_up killing trials __init__ __main__".split())
 
 
 def bench(folder, *arguments, peer_names=(), rounds=2):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch.__main__ import find_launcher
+from bert_tf.launch.recipes import find_recipe
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import settings_of
 
@@ -203,5 +203,4 @@ def test_forms_name_what_there_is(page):
         names = re.findall(r"<(\w+)>", form)
         if names:
             launcher = programs[0].removeprefix("scripts/").removesuffix(".sh").removeprefix("run_")
-            arguments, _ = find_launcher(launcher)
-            assert names == [argument.name for argument in arguments], form
+            assert names == [argument.name for argument in find_recipe(launcher).arguments], form

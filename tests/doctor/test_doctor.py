@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,11 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import launchers
+from bert_tf.base.machine import software as installed
 from bert_tf.doctor import machine, software
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Failed, ask, problems
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems, whole
 from bert_tf.doctor.machine import GB, Folder
-from bert_tf.launch import checks
 from tests.pretraining_data import write_manifest
+from tests.processes import answer
 from tests.stand_ins import programs, write_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +53,7 @@ def package(tmp_path, monkeypatch):
 
 def holds(findings, *expected):
     """Whether the findings are these states, each with this in its message."""
-    findings = list(findings)
+    findings = list(whole(findings))
     assert [finding.state for finding in findings] == [state for state, _ in expected], findings
     for finding, (_, part) in zip(findings, expected):
         assert part in finding.message and "\n" not in finding.message
@@ -62,17 +64,15 @@ def holds(findings, *expected):
 
 def doctor(*arguments, **variables):
     """With a system's Python, in which nothing is installed."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-S", "-m", "bert_tf.doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environ)
+    return answer(sys.executable, "-S", "-m", "bert_tf.doctor", *arguments, PYTHONPATH=str(ROOT), **variables)
 
 
 def test_without_any_package_it_still_speaks(tmp_path):
-    answer = doctor(DATA_DIR=str(tmp_path), RESULTS_DIR=str(tmp_path))
-    assert (answer.returncode, answer.stderr) == (1, "")
+    done = doctor(DATA_DIR=str(tmp_path), RESULTS_DIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "")
     for part in ("problem  packages: ", "has no absl, google_crc32c", "problem  TensorFlow: ", "warning  Horovod: "):
-        assert part in answer.stdout
-    assert re.search(r"^OK       file system: .*\n(.*\n)*[2-9] problem\(s\), \d warning\(s\)\n$", answer.stdout, re.M)
+        assert part in done.stdout
+    assert re.search(r"^OK       file system: .*\n(.*\n)*[2-9] problem\(s\), \d warning\(s\)\n$", done.stdout, re.M)
 
 
 @pytest.mark.parametrize(
@@ -83,38 +83,33 @@ def test_without_any_package_it_still_speaks(tmp_path):
     ],
 )
 def test_what_is_typed_wrong(argument, variables, message):
-    answer = doctor(*argument, **variables)
-    assert (answer.returncode, answer.stderr) == (2, f"error: {message}\n")
+    done = doctor(*argument, **variables)
+    assert (done.returncode, done.stderr) == (2, f"error: {message}\n")
 
 
 def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     """What stops a start is said by the doctor, too, whatever else this says."""
-    file = tmp_path / "file"
-    file.touch()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LAUNCHER", "mpirun")
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
-    refused = [problems(check) for check in checks.start_checks(2, 0, os.environ, file)]
+    monkeypatch.setattr(installed.importlib.util, "find_spec", lambda name: None)
+    refused = [problems(check, 2, 0, os.environ) for check in launchers.START_CHECKS]
     examinations = (software.examine_tensorflow(), software.examine_horovod(), software.examine_launcher())
-    said = {finding.message for findings in examinations for finding in findings}
-    said |= {finding.message for finding in machine.examine_file_system(Folder(file, "RESULTS_DIR"))}
+    said = {finding.message for findings in examinations for finding in whole(findings)}
     messages = {finding.message for findings in refused for finding in findings}
-    assert len(messages) == 4 and messages <= said
+    assert len(messages) == 3 and messages <= said
 
 
 def test_an_old_python_is_named_by_the_script(program, tmp_path):
     program("python", "exit 1")  # to whether it is 3.9 or later
-    environ = {**os.environ, "BERT_VENV": str(tmp_path)}
-    answer = subprocess.run(["bash", ROOT / "scripts/doctor.sh"], capture_output=True, text=True, env=environ)
-    assert answer.returncode == 1 and "there is no Python 3.9" in answer.stderr
+    done = answer("bash", ROOT / "scripts/doctor.sh", BERT_VENV=str(tmp_path))
+    assert done.returncode == 1 and "there is no Python 3.9" in done.stderr
 
 
 @pytest.mark.slow
 def test_this_machine_for_real(tmp_path):
     pytest.importorskip("horovod.tensorflow")
-    environ = {**os.environ, "DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    command = ["bash", ROOT / "scripts/doctor.sh"]
-    shown = subprocess.run(command, capture_output=True, text=True, env=environ).stdout
+    folders = {"DATA_DIR": str(tmp_path), "RESULTS_DIR": str(tmp_path)}
+    shown = answer("bash", ROOT / "scripts/doctor.sh", CUDA_VISIBLE_DEVICES="", **folders).stdout
     for check in ("TensorFlow", "Horovod", "launcher"):
         assert f"OK       {check}: " in shown, shown
     assert "two ranks have added their numbers" in shown
@@ -122,8 +117,8 @@ def test_this_machine_for_real(tmp_path):
 
 def test_what_hangs_is_ended_with_its_children():
     started = time.monotonic()
-    with pytest.raises(Failed, match="it did not end in time"):
-        ask(["bash", "-c", "sleep 60 & sleep 60"], 0.1)
+    with pytest.raises(UserError, match="it fails .it did not end in time.: mend it"):
+        ask(["bash", "-c", "sleep 60 & sleep 60"], 0.1, "it fails", "mend it")
     assert time.monotonic() - started < 30
 
 
@@ -166,8 +161,8 @@ def test_tensorflow_beside_the_driver(program, package, fake, expected):
 def horovod(package, monkeypatch):
     """Pretends a Horovod that was built with these libraries."""
     monkeypatch.setattr(software, "is_installed", lambda _: True)
-    monkeypatch.setattr(checks, "horovod_library", lambda: Path("mpi_lib.so"))
-    monkeypatch.setattr(checks, "horovod_has_mpi", lambda: False)
+    monkeypatch.setattr(installed, "horovod_library", lambda: Path("mpi_lib.so"))
+    monkeypatch.setattr(installed, "horovod_has_mpi", lambda: False)
 
     def write(nccl=0, mpi=False, gloo=False, text=""):
         package("horovod", "__version__ = '0.28.1'")
@@ -202,8 +197,8 @@ def test_no_horovod_or_one_that_does_not_load(horovod, monkeypatch):
     horovod(text="raise ImportError('undefined symbol: x')")
     holds(software.examine_horovod(), (PROBLEM, "undefined symbol: x"))
     monkeypatch.setattr(software, "is_installed", lambda _: False)
-    monkeypatch.setattr(checks, "horovod_library", lambda: None)
-    holds(software.examine_horovod(), (WARNING, "num_gpus=2 needs Horovod, which is not installed"))
+    monkeypatch.setattr(installed, "horovod_library", lambda: None)
+    holds(software.examine_horovod(), (WARNING, "horovodrun needs Horovod, which is not installed"))
     monkeypatch.setenv("LAUNCHER", "none")
     holds(software.examine_horovod())
 
@@ -268,6 +263,7 @@ def test_file_systems(tmp_path):
     holds(machine.examine_file_system(Folder(tmp_path / "a" / "b", "RESULTS_DIR")), (OK, "work"))
     assert list(tmp_path.iterdir()) == []
     holds(machine.examine_file_system(Folder(Path("/proc/x"), "RESULTS_DIR")), (PROBLEM, "cannot be written"))
+    holds(machine.examine_file_system(Folder(Path("/dev/null"), "DATA_DIR")), (PROBLEM, "/dev/null is a file"))
 
 
 @pytest.mark.parametrize(

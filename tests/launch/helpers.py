@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bert_tf.launch import checks, environment
+from bert_tf.base.machine import launchers, software
+from bert_tf.launch import environment
 from bert_tf.settings.declaration import with_variable
 from tests.pretraining_data import write_manifest
 
@@ -46,6 +47,6 @@ def prepare_tokens(data_dir, dataset="sample"):
 
 def pretend_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):
     """What is installed, of Horovod and of what starts ranks."""
-    monkeypatch.setattr(checks, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
-    monkeypatch.setattr(checks, "horovod_has_mpi", lambda: horovod and mpi)
-    monkeypatch.setattr(checks.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(software, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(software, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)

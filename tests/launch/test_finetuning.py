@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from bert_tf.base.machine import GIB
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch import finetune_benchmark
-from bert_tf.launch.__main__ import find_launcher
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.memory.plan import Device
+from bert_tf.launch.recipes import find_recipe
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.contrib.biomedical.chemprot_data import write_files
 from tests.entity_data import columns
@@ -48,8 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def launch(name, typed):
-    _, launcher = find_launcher(name)
-    return launcher(typed.split(), LaunchEnvironment(os.environ))
+    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
 
 
 def expected(model_dir, **flags):
@@ -95,7 +90,7 @@ def test_a_training(folder, started, capsys, name, typed, title, place, own):
     [(what, command, num_ranks)] = started
     assert (what, num_ranks) == (title, 1)
     program = {"squad": "squad", "glue": "classifier", "entities": "ner"}[place]
-    assert command[:3] == [sys.executable, "-m", f"bert_tf.programs.{program}"]
+    assert command[:2] == ["-m", f"bert_tf.programs.{program}"]
     flags = dict(pair.split("=", 1) for pair in own.replace("DATA", str(folder / "data")).split())
     start = {"init_checkpoint": folder / "tiny", "mode": title.split()[-1]}
     assert flags_of(command) == expected(folder / "results" / place, **start, **flags)
@@ -133,28 +128,6 @@ def test_inference(folder, started, capsys):
     assert "test.tsv nothing is predicted" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "name, typed, missing, message",
-    [
-        ("squad", SQUAD, "dev-v2.0.json", "dev-v2.0.json does not exist; download it"),
-        ("glue", GLUE, "glue/CoLA/train.tsv", "CoLA has no train.tsv; .*; GLUE_DIR names the folder"),
-        (
-            "biobert/ner_bc5cdr-chem",
-            BIOBERT,
-            "BC5CDR/chem/devel.tsv",
-            "chem has no devel.tsv, with a token .*; BIOBERT",
-        ),
-        ("biobert/rel_chemprot", BIOBERT, "ChemProt/dev.tsv", "ChemProt has no dev.tsv, with index, .*"),
-        ("glue", GLUE.replace("{}", "absent"), "", r"checkpoint \(position 12\) is 'absent': there is no checkpoint"),
-    ],
-)
-def test_what_is_missing_is_named(folder, started, name, typed, missing, message):
-    if missing:
-        (folder / "data" / missing).unlink()
-    refused(message, launch, name, typed.format(folder / "tiny"))
-    assert not started
-
-
 def test_a_folder_of_hugging_face_is_a_checkpoint(folder, started):
     theirs = folder / "theirs"
     theirs.mkdir()
@@ -179,14 +152,3 @@ def test_random_weights_need_a_vocabulary(folder, started, monkeypatch):
     assert BertConfig.from_json_file(Path(flags["bert_config_file"])) == BertConfig.preset("tiny", 50)
     Path(flags["bert_config_file"]).write_text('{"hidden_size": 128, "directionality": "bidi"}')
     refused("bert_config.json is a file that this program has not written", launch, "squad", SQUAD.format("none"))
-
-
-def test_benchmarks_measure_what_is_typed_or_all_that_fits(folder, monkeypatch, capsys):
-    monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
-    assert launch("finetune_train_benchmark", "") == 0
-    sweep = [line for line in capsys.readouterr().out.splitlines() if ", batch_size " in line]
-    assert any("batch_size 8" in line and "base" in line for line in sweep)
-    assert not any("large" in line and "batch_size 64" in line for line in sweep)
-    assert launch("finetune_inference_benchmark", "base 2 fp32 false") == 0
-    assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out

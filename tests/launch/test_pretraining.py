@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.launch import call, checks, pretraining
-from bert_tf.launch.__main__ import find_launcher
+from bert_tf.base.machine import software
+from bert_tf.launch import call, job, pretraining
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
+from bert_tf.launch.recipes import find_recipe
 from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
@@ -86,8 +88,13 @@ sys.exit(code)
 def folder(tmp_path, monkeypatch):
     """Prepared data, and results in `run`; the programs do nothing but leave traces."""
     (tmp_path / "program.py").write_text(STAND_IN)
-    monkeypatch.setattr(call, "program_command", lambda _: [str(tmp_path / "program.py")])
-    monkeypatch.setattr(pretraining.Recipe, "_write_report", lambda _: None)
+
+    def run(title, given, signals):
+        command = [str(tmp_path / "program.py"), *given.command[2:]]
+        return job.run(title, dataclasses.replace(given, command=command), signals)
+
+    monkeypatch.setattr(call, "run", run)
+    monkeypatch.setattr(pretraining.Pretraining, "results", lambda *_: [])
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
     prepare(tmp_path / "data")
     return tmp_path
@@ -104,8 +111,7 @@ def run_folders(folder):
 
 
 def launch(typed=SMALL, name="pretraining_lamb"):
-    _, launcher = find_launcher(name)
-    return launcher(typed.split(), LaunchEnvironment(os.environ))
+    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
 
 
 def phase(number):
@@ -151,7 +157,7 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
     assert (calls(folder)[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
     monkeypatch.delenv(name.upper())
-    refused(f"{name}: True there, None now", launch)
+    refused(f"{name}: True there, False now", launch)
     monkeypatch.setenv("DATA_FORMAT", "tokens" if name == "packing" else "records")
     refused("data_format: '(records|tokens)' there, '(records|tokens)' now", launch)
 
@@ -171,46 +177,41 @@ def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
     assert 1.4 < second <= first <= 1.5
 
 
-def test_adam_runs_in_one_phase(folder):
-    assert launch("4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80", "pretraining_adam") == 0
-    (flags,) = calls(folder)
-    assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
-    assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
+PUBMED = "4 1e-4 false fp32 false 1 2 9 3 5 7 tiny"
+OF_PUBMED = (
+    "bert_model=tiny optimizer_type=lamb train_batch_size=4 num_accumulation_steps=3 learning_rate=0.0001 "
+    "warmup_steps=2 num_train_steps=9 save_checkpoint_steps=5 eval_batch_size=7"
+)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_biobert_runs_one_phase_from_weights(folder, monkeypatch, number):
-    start = folder / "weights"
-    start.mkdir()
-    (start / "bert_config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
-    monkeypatch.setenv("INIT_CHECKPOINT", str(start if number == 1 else "another"))
+@pytest.mark.parametrize(
+    "name, typed, run_folder, expected",
+    [
+        (
+            "pretraining_adam",
+            "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80",
+            "pretraining",
+            "optimizer_type=adamw 512 80",
+        ),
+        ("biobert/run_pretraining-pubmed_base_phase_1", PUBMED, "phase_1", f"{OF_PUBMED} 128 20"),
+        ("biobert/run_pretraining-pubmed_base_phase_2", f"weights {PUBMED}", "phase_2", f"{OF_PUBMED} 512 80"),
+    ],
+)
+def test_recipes_of_one_phase(folder, monkeypatch, name, typed, run_folder, expected):
+    """BioBERT's start from weights: those of a variable, or those that are typed."""
+    monkeypatch.chdir(folder)
+    (folder / "weights").mkdir()
+    (folder / "weights/bert_config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
     monkeypatch.setenv("DATASET", "sample")
-    name, typed = (
-        f"biobert/run_pretraining-pubmed_base_phase_{number}",
-        f"{start} 4 1e-4 false fp32 false 1 2 9 3 5 7 tiny",
-    )
-    typed = typed if number == 2 else typed.partition(" ")[2]
+    if "pubmed" in name:
+        monkeypatch.setenv("INIT_CHECKPOINT", "weights" if typed == PUBMED else "another")
     assert launch(typed, name) == 0
     (flags,) = calls(folder)
-    length, num_predictions = LENGTHS[number - 1]
-    expected = dict(
-        model_dir=folder / f"run/phase_{number}",
-        init_checkpoint=start,
-        optimizer_type="lamb",
-        bert_model="tiny",
-        train_batch_size=4,
-        num_accumulation_steps=3,
-        learning_rate=1e-4,
-        warmup_steps=2,
-        num_train_steps=9,
-        save_checkpoint_steps=5,
-        eval_batch_size=7,
-        max_seq_length=length,
-        max_predictions_per_seq=num_predictions,
-    )
-    assert {name: str(value) for name, value in expected.items()}.items() <= flags.items()
-    monkeypatch.setenv("RESULTS_DIR", str(folder / "cased"))
-    refused("with one cased vocabulary", launch, typed.replace("4 1e-4 false", "4 1e-4 true"), name)
+    *pairs, length, num_predictions = expected.split()
+    assert dict(pair.split("=") for pair in pairs).items() <= flags.items()
+    assert (flags["max_seq_length"], flags["max_predictions_per_seq"]) == (length, num_predictions)
+    assert flags["model_dir"] == str(folder / "run" / run_folder)
+    assert flags.get("init_checkpoint") == (str(folder / "weights") if "pubmed" in name else None)
 
 
 def test_a_failing_phase_ends_the_script_with_its_code(folder, monkeypatch):
@@ -300,21 +301,8 @@ def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch
 
 
 def test_without_tensorflow(folder, monkeypatch, capsys):
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None)
     refused("scripts/setup.sh", launch)
     monkeypatch.setenv("DRY_RUN", "1")
     assert launch() == 0
     assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out
-
-
-def test_variables_that_are_no_value_are_refused_by_name():
-    for text, value in (("1", True), ("YES", True), ("0", False), ("no", False), ("", None)):
-        assert LaunchEnvironment({"PACKING": text}).given("packing") is value
-    for name, text, rule in (
-        ("DRY_RUN", "off", "1, 0, true, false, yes or no"),
-        ("MAX_EVAL_STEPS", "1_0", "a whole number"),
-        ("RESTARTS", "-1", "a whole number of at least 0"),
-        ("MAX_HOURS", "0", "a number above 0, and at most 100000"),
-        ("DEVICE", "tpu", "one of auto, cpu"),
-    ):
-        refused(f"{name}={text}: must be {rule}", LaunchEnvironment, {name: text})

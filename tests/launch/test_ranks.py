@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, process_state
+from bert_tf.base.machine import launchers, software
+from bert_tf.base.machine.hardware import count_gpus, process_state
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch import checks, launchers
+from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
 from tests.launch.helpers import ROOT, pretend_machine
+from tests.processes import answer
 from tests.stand_ins import nvidia_smi
 
 # --- Which launcher, and where -------------------------------------------------------------------
@@ -36,15 +38,15 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
 def refusal(num_ranks, environ):
     """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
     try:
-        for check in checks.start_checks(num_ranks, 0, environ, Path("/tmp")):
-            check()
+        for check in launchers.START_CHECKS:
+            check(num_ranks, 0, environ)
     except UserError as error:
         return str(error)
     return ""
 
 
 def test_choice_of_launcher(monkeypatch):
-    choose = checks.choose_launcher
+    choose = launchers.choose_launcher
     pretend_machine(monkeypatch)
     assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
     assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
@@ -55,6 +57,8 @@ def test_choice_of_launcher(monkeypatch):
     assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
     assert "there is no srun" in refusal(2, {"LAUNCHER": "srun"})
     assert "there is no ssh on this machine's PATH" in refusal(2, {"HOSTS": "a,b"})
+    assert launchers.hosts_of({"HOSTS": "a:4, b"}) == {"a": 4, "b": 1}
+    assert "'a b:1' is not a host's name and number of ranks" in refusal(2, {"HOSTS": "a b:1"})
     pretend_machine(monkeypatch, horovod=False)
     assert choose(1, {}) == "none" and refusal(1, {}) == ""
     assert "needs Horovod, which is not installed" in refusal(2, {})
@@ -69,7 +73,7 @@ def test_places_in_a_slurm_step(task, expected):
     number, node, local_rank = map(str, task)
     names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
     step = dict(zip(names, (number, node, local_rank, "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="3,2(x2)")
-    place = wrapper.slurm_place(step)
+    place = slurm.slurm_place(step)
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
@@ -77,12 +81,12 @@ def test_places_in_a_slurm_step(task, expected):
 
 def test_the_interface_towards_another_host():
     """Gloo shall use it, and not the address of the host's own name."""
-    assert wrapper.interface_towards("127.0.0.1") == "lo"
-    assert wrapper.interface_towards("no address") == ""
+    assert slurm.interface_towards("127.0.0.1") == "lo"
+    assert slurm.interface_towards("no address") == ""
 
 
 def test_ranks_leave_and_read_their_addresses():
-    url = f"http://127.0.0.1:{launchers.serve_addresses()}/global/0"
+    url = f"http://127.0.0.1:{slurm.serve_addresses()}/global/0"
 
     def ask(method, body=None):
         with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
@@ -97,31 +101,29 @@ def test_ranks_leave_and_read_their_addresses():
 
 def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
     environ = {"SLURM_JOB_NUM_NODES": "2"}
-    assert launchers.ranks_per_node(3, "srun", environ) == 2
-    assert launchers.ranks_per_node(3, "mpirun", environ) == 3
-    assert launchers.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
-    # Without these srun may put all of them on the first machine that has enough cores.
-    assert {"--ntasks=16", "--ntasks-per-node=8"} <= set(launchers.launcher_command("srun", 16, 8, []))
-    answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
-    monkeypatch.setattr(launchers.subprocess, "run", lambda *_, **__: answer)
+    assert start.ranks_per_node(3, "mpirun", environ) == 3
+    assert start.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
+    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command("srun", 15, environ))
+    version = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
+    monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: version)
     for launcher in ("mpirun", "horovodrun"):
-        command = " ".join(launchers.launcher_command(launcher, 3, 2, ["NCCL_DEBUG"], {"a": 2, "b": 1}))
+        command = " ".join(start.launcher_command(launcher, 3, {"HOSTS": "a:2,b"}, ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
         assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
-        assert " -H " not in " ".join(launchers.launcher_command(launcher, 3, 3, []))
+        assert " -H " not in " ".join(start.launcher_command(launcher, 3, {}))
 
 
 def test_ranks_share_the_cores(monkeypatch):
-    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
+    monkeypatch.setattr(start, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
-    on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
+    on_cpu = start.rank_environment(num_ranks=3, num_gpus=0)
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
-    assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
+    assert start.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in start.rank_environment(num_ranks=2, num_gpus=2)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+    assert start.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
 
 
 # --- Logs and codes ------------------------------------------------------------------------------
@@ -129,24 +131,28 @@ def test_ranks_share_the_cores(monkeypatch):
 
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, str(tmp_path / "program.py")]
-    return launchers.run(launchers.Job(command, num_ranks, 0, launcher, tmp_path / "logs"))
+    return job.run("it", a_job(tmp_path, "program.py", num_ranks, launcher), [])
+
+
+def a_job(tmp_path, program="absent", num_ranks=1, launcher="none"):
+    environ = {**os.environ, "LAUNCHER": launcher}
+    return job.Job([str(tmp_path / program)], num_ranks, 0, tmp_path / "logs", environ)
 
 
 def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
-    assert launchers.run(launchers.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")) != 0
-    assert "absent" in capfd.readouterr().err
+    assert job.run("it", a_job(tmp_path), []) != 0
+    assert "absent" in capfd.readouterr().out
 
 
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
     """The launcher has made the folder of the logs; whoever does not see it sees other files."""
     command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
-    answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
-    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
+    done = answer(*command, HOROVOD_RANK="1")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     said = f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
-    assert answer.stderr.startswith(said)
+    assert done.stderr.startswith(said)
 
 
 def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tmp_path, capfd):
@@ -158,41 +164,40 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     )
     said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
     assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
-    assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+    (log,) = (tmp_path / "logs").glob("*/rank_0.log")
+    assert f"\n{said}--- it: ended" in capfd.readouterr().out and log.read_text() == said
 
 
-@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
-def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
-    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
-    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
-    (tmp_path / "launcher.log").write_text(
-        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
-    )
-    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, received) == code
-    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
-
-
-def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("HOSTS", "a:1,b:1")
-    (tmp_path / "launcher.log").write_text(
-        "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
-        + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
-        + "RuntimeError: could not connect to some hosts via ssh\n"
-    )
-    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, []) == 1
-    said = capsys.readouterr().err
-    assert "  ssh: Could not resolve hostname a\n" in said and "frozen" not in said and "troubleshooting.md" in said
+NO_LOG = "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+NO_HOST = (
+    "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
+    + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
+    + "RuntimeError: could not connect to some hosts via ssh\n"
+)
 
 
 @pytest.mark.parametrize(
-    "code, log, is_said",
-    [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],
+    "files, received, code, said, not_said",
+    [
+        # A rank that could not even write its code: the launcher has then stopped the others, which nobody asked for.
+        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [], 1, "no log of rank 1 on b", "xxx"),
+        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [signal.SIGUSR1], STOPPED_EXIT_CODE, "", "no log"),
+        # Without Horovod's traceback.
+        ({"launcher.log": NO_HOST}, [], 1, "  ssh: Could not resolve hostname a\n", "frozen"),
+        # A rank that was killed cannot say why; one that stood still was killed by us.
+        ({"rank_1.exit": "137 1.0", "rank_1.log": "x\n"}, [], 137, "rank 1 was killed (SIGKILL)", "rank 0"),
+        ({"rank_1.exit": "1 1.0", "rank_1.log": "x\n"}, [], 1, "rank 1 ended first, with code 1:\n  x", "was killed"),
+        ({"rank_0.exit": "137 1.0", "rank_0.log": "it has stood still for 20 s"}, [], 137, "", "was killed"),
+    ],
 )
-def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
-    (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
-    (tmp_path / "rank_0.log").write_text(log)
-    assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
-    assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
+def test_what_is_said_of_an_end(tmp_path, capsys, monkeypatch, files, received, code, said, not_said):
+    monkeypatch.setenv("HOSTS", "a:1,b:1")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, code, received) == code
+    shown = capsys.readouterr().err
+    assert said in shown and not_said not in shown
+    assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
 
 
 @pytest.mark.parametrize("code, is_failure", [(0, False), (STOPPED_EXIT_CODE, False), (3, True)])
@@ -208,12 +213,17 @@ def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
 def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
     """One in a process of its own; the program's argument is where it may leave files."""
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "process_")]
+    command = [str(tmp_path / "program.py"), str(tmp_path / "process_")]
     code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
-        f"{command!r}, {num_ranks}, 0, {launcher!r}, pathlib.Path({str(tmp_path / 'logs')!r}))))"
+        "import os, sys, pathlib; from bert_tf.launch.job import Job, run; sys.exit(run('it', Job("
+        f"{command!r}, {num_ranks}, 0, pathlib.Path({str(tmp_path / 'logs')!r}), os.environ), []))"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environ = {**os.environ, "LAUNCHER": launcher}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ
+    )
+    assert [process.stdout.readline()[:3] for _ in range(2)] == ["---", "+ /"]  # where the logs are, and the command
+    return process
 
 
 @pytest.mark.parametrize(
@@ -307,7 +317,7 @@ def test_a_signal_while_two_ranks_start_is_a_stop_and_leaves_no_orphans(tmp_path
     process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
     wait_for(
         {
-            "at once": lambda: (tmp_path / "logs/launcher.log").exists(),
+            "at once": lambda: list(tmp_path.glob("logs/*/launcher.log")),
             "launcher": lambda: len(processes_of(tmp_path)) > 1,
             "both ranks": lambda: len(list(tmp_path.glob("process_*"))) == 2,
         }[moment]
@@ -335,10 +345,10 @@ if hvd.rank() == 1:
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
 def test_two_ranks(tmp_path, capfd, launcher):
     pytest.importorskip("horovod.tensorflow")
-    if launcher == "mpirun" and not (checks.horovod_has_mpi() and shutil.which("mpirun")):
+    if launcher == "mpirun" and not (software.horovod_has_mpi() and shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
-    assert not list((tmp_path / "logs").glob("*.here")), "left by ranks that waited for each other"
+    assert not list((tmp_path / "logs").glob("*/*.here")), "left by ranks that waited for each other"
     shown = capfd.readouterr()
     assert "total 3.0 of 2" in shown.out
     assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err

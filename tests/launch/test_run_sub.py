@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from bert_tf.launch import checks, pretraining, recipes, run_sub
-from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.base.machine import launchers, software
+from bert_tf.launch import pretraining, run_sub
+from bert_tf.launch.arguments import Typed
 from tests.launch.helpers import ROOT, VARIABLES, prepare
 from tests.refusals import refused
 from tests.stand_ins import programs
 
 NVIDIA = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
 SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP_STEPS": "1"}
-FOUR_NODES = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NTASKS_PER_NODE": "8"}
 # One rank's end for each; where something is to be saved, a signal is waited for: then a checkpoint, and code 75.
 SRUN = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
@@ -74,93 +73,24 @@ def calls(job):
     return file.read_text().splitlines() if file.exists() else []
 
 
-def texts(phase, environ, folder, num_ranks=32):
-    return " ".join(run_sub.argument_texts(phase, environ, folder, num_ranks))
-
-
-@pytest.mark.parametrize(
-    "phase, variables, old, new",
-    [
-        (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", "", ""),
-        (2, "BATCHSIZE=4", "16 2", "16 4"),
-        (1, "BATCHSIZE=auto", "16 2", "auto 2"),
-        (2, "LEARNING_RATE=1e-3", "1.25e-4", "1e-3"),
-        (1, "NUM_ACCUMULATION_STEPS=64", "128 512", "64 512"),
-        (2, "WARMUP_STEPS=9", "2000 200", "2000 9"),
-        (1, "PRECISION=bf16 USE_XLA=false", "fp16 true", "bf16 false"),
-        (1, "TRAIN_STEPS=90 SAVE_CHECKPOINT_STEPS=5", "7820 100", "90 5"),
-        (1, "EVAL_BATCH_SIZE=4 BERT_MODEL=large", " 8 ", " 4 "),
-    ],
-)
-def test_variables_become_the_recipes_arguments(tmp_path, phase, variables, old, new):
-    given = dict(pair.split("=") for pair in variables.split())
-    assert texts(phase, given, tmp_path) == NVIDIA.replace(old, new, 1)
-
-
-def test_nvidias_defaults_make_nvidias_global_batches():
-    phases = recipes.make_phases(recipes.parse(NVIDIA.split()))
-    assert [(phase.global_batch_size, phase.num_updates) for phase in phases] == [(65536, 7038), (32768, 1564)]
-
-
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
     (tmp_path / "plan.json").write_text(
-        json.dumps({**recipes.parse(typed).values, "use_xla": "false", "dataset": "sample"})
+        json.dumps({**Typed(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"})
     )
-    assert texts(2, {"BATCHSIZE": "1"}, tmp_path, 2) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
+    texts = run_sub.argument_texts(2, {"BATCHSIZE": "1"}, tmp_path, 2)
+    assert " ".join(texts) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 
 
 def test_a_phase_that_has_not_begun_may_get_other_arguments(tmp_path):
-    typed = recipes.parse(NVIDIA.split())
-    values, (_, second) = typed.values, recipes.make_phases(typed)
+    typed = Typed(pretraining.LAMB, NVIDIA.split())
+    values, (_, second) = typed.values, pretraining.make_phases(typed)
     (tmp_path / "plan.json").write_text(json.dumps(values))
     other = {**values, "train_batch_size_phase2": 4}
     pretraining.check_same_plan(tmp_path, other, [second])
     refused("train_batch_size_phase2: 2 there, 4 now", pretraining.check_same_plan, tmp_path, other, [])
-    with pytest.raises(UserError, match="train_batch_size_phase1: 16 there, 4 now"):
-        pretraining.check_same_plan(tmp_path, {**other, "train_batch_size_phase1": 4}, [second])
-
-
-@pytest.mark.parametrize(
-    "environ, expected",
-    [
-        ({"SLURM_NTASKS": "12"}, 12),
-        (FOUR_NODES, 32),
-        ({"DRY_RUN": "1"}, 8),
-        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": ""}, 8),
-    ],
-)
-def test_number_of_ranks(environ, expected):
-    assert run_sub.count_tasks(LaunchEnvironment(environ)) == expected
-
-
-@pytest.mark.parametrize(
-    "typed, changed, expected",
-    [
-        ([], {"PHASE": "3"}, "PHASE=3: must be one of 1, 2"),
-        ([], {"BATCHSIZE": "0"}, "BATCHSIZE=0: must be a whole number of at least 1"),
-        ([], {"LEARNING_RATE": "-1e-4", "PHASE": "2"}, "LEARNING_RATE=-1e-4: must be a number above 0"),
-        ([], {"USE_XLA": "yes"}, "USE_XLA=yes: must be one of true, false"),
-        (
-            [],
-            {"WARMUP_STEPS": "30", "PHASE": "2"},
-            "warmup_steps_phase2 (position 10) is 30: must be at most the phase's 4",
-        ),
-        ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
-        ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
-        ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
-        ([], {"NUM_GPUS": "4"}, "did you mean sbatch's -N and --ntasks-per-node?"),
-        ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
-        ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number"),
-        ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
-        (["64", "8"], {}, "takes no arguments (the first is '64')"),
-    ],
-)
-def test_wrong_values_are_refused(job, typed, changed, expected):
-    with pytest.raises(UserError) as error:
-        run_sub.launch(typed, LaunchEnvironment({**job, **changed}))
-    assert expected in str(error.value) and "\n" not in str(error.value)
-    assert not calls(job)
+    other["train_batch_size_phase1"] = 4
+    refused("train_batch_size_phase1: 16 there, 4 now", pretraining.check_same_plan, tmp_path, other, [second])
 
 
 def test_other_programs_variables_are_none_of_ours():
@@ -169,28 +99,19 @@ def test_other_programs_variables_are_none_of_ours():
     run_sub.refuse_mistyped({"BATCH_SIZE": ""}, phase=1)
 
 
-def test_outside_of_slurm_it_is_refused(job):
-    del job["SLURM_JOB_ID"]
-    program = start(job)
-    _, errors = program.communicate(timeout=300)
-    assert program.returncode == 2 and errors.startswith("error: this is no Slurm job; type BATCHSIZE=16 ")
-    assert len(errors.splitlines()) == 1
-    program = start(job, SLURM_SUBMIT_DIR=job["RESULTS_DIR"])
-    assert "is not the checkout: type sbatch in the checkout" in program.communicate(timeout=300)[1]
-
-
-def test_a_dry_run_shows_what_would_run(job, tmp_path):
-    for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_SUBMIT_DIR", "CONTAINER_IMAGE"):
-        del job[name]
-    program = start(job, **FOUR_NODES, DRY_RUN="1", LAUNCHER="srun")
+@pytest.mark.parametrize(
+    "changed, code, said",
+    [
+        ({"SLURM_JOB_ID": None}, 2, "error: this is no Slurm job; type BATCHSIZE=16 "),
+        ({"SLURM_SUBMIT_DIR": "/"}, 2, "error: / is not the checkout: type sbatch in the checkout"),
+        ({"SLURM_NTASKS": ""}, 2, "error: sbatch lacks --ntasks-per-node"),
+        ({"SLURM_JOB_ID": None, "SLURM_SUBMIT_DIR": None, "DRY_RUN": "1"}, 0, "+ bash scripts/run_pretraining_lamb_"),
+    ],
+)
+def test_where_nothing_is_started(job, changed, code, said):
+    program = start({name: value for name, value in {**job, **changed}.items() if value is not None})
     output, errors = program.communicate(timeout=300)
-    assert program.returncode == 0, errors
-    first, srun, *plan = output.splitlines()
-    assert first == (
-        "+ bash scripts/run_pretraining_lamb_phase1.sh 16 2 8 1.875e-4 1.25e-4 fp32 true 32 1 200 20 100 128 512 tiny"
-    )
-    assert srun.startswith("srun = srun --ntasks=32 --ntasks-per-node=8 ")
-    assert "global_batch_size_phase1 = 65536" in plan and plan[-1] == "DRY_RUN: nothing was started"
+    assert (program.returncode, errors.count("\n")) == (code, code // 2) and (errors or output).startswith(said)
     assert not calls(job) and not Path(job["RESULTS_DIR"]).exists()
 
 
@@ -211,14 +132,10 @@ def test_ranks_in_a_container(job):
 
 
 def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, monkeypatch):
-    for changed, expected in (
-        ({"LAUNCHER": "mpirun"}, "only srun starts ranks in CONTAINER_IMAGE"),
-        ({"LAUNCHER": "", "PATH": ""}, "there is no srun on this machine's PATH"),
-    ):
-        monkeypatch.setenv("PATH", changed.get("PATH", job["PATH"]))
-        refused(expected, checks.check_launcher, 1, {**job, **changed})
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", checks.check_tensorflow, job, 0)
+    monkeypatch.setenv("PATH", "")
+    refused("there is no srun on this machine's PATH", launchers.check_launcher, 1, 0, job)
+    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", launchers.check_tensorflow, 1, 0, job)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.launch import checks
+from bert_tf.base.machine import software
 from tests.launch.test_ranks import processes_of
 from tests.pretraining_data import TINY, write_dataset
 from tests.training.test_training import ROOT, command, lines, wait_for, weights
@@ -31,9 +31,8 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 NUM_UPDATES = 100
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch import checks, launchers
-launcher = checks.choose_launcher(int(sys.argv[1]), os.environ)
-sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+from bert_tf.launch.job import Job, run
+sys.exit(run("training", Job(sys.argv[3:], int(sys.argv[1]), 0, pathlib.Path(sys.argv[2]), os.environ), []))
 """
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
@@ -156,7 +155,7 @@ def dataset(tmp_path_factory):
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
 def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher):
     """All ends in time with a reason; started again, it goes on to the bits of a run that nobody disturbed."""
-    if launcher == "mpirun" and not (checks.horovod_has_mpi() and shutil.which("mpirun")):
+    if launcher == "mpirun" and not (software.horovod_has_mpi() and shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     undisturbed, cut = tmp_path / "undisturbed", tmp_path / "cut"
     process = hosts.launch(launcher, undisturbed, dataset)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base import machine
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import GIB
+from bert_tf.base.machine import hardware
+from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
@@ -173,7 +173,7 @@ def test_the_device(monkeypatch):
     assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
     monkeypatch.setattr(memory, "_gpus", list)
     assert find_device(None, 2).memory == pytest.approx(find_device(None, 1).memory / 2, rel=0.2)
-    monkeypatch.setattr(machine, "memory_limit", lambda: 1 << 30)
+    monkeypatch.setattr(hardware, "memory_limit", lambda: 1 << 30)
     assert find_device(None, 1).memory < 1 << 30, "a container's limit counts"
 
 

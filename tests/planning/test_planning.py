@@ -11,7 +11,8 @@ from benchmarks.pages import clusters
 from benchmarks.results import FOLDER
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch import recipes
+from bert_tf.launch.arguments import Typed
+from bert_tf.launch.pretraining import LAMB
 from bert_tf.memory.plan import BUCKET_BYTES, GIB, Workload
 from bert_tf.planning import plan_cluster
 from bert_tf.planning.gpus import Gpu, find_gpu
@@ -88,12 +89,12 @@ def test_computing_is_within_a_tenth_of_what_was_measured(has_own_kernels, rows)
 def test_the_arguments_are_the_launchers():
     """On eight V100, the recipe as it is; with DGX-2's global batches the launcher's preset."""
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 8, 1e9), micro_batches=(64, 8))
-    recipe = [argument.default for argument in recipes.LAMB]
-    assert recipes.parse(plan.typed).values == recipes.parse(recipe).values
+    recipe = [argument.default for argument in LAMB]
+    assert Typed(LAMB, plan.typed).values == Typed(LAMB, recipe).values
     cluster = Cluster(find_gpu("v100-32", "fp16"), 1, 16, 1e9)
     plan = plan_recipe(cluster, micro_batches=(60, 10), global_batches=(61440, 30720))
     preset = "60 10 8 3.75e-4 2.5e-4 fp16 true 16 2133 213 8341 100 64 192 large"
-    assert recipes.parse(plan.typed).values == recipes.parse(preset.split()).values
+    assert Typed(LAMB, plan.typed).values == Typed(LAMB, preset.split()).values
     assert [phase.phase.num_updates for phase in plan.phases] == [7506, 1668]
 
 

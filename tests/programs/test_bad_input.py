@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import as_user_error
-from bert_tf.launch.__main__ import LAUNCHERS, find_launcher
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
+from bert_tf.launch.recipes import RECIPES, find_recipe
 from bert_tf.settings.declaration import settings_of, with_variable
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.tasks.task import task_settings
@@ -67,10 +67,10 @@ def is_refusal(code, message):
 VARIABLES = [each.variable for each in with_variable(*SETTINGS) if each.variable not in ("DRY_RUN", "CONTAINER_IMAGE")]
 
 
-@pytest.mark.parametrize("recipe", [name for name in LAUNCHERS if find_launcher(name)[0]])
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if find_recipe(name).arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
-    arguments, _ = find_launcher(recipe)
+    arguments = find_recipe(recipe).arguments
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for _ in range(NUM_CASES):

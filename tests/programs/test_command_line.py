@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 
 from bert_tf.base.errors import UserError, as_user_error, shorten
-from bert_tf.base.machine import choose_device
+from bert_tf.base.machine.hardware import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.programs.flags import parse_flags
 from tests import processes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import answer
 from tests.stand_ins import write_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ REFUSED = {
     "another file, moved": (r"\bsed (-\w+ )*-\w*i", "sed -i s/a/b/ file"),
     "two expressions, with -e": (r"\b(grep|sed)\b.*\\[|+?]", r"grep 'a\|b' file"),
     "Python": (r"\b(date -d|stat -c|ls -[a-zA-Z]*v|sort -[a-z]*V|grep -\w*P|head -n ?-)", "date -d yesterday"),
-    "bert_tf/base/machine.py": (r"/proc/|/sys/|/dev/shm", "cat /proc/cpuinfo"),
+    "bert_tf/base/machine/hardware.py": (r"/proc/|/sys/|/dev/shm", "cat /proc/cpuinfo"),
 }
 # Used only where `command -v` has found them. (For the number of cores there is count_cores, bertPrep's default.)
 OF_LINUX = "flock|lscpu|md5sum|nproc|numactl|setsid|sha256sum|shuf|tac|timeout"
@@ -103,8 +103,7 @@ def set_up(tmp_path):
             "BERT_VENV": f"{tmp_path}/venv",
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
         }
-        command = ["bash", str(ROOT / "scripts/setup.sh"), *arguments]
-        return subprocess.run(command, env={**os.environ, **given, **variables}, capture_output=True, text=True)
+        return answer("bash", ROOT / "scripts/setup.sh", *arguments, **{**given, **variables})
 
     return call
 

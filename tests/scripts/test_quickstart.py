@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from scripts import own_files
+from tests.processes import answer
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,14 +38,8 @@ def checkout(tmp_path):
 
 def quickstart(checkout, *arguments):
     """Started from the folder above, to which paths are relative."""
-    return subprocess.run(
-        ["bash", f"{checkout.name}/scripts/quickstart.sh", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=checkout.parent,
-        env={**os.environ, "BERT_VENV": sys.prefix},
-        timeout=300,
-    )
+    script = f"{checkout.name}/scripts/quickstart.sh"
+    return answer("bash", script, *arguments, cwd=checkout.parent, BERT_VENV=sys.prefix)
 
 
 def write_book(path, num_chapters=30):
@@ -165,7 +158,6 @@ def test_scripts_can_be_typed_in_any_folder(tmp_path):
         (["--corpus", questions], (0, "custom\n", "")),
         (["--vocab_file", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
     ):
-        command = [sys.executable, "../scripts/own_files.py", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "tests")
+        done = answer(sys.executable, "../scripts/own_files.py", *arguments, cwd=ROOT / "tests")
         assert (done.returncode, done.stdout, done.stderr) == printed
     assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.processes import answer
 from tests.stand_ins import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,7 @@ WITHOUT_HELP = {"build.sh": "docker build ", "launch.sh": "docker run "}
 
 def start(*command, cwd=None, **variables):
     variables = {"PYTHONPATH": str(ROOT), "DRY_RUN": "1", "CUDA_VISIBLE_DEVICES": "", **variables}
-    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
-    return subprocess.run(list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+    return answer(*command, cwd=cwd, **variables)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
@@ -50,12 +49,24 @@ def test_what_only_bash_can_source_says_so(name):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("script", ["setup.sh", "test.sh"])
-@pytest.mark.parametrize("word", ["wrong", "--wrong"])
-def test_a_wrong_word_does_nothing(tmp_path, script, word):
-    done = start("bash", ROOT / "scripts" / script, word, BERT_VENV=str(tmp_path / "venv"))
+@pytest.mark.parametrize(
+    ("script", "typed", "said"),
+    [
+        *(
+            (f"{name}.sh", word, f"'{word}'")
+            for name in ("setup", "test", "first_gpu")
+            for word in ("wrong", "--wrong")
+        ),
+        ("first_gpu.sh", "--rehearse --budget_minutes ten", "--budget_minutes=ten: must be a number of minutes"),
+        ("first_gpu.sh", "--peer_python", "--peer_python lacks its value"),
+        ("run_squad.sh", "", "BERT_VENV=.*/venv: there is no bin/python in it"),
+        ("doctor.sh", "", "BERT_VENV=.*/venv: there is no bin/python in it"),
+    ],
+)
+def test_what_is_typed_wrong_does_nothing(tmp_path, script, typed, said):
+    done = start("bash", ROOT / "scripts" / script, *typed.split(), BERT_VENV=str(tmp_path / "venv"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert f"'{word}'" in done.stderr and not list(tmp_path.iterdir())
+    assert re.search(said, done.stderr) and not list(tmp_path.iterdir())
 
 
 def test_the_set_up_needs_no_home():

@@ -335,7 +335,7 @@ def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_
 
 SIGNALLED = """
 import itertools, os, runpy, signal, sys
-from bert_tf.base.machine import rank_number
+from bert_tf.base.machine.hardware import rank_number
 from bert_tf.training.step import TrainStep
 work, number = TrainStep.sum_gradients, itertools.count(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from bert_tf.base.machine import compute_capabilities
+from bert_tf.base.machine.hardware import compute_capabilities
 
 # The compute capability from which on Triton makes matrix instructions of the kernels.
 OLDEST_CAPABILITY = (8, 0)

@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from bert_tf.base.installed import contains_keras_2
+from bert_tf.base.machine.software import contains_keras_2
 from bert_tf.base.tensorflow import tf
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype

@@ -5,17 +5,21 @@ Neither is imported, so that the answer is there before anything that takes time
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import json
+import mmap
+import os
 import re
 import runpy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import compute_capabilities
+from bert_tf.base.files import check_file
+from bert_tf.base.machine.hardware import compute_capabilities
 
 SETUP = "'bash scripts/setup.sh'"
 # The versions of TensorFlow on which all tests pass; each has a folder in requirements/.
@@ -45,10 +49,36 @@ def tensorflow_version() -> str | None:
 
 
 def check_tensorflow(num_gpus: int) -> None:
-    """Checks the version of the installed TensorFlow, its Keras, and its code for the GPUs; see `check_gpu_code`."""
+    """Checks the version of the installed TensorFlow, its Keras, XLA's flags, and its code for the GPUs."""
     if version := tensorflow_version():
         check_version(version)
     check_gpu_code(_read_build_info(), num_gpus)
+    for variable in ("XLA_FLAGS", "TF_XLA_FLAGS"):
+        check_xla_flags(variable, os.environ.get(variable, "").strip())
+
+
+def check_xla_flags(variable: str, given: str) -> None:
+    """Checks the flags in one of XLA's variables, or in the file that it names: at another one TensorFlow aborts.
+
+    Its libraries hold the names of all flags, as C strings; where they do not, nothing is known.
+    """
+    if given and not given.startswith("--"):
+        check_file(Path(given), f"{variable} is a file of flags, or flags that begin with --")
+        given = Path(given).read_text(encoding="utf-8")
+    for flag in (word.partition("=")[0] for word in given.split() if word.startswith("-")):
+        is_known = flag.startswith("--") and _libraries_hold(flag[2:])
+        if not is_known and _libraries_hold("xla_dump_to"):
+            raise UserError(f"{variable}: TensorFlow has no flag {flag}, and would abort; correct it, or leave it out")
+
+
+@functools.cache
+def _libraries_hold(name: str) -> bool:
+    """Whether a library of TensorFlow has this C string."""
+    for library in _files("tensorflow", "*.so*"):
+        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(name.encode() + b"\0") >= 0:
+                return True
+    return False
 
 
 def check_version(version: str) -> None:
@@ -103,29 +133,35 @@ def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> boo
 
 def _read_build_info() -> Mapping[str, Any]:
     """What ``tf.sysconfig.get_build_info()`` returns, from its file; empty if there is none."""
-    file = _find("tensorflow", "python/platform/build_info.py")
+    file = next(_files("tensorflow", "python/platform/build_info.py"), None)
     return runpy.run_path(str(file))["build_info"] if file else {}
 
 
-def _find(package: str, path: str) -> Path | None:
-    """A file of a package, which is not imported."""
+def _files(package: str, pattern: str) -> Iterator[Path]:
+    """The files of a package, which is not imported."""
     spec = importlib.util.find_spec(package)
     folders = (spec and spec.submodule_search_locations) or ()
-    return next((file for folder in folders if (file := Path(folder, path)).is_file()), None)
+    return (file for folder in folders for file in Path(folder).glob(pattern))
 
 
 # --- Horovod -------------------------------------------------------------------------------------
 
 
-def horovod_built_for() -> str | None:
-    """The version of TensorFlow that Horovod recorded when it was built; None if it is not installed."""
-    file = _find("horovod", "metadata.json")
-    return json.loads(file.read_text(encoding="utf-8")).get("tensorflow") if file else None
+def horovod_library() -> Path | None:
+    """Horovod's compiled library for TensorFlow, or None if Horovod is not installed."""
+    return next(_files("horovod", "tensorflow/mpi_lib*.so"), None)
+
+
+def horovod_has_mpi() -> bool:
+    """Whether Horovod was built with MPI (asking Horovod itself would import TensorFlow)."""
+    library = horovod_library()
+    return library is not None and b"libmpi" in library.read_bytes()
 
 
 def check_horovod(version: str | None) -> None:
     """Checks whether Horovod was built for this version of TensorFlow, whose libraries it needs; None: unknown."""
-    built_for = horovod_built_for()
+    file = next(_files("horovod", "metadata.json"), None)
+    built_for = json.loads(file.read_text(encoding="utf-8")).get("tensorflow") if file else None
     if version and built_for and built_for.split(".")[:2] != version.split(".")[:2]:
         said = f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed"
         raise UserError(f"{said}: {SETUP} builds it again; one process (num_gpus=1) works without")

@@ -6,14 +6,13 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bert_tf.base import installed
-from bert_tf.launch import checks
+from bert_tf.base.machine import launchers, software
+from tests.processes import answer
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -56,7 +55,7 @@ def packages(tmp_path, monkeypatch):
 
 def refusal(command, folder):
     """The line with which a program ends before it has written anything."""
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True)
+    done = answer(sys.executable, *command, cwd=folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("error: ") and not (folder / "run").exists()
     return done.stderr
@@ -73,25 +72,23 @@ LAUNCHER = "-m bert_tf.launch pretraining_lamb 64 8 8 7.5e-4 5e-4 fp16 true 1".s
 
 
 def test_what_is_supported_can_be_installed():
-    assert list(installed.SUPPORTED) == sorted(folder.name for folder in (ROOT / "requirements").glob("2.*"))
+    assert list(software.SUPPORTED) == sorted(folder.name for folder in (ROOT / "requirements").glob("2.*"))
 
 
 @pytest.mark.parametrize("version", ["1.15.5", "2.14.1", "2.16.2", "2.21.0", "3.0.0rc1"])
 def test_a_version_that_was_never_tried_is_named_with_those_that_were(version):
     refused(
-        f"^TensorFlow {version} is installed; 2.15, 2.17 or 2.20 is needed: .*setup.sh",
-        installed.check_version,
-        version,
+        f"^TensorFlow {version} is installed; 2.15, 2.17 or 2.20 is needed: .*setup.sh", software.check_version, version
     )
 
 
 def test_keras_3_without_keras_2(monkeypatch):
-    monkeypatch.setattr(installed, "is_installed", lambda name: name != "tf_keras")
-    installed.check_version("2.15.0+nv24.3")
+    monkeypatch.setattr(software, "is_installed", lambda name: name != "tf_keras")
+    software.check_version("2.15.0+nv24.3")
     message = r"2\.17\.0\+nv25\.2 contains Keras 3.*install --no-deps tf_keras==2\.17\.\*'"
-    refused(message, installed.check_version, "2.17.0+nv25.2")
-    monkeypatch.setattr(installed, "is_installed", lambda name: True)
-    installed.check_version("2.17.0+nv25.2")
+    refused(message, software.check_version, "2.17.0+nv25.2")
+    monkeypatch.setattr(software, "is_installed", lambda name: True)
+    software.check_version("2.17.0+nv25.2")
 
 
 @pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)
@@ -104,18 +101,16 @@ def test_a_launcher_and_the_library_refuse_it_too_and_the_preparation_does_not(p
     packages("tensorflow", "2.18.0")
     monkeypatch.setenv("DRY_RUN", "1")
     assert "TensorFlow 2.18.0 is installed" in refusal(LAUNCHER, tmp_path)
-    done = subprocess.run([sys.executable, "-c", "from bert_tf import from_pretrained"], capture_output=True, text=True)
+    done = answer(sys.executable, "-c", "from bert_tf import from_pretrained")
     assert done.stderr.splitlines()[-1].startswith("bert_tf.base.errors.UserError: TensorFlow 2.18.0 is installed")
-    done = subprocess.run([sys.executable, str(ROOT / "data/bertPrep.py"), "--help"], capture_output=True, text=True)
+    done = answer(sys.executable, ROOT / "data/bertPrep.py", "--help")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_choice_of_keras_for_other_programs_changes_nothing(monkeypatch):
+def test_a_choice_of_keras_for_other_programs_changes_nothing():
     """As in NVIDIA's image 25.02, and in the profile of who uses later versions."""
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     code = "from bert_tf.base.tensorflow import keras; print(keras.layers.Dense.__module__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = answer(sys.executable, "-c", code, TF_USE_LEGACY_KERAS="1", PYTHONPATH=str(ROOT))
     assert re.match(r"(tf_)?keras\.src\.layers", done.stdout), done.stderr
 
 
@@ -135,11 +130,11 @@ def test_which_gpus_a_build_has_code_for(gpus, build, oldest, newest, without):
     present = "3.5 5.0 5.2 6.0 6.1 7.0 7.5 8.0 8.6 8.9 9.0 10.0 10.3 12.0 12.1".split()
     for capability in present[present.index(oldest) : present.index(newest) + 1]:
         gpus(capability)
-        installed.check_gpu_code(build, 1)
+        software.check_gpu_code(build, 1)
     for capability in without:
         gpus(capability)
         message = f"has no code for a GPU of compute capability {capability} .*DEVICE=cpu"
-        refused(message, installed.check_gpu_code, build, 1)
+        refused(message, software.check_gpu_code, build, 1)
 
 
 def test_the_table_of_gpus_agrees_with_the_check():
@@ -152,21 +147,21 @@ def test_the_table_of_gpus_agrees_with_the_check():
             for build, capability in itertools.product(builds, capabilities.split(", ")):
                 major, minor = map(int, capability.split("."))
                 codes = [code for code in build["cuda_compute_capabilities"] if code.startswith("sm_")]
-                has_machine_code = installed._has_code({**build, "cuda_compute_capabilities": codes}, (major, minor))
+                has_machine_code = software._has_code({**build, "cuda_compute_capabilities": codes}, (major, minor))
                 computed = (
-                    "yes" if has_machine_code else "compiled" if installed._has_code(build, (major, minor)) else "no"
+                    "yes" if has_machine_code else "compiled" if software._has_code(build, (major, minor)) else "no"
                 )
                 assert word == computed, gpus_named
 
 
 def test_no_gpu_is_refused_where_another_or_none_is_used_or_nothing_is_known(gpus):
     gpus("12.0", "8.9")
-    installed.check_gpu_code(WHEEL_2_20, 1)
-    refused("CUDA_VISIBLE_DEVICES chooses another", installed.check_gpu_code, WHEEL_2_20, 2)
-    installed.check_gpu_code(WHEEL_2_20, 0)  # DEVICE=cpu
-    installed.check_gpu_code({"is_cuda_build": False}, 2)  # tensorflow-cpu
+    software.check_gpu_code(WHEEL_2_20, 1)
+    refused("CUDA_VISIBLE_DEVICES chooses another", software.check_gpu_code, WHEEL_2_20, 2)
+    software.check_gpu_code(WHEEL_2_20, 0)  # DEVICE=cpu
+    software.check_gpu_code({"is_cuda_build": False}, 2)  # tensorflow-cpu
     gpus('Field "compute_cap" is not a valid field to query.')  # an old driver
-    installed.check_gpu_code(WHEEL_2_20, 1)
+    software.check_gpu_code(WHEEL_2_20, 1)
 
 
 BUILD_INFO = {"python/platform/build_info.py": f"build_info = {WHEEL_2_15}"}
@@ -188,7 +183,7 @@ def test_a_launcher_and_the_doctor_refuse_it_in_the_same_words(gpus, packages, t
         f"sysconfig = Names(get_build_info=lambda: {WHEEL_2_15})\n"
         "config = Names(list_physical_devices=lambda _: [0])\n"
     )
-    doctor = subprocess.run([sys.executable, "-m", "bert_tf.doctor"], cwd=tmp_path, capture_output=True, text=True)
+    doctor = answer(sys.executable, "-m", "bert_tf.doctor", cwd=tmp_path)
     assert f"problem  TensorFlow: {said[len('error: ') :]}" in doctor.stdout
     monkeypatch.setenv("DEVICE", "cpu")
     assert "no code" not in refusal(LAUNCHER, tmp_path)
@@ -203,9 +198,9 @@ def test_horovod_that_was_built_for_another_tensorflow(packages, tmp_path, monke
     monkeypatch.syspath_prepend(tmp_path / "packages")
     monkeypatch.delitem(sys.modules, "horovod", raising=False)  # which another test may have imported
     for fitting in ("2.15.0+nv24.3", "2.15.1", None):
-        installed.check_horovod(fitting)
+        software.check_horovod(fitting)
     said = "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.17.1 is installed: 'bash scripts/setup.sh' builds"
-    refused(re.escape(said), installed.check_horovod, "2.17.1")
-    monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.17.1")
-    refused(re.escape(said), checks.check_horovod_installed, 2, {})
-    checks.check_horovod_installed(1, {})  # one process works without
+    refused(re.escape(said), software.check_horovod, "2.17.1")
+    monkeypatch.setattr(software, "tensorflow_version", lambda: "2.17.1")
+    refused(re.escape(said), launchers.check_horovod, 2, 0, {})
+    launchers.check_horovod(1, 0, {})  # one process works without

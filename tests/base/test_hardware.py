@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base import machine
-from bert_tf.base.machine import count_cores, memory_limit
+from bert_tf.base.machine import hardware
+from bert_tf.base.machine.hardware import count_cores, memory_limit
 
 
 @pytest.fixture(autouse=True)
 def eight_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(machine, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(hardware, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(hardware, "MEMBERSHIP", tmp_path / "membership")
 
 
 def write(tmp_path, membership, files):
@@ -78,18 +78,18 @@ def test_without_affinity_all_cores_count(monkeypatch):
 
 def test_without_proc_the_state_of_a_process_comes_from_ps(monkeypatch):
     with subprocess.Popen(["sleep", "60"]) as process:
-        states = [machine.process_state(str(process.pid))]
+        states = [hardware.process_state(str(process.pid))]
         monkeypatch.setattr(Path, "exists", lambda _: False)
-        states.append(machine.process_state(str(process.pid)))
+        states.append(hardware.process_state(str(process.pid)))
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet asked for
-        states.append(machine.process_state(str(process.pid)))
-    assert states in (["S", "S", "Z"], ["R", "S", "Z"]) and machine.process_state(str(process.pid)) == ""
+        states.append(hardware.process_state(str(process.pid)))
+    assert states in (["S", "S", "Z"], ["R", "S", "Z"]) and hardware.process_state(str(process.pid)) == ""
 
 
 def test_more_files_may_be_open_than_macos_allows_at_first():
     limits = (
-        "import resource\nfrom bert_tf.base.machine import allow_open_files\n"
+        "import resource\nfrom bert_tf.base.machine.hardware import allow_open_files\n"
         "for soft, wanted in ((256, 1024), (512, 300), (256, 9999)):\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, 2000))\n"
         "    allow_open_files(wanted)\n"
@@ -101,7 +101,8 @@ def test_more_files_may_be_open_than_macos_allows_at_first():
 
 
 def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():
-    ask = "from bert_tf.base.machine import memory_peak_mib\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
+    imports = "from bert_tf.base.machine.hardware import memory_peak_mib"
+    ask = imports + "\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
     nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n" + (
         f"    subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)\n"
     )
