@@ -1,4 +1,4 @@
-"""The stages of data preparation: the input, output files and manifest of each.
+"""The stages of data preparation: how each runs, and where it leaves its files and manifest.
 
 File names below the working directory are part of the interface, because users glob them:
 ``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
@@ -9,76 +9,80 @@ File names below the working directory are part of the interface, because users 
 
 from __future__ import annotations
 
-import argparse
+import functools
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.prepare.corpora import formatting, registry, sample, tables
 from bert_tf.prepare.fetching import download
-from bert_tf.prepare.instances import stages as instance_stages
-from bert_tf.prepare.instances import vocabulary
-from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.instances import creating, vocabulary
+from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.running.stage import Prepared, Stage, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.manifest import FileEntry, describe_input, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
+from bert_tf.settings.preparation import PreparationOptions, command, options_of_action
+from bert_tf.text.tokenizer import original_vocabulary
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 
 
-def run_download(options: argparse.Namespace, layout: Layout) -> None:
+def run_download(options: PreparationOptions, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
-        _make_sample(layout.download / "sample")
+        folder = layout.download / "sample"
+        stage = Stage("download", "sample", folder / MANIFEST_NAME, {"seed": sample.SEED}, [])
+        run_stage(stage, "sample", folder, functools.partial(sample.write_sample, folder=folder, seed=sample.SEED))
     if options.dataset != "sample":
-        download.download(options.dataset, layout.download, license_groups=options.license_groups)
+        download.download(options.dataset, layout.download, license_groups=options.chosen_license_groups)
 
 
-def _make_sample(folder: Path) -> None:
-    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, []) as stage:
-        if not already_done(stage):
-            print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
-
-
-def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
-    if dataset := registry.dataset_named(options.dataset).tables:
-        _make_tables(dataset, options, layout)
+def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
+    dataset = options.dataset
+    if registry.dataset_named(dataset).tables:
+        _make_tables(options, layout)
         return
-    parts = registry.corpora_of(options.dataset)
+    parts = registry.corpora_of(dataset)
     if len(parts) > 1:
-        raise UserError(
-            f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
-        )
+        raise UserError(f"dataset={dataset} consists of others: format each of {', '.join(parts)}, then run sharding")
     corpus = registry.open_corpus(options, layout.root)
-    if options.dataset == "custom":
+    if dataset == "custom":
         files = "1 input file" if len(corpus.paths) == 1 else f"{len(corpus.paths):,} input files"
         print(f"{files}; input_format={corpus.arguments['input_format']}", flush=True)
-    output = layout.formatted_file(options.dataset)
-    manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
-    with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
-        if not already_done(stage):
-            writer = formatting.Writer(
-                stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
-            )
-            counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
-            print_done("formatted", counts, output)
+    output = layout.formatted_file(dataset)
+    stage = Stage("text_formatting", dataset, layout.formatted_manifest(dataset), corpus.arguments, inputs)
+
+    def write(stage: Stage) -> dict[str, int]:
+        writer = formatting.Writer(
+            stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
+        )
+        return formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
+
+    run_stage(stage, "formatted", output, write)
 
 
-def _make_tables(dataset: tables.TableDataset, options: argparse.Namespace, layout: Layout) -> None:
+def _make_tables(options: PreparationOptions, layout: Layout) -> None:
+    dataset = registry.dataset_named(options.dataset).tables
+    assert dataset
     paths = dataset.find(layout.download_folder(options.dataset))
     inputs = [describe_input(path, layout.root) for path in paths]
-    with Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs) as stage:
-        if not already_done(stage):
-            bad = BadRecords(options.max_bad_records, "line")
-            print_done("formatted", tables.write_tables(stage, dataset.read(paths, bad), bad), stage.folder)
+    stage = Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs)
+
+    def write(stage: Stage) -> dict[str, int]:
+        bad = BadRecords(options.max_bad_records, "line")
+        return tables.write_tables(stage, dataset.read(paths, bad), bad)
+
+    run_stage(stage, "formatted", stage.folder, write)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[FileEntry]]:
     paths = [layout.formatted_file(corpus) for corpus in registry.corpora_of(dataset)]
     inputs: list[FileEntry] = []
     for corpus, path in zip(registry.corpora_of(dataset), paths):
-        format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
+        format_again = command("text_formatting", corpus)
         if not path.is_file():
             ways_out = f"run {format_again} first"
             if corpus == "bookscorpus":
@@ -95,7 +99,7 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[Fi
     return paths, inputs
 
 
-def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
+def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     dataset = options.dataset
     defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     num_training, num_test = (
@@ -113,43 +117,126 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
                 f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
                 "--input_format=sentences, whose sentences are kept: leave it out"
             )
-    folder = layout.sharded / dataset
-    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
-        if not already_done(stage):
-            counts = sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
-            print_done("sharded", counts, folder)
-            training = [folder / name for name in stage.finished if name.startswith("training/")]
-            for warning in sharding.judge_ends(sharding.sample_sentences(training)):
-                print(f"warning: {warning}", file=sys.stderr, flush=True)
+    stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
+
+    def write(stage: Stage) -> dict[str, int]:
+        return sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
+
+    if run_stage(stage, "sharded", stage.folder, write):
+        training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
+        for warning in sharding.judge_ends(sharding.sample_sentences(training)):
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
+def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
-    manifest_path = Path(f"{output}.manifest.json")
+    manifest_path = Path(f"{output}.{MANIFEST_NAME}")
     if output.exists() and not manifest_path.exists():
         raise UserError(
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"
         )
-    casing = instance_stages.casing_of(options)
-    arguments = {"vocab_size": options.vocab_size, **casing.flags()}
-    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
-        if not already_done(stage):
-            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
-            print_done("vocabulary", counts, output)
+    casing = creating.casing_of(options)
+    settings = {"vocab_size": options.vocab_size, **casing.flags()}
+    stage = Stage("create_vocab", options.dataset, manifest_path, settings, inputs)
+
+    def write(stage: Stage) -> dict[str, int]:
+        return vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
+
+    run_stage(stage, "vocabulary", output, write)
+
+
+class StageKind(NamedTuple):
+    """A stage, and where it leaves manifests: (dataset, path) of each that there may be.
+
+    Those `of_corpora` work on a corpus; the others work on a dataset, which may consist of several corpora. Those with
+    a vocabulary name it in the manifest, and keep a copy of it beside their files.
+    """
+
+    run: Callable[[PreparationOptions, Layout], None]
+    manifests: Callable[[Layout], Iterable[tuple[str, Path]]]
+    of_corpora: bool = False
+    with_vocabulary: bool = False
+
+
+def _below(folder: str, pattern: str, name: str = MANIFEST_NAME) -> Callable[[Layout], Iterator[tuple[str, Path]]]:
+    """Manifests of this name in the folders of datasets."""
+
+    def manifests(layout: Layout) -> Iterator[tuple[str, Path]]:
+        for path in sorted(filter(Path.is_dir, (layout.root / folder).glob(pattern))):
+            yield path.name, path / name
+
+    return manifests
+
+
+def _of_downloads(layout: Layout) -> Iterator[tuple[str, Path]]:
+    for dataset in layout.datasets():
+        yield dataset, layout.download_folder(dataset) / MANIFEST_NAME
+
+
+def _of_formatted(layout: Layout) -> Iterator[tuple[str, Path]]:
+    for dataset in layout.datasets():
+        if "text_formatting" in stages_of(dataset):
+            yield dataset, layout.formatted_manifest(dataset)
 
 
 STAGES = {
-    "download": run_download,
-    "text_formatting": run_text_formatting,
-    "sharding": run_sharding,
-    "create_vocab": run_create_vocab,
-    "create_token_files": instance_stages.run_create_token_files,
-    "create_tfrecord_files": instance_stages.run_create_tfrecord_files,
+    "download": StageKind(run_download, _of_downloads, of_corpora=True),
+    "text_formatting": StageKind(run_text_formatting, _of_formatted, of_corpora=True),
+    "sharding": StageKind(run_sharding, _below("sharded", "*")),
+    "create_vocab": StageKind(run_create_vocab, _below("vocab", "*", f"vocab.txt.{MANIFEST_NAME}")),
+    "create_token_files": StageKind(creating.create_token_files, _below("tokens", "*/*"), with_vocabulary=True),
+    "create_tfrecord_files": StageKind(creating.create_tfrecord_files, _below("tfrecord", "*/*"), with_vocabulary=True),
 }
 # Actions that add to a stage's output, or make the same output from another source.
-FROM_TOKEN_FILES = {
-    "create_pairs": instance_stages.run_create_pairs,
-    "export_tfrecord": instance_stages.run_export_tfrecord,
-}
+FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
+
+
+def stages_of(dataset: str) -> list[str]:
+    """The stages that make files of a dataset itself, not of its parts."""
+    described = registry.dataset_named(dataset)
+    if described.made_of:
+        return [name for name, kind in STAGES.items() if not kind.of_corpora]
+    if described.tables:
+        return ["download", "text_formatting"]
+    return list(STAGES) if described.formatted_file else ["download"]
+
+
+def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
+    """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
+    parts = registry.parts_of(dataset)
+    found = (
+        read_stage(stage, name, path)
+        for stage, kind in STAGES.items()
+        for name, path in kind.manifests(layout)
+        if not dataset or name == dataset or (kind.of_corpora and name in parts)
+    )
+    return [prepared for prepared in found if prepared]
+
+
+def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
+    """The options with which a stage was run, apart from the action and the dataset."""
+    stage, dataset, manifest = prepared.stage, prepared.dataset, prepared.manifest
+    renamed = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
+    options: dict[str, Any] = {renamed.get(name, name): value for name, value in prepared.header.arguments.items()}
+    for name in {"do_lower_case", "strip_accents"} & options.keys():
+        options[name] = int(options[name])
+    if "license_groups" in options:
+        options["license_groups"] = ",".join(options["license_groups"])
+    if manifest:
+        options["max_bad_records"] = manifest.counts.get("num_dropped_bad_records") or None
+    if "input_format" in options:
+        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        kinds = {*options["input_format"].split("+")} - {"parquet"}
+        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+    if stage == "create_vocab":
+        options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(f".{MANIFEST_NAME}"))
+    elif STAGES[stage].with_vocabulary:
+        options["vocab_file"] = str(original_vocabulary(prepared.folder))
+    # Some arguments, such as the sample's format and encoding, are no options.
+    read = registry.formatting_options(dataset) if STAGES[stage].of_corpora else options_of_action(stage)
+    options = {name: value for name, value in options.items() if name in read and value is not None}
+    if stage == "text_formatting" and dataset == "custom":
+        options["input_paths"] = tuple(str(layout.root / entry.file) for entry in prepared.header.inputs)
+    return options

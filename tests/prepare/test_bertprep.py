@@ -214,7 +214,7 @@ def test_other_arguments_are_refused_by_name(prepared):
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
     with pytest.raises(UserError, match=message):
         options = bertPrep.parse(["--action", action, "--dataset", dataset])
-        stages.STAGES[action](options, stages.Layout(tmp_path))
+        stages.STAGES[action].run(options, stages.Layout(tmp_path))
 
 
 def test_errors_of_the_program_are_one_line(tmp_path):
@@ -268,8 +268,8 @@ if __name__ == "__main__":
     [
         (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
         (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
-        (3, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
-        (4, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
+        (3, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
+        (4, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):

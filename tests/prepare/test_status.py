@@ -16,7 +16,7 @@ from tests.preparation import bertPrep, documents, run, shard
 
 def next_commands(output):
     """The commands after "next:", each of which must be one that bertPrep understands."""
-    found = [line.strip() for line in output.partition("  next:\n")[2].splitlines()]
+    found = [line.strip() for line in output.splitlines()]
     found = [line.partition("  #")[0] for line in found if line.startswith("python3")]
     for line in found:
         words = shlex.split(line)
@@ -127,8 +127,12 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
     assert "placed by hand: 1 file, 1.00kB" in output
     (command,) = next_commands(output)
     assert command.endswith("--action text_formatting --dataset bookscorpus")
-    (command,) = next_commands(said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus"))
-    assert command.endswith("--action text_formatting --dataset bookscorpus")
+    output = said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus")
+    assert "format bookscorpus and wikicorpus_en first" in output
+    assert [command.partition("--action ")[2] for command in next_commands(output)] == [
+        "text_formatting --dataset bookscorpus",
+        "download --dataset wikicorpus_en",
+    ]
 
 
 def test_what_a_stopped_download_leaves_was_not_placed_by_hand(tmp_path, capsys):

@@ -161,16 +161,18 @@ def test_a_file_that_was_not_made_here_is_named(work, capsys):
     assert stray.exists()
 
 
-def test_what_has_no_whole_input_is_left_alone(work, capsys):
+def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
     damage(work, "formatted")
     damage(work, "text")
+    formatted, manifest = work / f"{FORMATTED}.txt", work / SHARDED / "manifest.json"
+    formatted.write_bytes(formatted.read_bytes().replace(b"a", b"e"))
     (work / "source.txt").unlink()
-    before = files_below(work / "sharded")
+    before = formatted.read_bytes(), manifest.read_bytes()
     refused("and 1 more, .*repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
-    assert "cannot be made again: sharding reads formatted_one_article_per_line" in output
-    assert files_below(work / "sharded") == before
+    assert "custom_training_2.txt now has other bytes than the first time" in output
+    assert (formatted.read_bytes(), manifest.read_bytes()) == before
 
 
 def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import textwrap
 import time
@@ -11,16 +10,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bert_tf.prepare import stages
-from bert_tf.prepare.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.fetch import PART_SUFFIX
-from bert_tf.prepare.layout import Layout, counts_in_words
-from bert_tf.prepare.running.stage import Journal
+from bert_tf.prepare.layout import Layout
+from bert_tf.prepare.running.stage import Journal, Prepared, counts_in_words
+from bert_tf.prepare.stages import STAGES, find_prepared, options_of, stages_of
 from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.token_file import SPLITS
+from bert_tf.settings.preparation import PreparationOptions, command
 
-_STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
+_STAGE_WIDTH = max(map(len, STAGES)) + 2
 _TEXT_WIDTH = 100
 
 
@@ -48,6 +47,10 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
     return " ".join(words.split())
 
 
+def _size(num_files: int, num_bytes: int) -> str:
+    return f"{num_files:,} file{'s' if num_files > 1 else ''}, {tqdm.format_sizeof(num_bytes)}B"
+
+
 def describe_stage(prepared: Prepared) -> Iterator[str]:
     """A stage's state, sizes and counts, arguments and folder, as paragraphs."""
     if prepared.fault:
@@ -58,10 +61,8 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
         yield f"{state}: {_progress(prepared, journal) if journal else 'nothing is finished yet'}"
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
-        files = prepared.entries
-        size = tqdm.format_sizeof(prepared.num_bytes)
-        yield f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}B"
-        if damaged := [entry.file for entry in files if not entry.is_in(prepared.folder)]:
+        yield f"done {when}: {_size(len(prepared.entries), prepared.num_bytes)}"
+        if damaged := [entry.file for entry in prepared.entries if not entry.is_in(prepared.folder)]:
             yield (
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
                 "--action verify --repair makes them again"
@@ -78,12 +79,6 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     yield str(prepared.folder)
 
 
-def _stages_of(dataset: str) -> Iterable[str]:
-    if registry.parts_of(dataset):
-        return stages.STAGES
-    return CORPUS_STAGES if registry.dataset_named(dataset).tables else ("download",)
-
-
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
     """Files that the user put in place of a stage's output: raw files, or formatted text."""
     paths: Iterable[Path] = ()
@@ -95,42 +90,59 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
     return [path for path in paths if path.is_file() and path.name[0] != "." and path.suffix != PART_SUFFIX]
 
 
-def _describe_placed(files: list[Path]) -> list[str]:
-    size = tqdm.format_sizeof(sum(path.stat().st_size for path in files))
-    return [
-        f"placed by hand: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}B",
-        os.path.commonpath([path.parent for path in files]),
-    ]
+class _Dataset:
+    """What there is of a dataset itself, by stage: what stages have left, and what the user has placed."""
 
+    def __init__(self, dataset: str, layout: Layout):
+        self.dataset, self._layout = dataset, layout
+        self._begun = [prepared for prepared in find_prepared(layout, dataset) if prepared.dataset == dataset]
+        # custom text is not downloaded.
+        self._stages = [stage for stage in stages_of(dataset) if (stage, dataset) != ("download", "custom")]
+        begun = {prepared.stage for prepared in self._begun}
+        placed = {stage: _placed_by_hand(layout, stage, dataset) for stage in self._stages if stage not in begun}
+        self._placed = {stage: files for stage, files in placed.items() if files}
 
-def _next_steps(dataset: str, begun: list[Prepared], layout: Layout) -> list[str]:
-    """The commands to run next."""
-    if any(prepared.is_at_work for prepared in begun):
-        return ["wait for what is running"]
-    for prepared in begun:
-        if not prepared.fault and (prepared.manifest is None or prepared.journal):
-            return [command_again(prepared, layout)]
-    done = {(prepared.stage, prepared.dataset) for prepared in begun if prepared.manifest}
-    if {("create_token_files", dataset), ("create_tfrecord_files", dataset)} & done:
-        launch = f"DRY_RUN=1 DATASET={dataset} bash scripts/run_pretraining_lamb.sh"
-        return [launch + "  # shows the plan; without arguments it is BERT-Large on 8 ranks"]
-    if ("sharding", dataset) in done:
-        vocab = command("create_vocab", dataset) + "  # or name your own with --vocab_file below"
-        first = [] if ("create_vocab", dataset) in done else [vocab]
-        return [*first, command("create_token_files", dataset)]
+    @property
+    def is_empty(self) -> bool:
+        return not self._begun and not self._placed
 
-    def is_there(stage: str, corpus: str) -> bool:
-        return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
+    def has(self, stage: str) -> bool:
+        return stage in self._placed or any(each.stage == stage and each.manifest for each in self._begun)
 
-    if not registry.parts_of(dataset):
-        return [command(stage, dataset) for stage in _stages_of(dataset) if not is_there(stage, dataset)][:1]
-    for corpus in registry.parts_of(dataset):
-        if is_there("text_formatting", corpus):
-            continue
-        if corpus == "custom":
-            return [command("text_formatting", corpus, input_files="FILES_OR_FOLDERS")]
-        return [command("text_formatting" if is_there("download", corpus) else "download", corpus)]
-    return [command("sharding", dataset)]
+    def print(self) -> None:
+        print(self.dataset)
+        for stage in self._stages:
+            blocks = [list(describe_stage(prepared)) for prepared in self._begun if prepared.stage == stage]
+            if files := self._placed.get(stage):
+                size = _size(len(files), sum(path.stat().st_size for path in files))
+                blocks.append([f"placed by hand: {size}", os.path.commonpath([path.parent for path in files])])
+            for paragraphs in blocks or [["not begun"]]:
+                _print_block(stage, paragraphs)
+
+    def next_commands(self) -> list[str]:
+        if any(prepared.is_at_work for prepared in self._begun):
+            return ["wait for what is running"]
+        for prepared in self._begun:
+            if not prepared.fault and (prepared.manifest is None or prepared.journal):
+                options = options_of(prepared, self._layout)
+                if paths := options.pop("input_paths", ()):
+                    options["input_files"] = ",".join(paths)
+                return [command(prepared.stage, self.dataset, **options)]
+        if self.has("create_token_files") or self.has("create_tfrecord_files"):
+            launch = f"DRY_RUN=1 DATASET={self.dataset} bash scripts/run_pretraining_lamb.sh"
+            return [launch + "  # shows the plan; without arguments it is BERT-Large on 8 ranks"]
+        if self.has("sharding"):
+            vocab = command("create_vocab", self.dataset) + "  # or name your own with --vocab_file below"
+            first = [] if self.has("create_vocab") else [vocab]
+            return [*first, command("create_token_files", self.dataset)]
+        parts = registry.parts_of(self.dataset)
+        if parts and all(self._layout.formatted_file(part).is_file() for part in parts):
+            return [command("sharding", self.dataset)]
+        if len(parts) > 1:
+            return [f"format {' and '.join(parts)} first"]
+        missing = [stage for stage in self._stages if not self.has(stage)]
+        files = {"input_files": "FILES_OR_FOLDERS"} if self.dataset == "custom" else {}
+        return [command(stage, self.dataset, **files) for stage in missing[:1]]
 
 
 def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
@@ -143,43 +155,19 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
         print(f"  {stage if number == 0 else '':{_STAGE_WIDTH}}{line}", flush=True)
 
 
-def _print_dataset(dataset: str, layout: Layout) -> None:
-    begun = find_prepared(layout, dataset)
-    print(dataset)
-    for stage in _stages_of(dataset):
-        if (stage, dataset) == ("download", "custom"):
-            continue
-        blocks = [(p.dataset, list(describe_stage(p))) for p in begun if p.stage == stage]
-        blocks += [
-            (corpus, _describe_placed(placed))
-            for corpus in registry.parts_of(dataset) or (dataset,)
-            if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
-        ]
-        for owner, (first, *more) in blocks or [(dataset, ["not begun"])]:
-            _print_block(stage, [first if owner == dataset else f"{owner}: {first}", *more])
-    steps = _next_steps(dataset, begun, layout)
-    print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)
-
-
-def _all_datasets(layout: Layout) -> list[str]:
-    """The datasets that have any files; a corpus that is part of another dataset is shown with that one."""
-    begun = find_prepared(layout, None)
-    placed = {
-        corpus
-        for corpus in filter(registry.parts_of, layout.datasets())
-        for stage in CORPUS_STAGES
-        if _placed_by_hand(layout, stage, corpus)
-    }
-    of_later_stages = {prepared.dataset for prepared in begun if prepared.stage not in CORPUS_STAGES}
-    parts = {corpus for dataset in of_later_stages for corpus in registry.parts_of(dataset)}
-    return sorted(of_later_stages | (placed | {prepared.dataset for prepared in begun}) - parts)
-
-
-def run_status(options: argparse.Namespace, layout: Layout) -> None:
-    """Prints the state of one dataset, or of all that have any files."""
+def run_status(options: PreparationOptions, layout: Layout) -> None:
+    """Prints the state of one dataset and the corpora that it is made of, or of all datasets that have any files."""
     print(f"below {layout.root}")
-    datasets = [options.dataset] if options.dataset else _all_datasets(layout)
-    for dataset in datasets:
-        _print_dataset(dataset, layout)
-    if not datasets:
+    if options.dataset:
+        datasets = dict.fromkeys((*registry.parts_of(options.dataset), options.dataset))
+        all_of_them = [_Dataset(dataset, layout) for dataset in datasets]
+    else:
+        names = {*layout.datasets(), *(prepared.dataset for prepared in find_prepared(layout))}
+        all_of_them = [_Dataset(name, layout) for name in sorted(names)]
+        all_of_them = [each for each in all_of_them if not each.is_empty]
+    for each in all_of_them:
+        each.print()
+        steps = each.next_commands()
+        print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)
+    if not all_of_them:
         print("nothing has been prepared yet; begin with\n    " + command("download", "sample"))

@@ -1,4 +1,4 @@
-"""A stage of preparation, and how it continues when it was killed.
+"""A stage of preparation, how it continues when it was killed, and what it has left on the disk.
 
 A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
 counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
@@ -20,12 +20,13 @@ import time
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import NO_SPACE, UserError
-from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
+from bert_tf.text.tokenizer import original_vocabulary
 
 # Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
@@ -66,11 +67,6 @@ def _beside(manifest_path: Path, suffix: str) -> Path:
 
 def journal_path(manifest_path: Path) -> Path:
     return _beside(manifest_path, ".journal")
-
-
-def is_at_work(manifest_path: Path) -> bool:
-    """Whether a run holds the stage's lock."""
-    return is_locked(_beside(manifest_path, ".lock"))
 
 
 def set_aside(path: Path) -> Path:
@@ -168,6 +164,7 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
+        self._made_before: dict[str, FileEntry] = {}
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -187,8 +184,9 @@ class Stage:
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
+                self._made_before = {entry.file: entry for entry in manifest.entries}
                 self._require_same(manifest)
-                self.finished.update({entry.file: entry for entry in manifest.entries})
+                self.finished.update(self._made_before)
             self._read_journal()
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in gone:
@@ -232,8 +230,19 @@ class Stage:
         self._write_journal({"checkpoint": checkpoint})
 
     def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
-        """Writes the manifest, which marks the stage as done."""
+        """Writes the manifest, which marks the stage as done.
+
+        Raises: UserError if a file that was made again has other bytes than the first time: what was made from it then
+          does not fit it.
+        """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
+        for entry in manifest.entries:
+            if self._made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
+                raise UserError(
+                    f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
+                    f"program has changed since: delete {self._all_files()} and everything made from it, and make them "
+                    "again"
+                )
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
         for entry in manifest.entries:
@@ -266,12 +275,15 @@ class Stage:
     def _require_same(self, stored: Manifest) -> None:
         differences = stored.differences(self._header, is_finished=True)
         if differences:
-            files = [*(self.folder / entry.file for entry in stored.entries), self.manifest_path]
             raise UserError(
                 f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
-                "Use the same arguments, another BERT_PREP_WORKING_DIR, or delete "
-                + (" and ".join(map(str, files)) if self._shared_prefix else str(self.folder))
+                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self._all_files()}"
             )
+
+    def _all_files(self) -> str:
+        """The folder, or what of one that others use is this stage's."""
+        files = [*map(self.folder.joinpath, self._made_before), self.manifest_path]
+        return " and ".join(map(str, files)) if self._shared_prefix else str(self.folder)
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
@@ -315,3 +327,76 @@ class Stage:
         for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
             if path.name.lstrip(".").startswith(self._shared_prefix):
                 path.unlink()
+
+
+def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], dict[str, Any]]) -> dict[str, Any] | None:
+    """Has `make` write what is missing, and prints its counts, which are returned; None if nothing was to do."""
+    with stage:
+        if stage.is_done:
+            print(
+                f"nothing to do: {stage.manifest_path} lists all files, made with the same arguments from the same "
+                "input",
+                flush=True,
+            )
+            return None
+        counts = make(stage)
+        print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
+        return counts
+
+
+def counts_in_words(counts: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
+    )
+
+
+class Prepared(NamedTuple):
+    """What a stage of a dataset has left on the disk."""
+
+    stage: str
+    dataset: str
+    manifest_path: Path
+    manifest: Manifest | None
+    journal: Journal | None
+    is_at_work: bool  # whether a run holds its lock
+    fault: str | None  # why the manifest cannot be read
+
+    @property
+    def folder(self) -> Path:
+        return self.manifest_path.parent
+
+    @property
+    def header(self) -> Header:
+        """The arguments, inputs and vocabulary of a stage that is finished or has begun to write; else empty ones."""
+        return (
+            self.manifest
+            or (self.journal and self.journal.header)
+            or Header(self.stage, self.dataset, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+        )
+
+    def find_vocab(self, *others: Path) -> Path | None:
+        """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
+        assert self.header.vocab
+        files = filter(Path.is_file, (original_vocabulary(self.folder), *others))
+        return next((path for path in files if sha256_of_file(path) == self.header.vocab.sha256), None)
+
+    @property
+    def entries(self) -> list[FileEntry]:
+        return self.manifest.entries if self.manifest else []
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.num_bytes for entry in self.entries)
+
+
+def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
+    """None if the stage has not begun."""
+    manifest, journal, fault = None, None, None
+    try:
+        manifest = read_manifest(manifest_path, stage)
+        journal = read_journal(journal_path(manifest_path))
+    except UserError as error:
+        fault = str(error)
+    is_at_work = is_locked(_beside(manifest_path, ".lock"))
+    prepared = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work, fault)
+    return prepared if manifest or journal or is_at_work or fault else None
