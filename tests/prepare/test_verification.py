@@ -79,10 +79,6 @@ def copy_of_first(path: Path) -> None:
     shutil.copy(path.with_name(re.sub(r"\d", "0", path.name)), path)
 
 
-def with_counts(**counts):
-    return lambda path: rewrite(path, lambda content: content["counts"].update(counts))
-
-
 def with_test_counts(number: int, **counts):
     return lambda path: rewrite(path, lambda content: content["shards"]["test"][number]["counts"].update(counts))
 
@@ -104,11 +100,6 @@ DAMAGE = {
     "segments": (f"{TOKENS}.32.segments", cut_to(-1), "1.tokens.32.segments: is damaged, or"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
     "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has other bytes than .* 77 where"),
-    "total": (
-        f"{SHARDED}/manifest.json",
-        with_counts(num_documents_training=7),
-        "says num_documents_training 7, its fi",
-    ),
     "count": (
         "tfrecord/*/*/manifest.json",
         with_test_counts(0, num_instances=1),
@@ -151,6 +142,13 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
     }
     assert len(remade) <= 1, remade
     run(work, "verify")
+
+
+def test_a_wrong_total_is_named(work, capsys):
+    path = work / SHARDED / "manifest.json"
+    rewrite(path, lambda content: content["counts"].update(num_documents_training=7))
+    refused("repair it by hand", run, work, "verify", "--repair")
+    assert "manifest.json: says num_documents_training 7, its files add up to 36" in capsys.readouterr().out
 
 
 def test_a_file_that_was_not_made_here_is_named(work, capsys):

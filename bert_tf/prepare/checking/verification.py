@@ -1,12 +1,13 @@
-"""--action verify: checks files against manifests; with --repair, what is damaged is made again.
+"""--action verify: checks files against manifests; with --repair, removes what is damaged and has it made again.
 
-The stage makes its own files again, as it makes missing ones. What is derived from them (an index, pairs, totals, the
-copy of a vocabulary) is removed and derived anew.
+The stage makes its own files again, as it makes missing ones. What is derived from them is removed, too, and made as
+whoever reads them next would make it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import os
 from collections.abc import Iterator
@@ -20,11 +21,11 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Prepared, clear_disk_errors, read_stage, set_aside, write_json
+from bert_tf.prepare.running.stage import Prepared, clear_disk_errors, read_stage, set_aside
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.stages import STAGES, find_prepared, options_of
 from bert_tf.records import tfrecord, token_file
-from bert_tf.records.manifest import FileEntry, Manifest, read_manifest
+from bert_tf.records.manifest import FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.shard import INDEX_SUFFIX, index_path, load_index, open_index
@@ -33,12 +34,18 @@ from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.text.tokenizer import original_vocabulary
 
 
-class Fault(NamedTuple):
-    """What is wrong with a file; `derive` makes it again from others, None: its stage does."""
+class Repair(enum.Enum):
+    """Who makes a damaged file again."""
 
+    STAGE = "its stage"
+    READER = "who reads it: an index, pairs, the copy of a vocabulary"
+    USER = "nobody else can"
+
+
+class Fault(NamedTuple):
     path: Path
     description: str
-    derive: Callable[[], object] | None = None
+    repair: Repair = Repair.STAGE
 
 
 def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -58,8 +65,7 @@ def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         or not np.array_equal(index.offsets(), offsets)
         or int(index.lengths().sum()) != entry.counts["num_instance_tokens"]
     ):
-        derive = functools.partial(_derive_anew, index_path(path), load_index, path)
-        yield Fault(index_path(path), "is missing, damaged or that of other records", derive)
+        yield Fault(index_path(path), "is missing, damaged or that of other records", Repair.READER)
 
 
 def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -78,21 +84,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         except (UserError, ValueError):
             is_whole = False
         if not is_whole:
-            yield Fault(
-                pairs,
-                "is damaged, or was drawn from another token file",
-                functools.partial(_derive_anew, pairs, _draw_again, pairs),
-            )
-
-
-def _derive_anew(path: Path, derive: Callable[[Path], object], source: Path) -> None:
-    path.unlink(missing_ok=True)
-    derive(source)
-
-
-def _draw_again(pairs: Path) -> None:
-    """With the settings of the other files' pairs."""
-    ensure_pairs(sorted(pairs.parent.glob(f"*{token_file.TOKENS_SUFFIX}")), usual_settings(pairs))
+            yield Fault(pairs, "is damaged, or was drawn from another token file", Repair.READER)
 
 
 _FAULTS_INSIDE = {"create_tfrecord_files": _record_faults, "create_token_files": _token_faults}
@@ -108,64 +100,44 @@ def file_faults(
         faults = list(_FAULTS_INSIDE[stage](path, entry)) if stage in _FAULTS_INSIDE else []
     except OSError as error:
         return [Fault(path, f"cannot be read: {error.strerror}")]
-    if sha256 != entry.sha256 and all(fault.derive for fault in faults):
+    if sha256 != entry.sha256 and path not in {fault.path for fault in faults}:
         sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
         faults.append(Fault(path, f"has other bytes than those that were made, {sizes}"))
     return faults
 
 
-def _leave() -> None:
-    """What only the user can repair."""
-
-
-def _wrong_totals(manifest: Manifest) -> dict[str, int]:
-    """The totals that a manifest should have: those that now are not the sums of its files' counts."""
-    right = {}
+def _wrong_totals(manifest: Manifest) -> Iterator[str]:
+    """Totals that are not the sums of the files' counts."""
     for key, total in manifest.counts.items():
         # "num_documents_training" is the sum of the training files' "num_documents".
         split = next((split for split in manifest.shards if key.endswith(f"_{split}")), None)
         files = manifest.shards[split] if split else manifest.entries
         parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
-            right[key] = sum(parts)
-    return right
+            yield f"says {key} {total:,}, its files add up to {sum(parts):,}: correct it by an editor"
 
 
-def _add_up_again(path: Path) -> None:
-    manifest = read_manifest(path)
-    assert manifest
-    right = {**manifest.counts, **_wrong_totals(manifest)}
-    write_json(path, dataclasses.replace(manifest, counts=right).to_json())
-
-
-def _strangers(prepared: Prepared) -> Iterator[Fault]:
-    """Files beside those that were made, which only the user can move away."""
-    known = {entry.file for entry in prepared.entries}
-    known |= {name + INDEX_SUFFIX for name in known}
-    for split in sorted({name.split("/")[0] for name in known}):
-        for path in sorted((prepared.folder / split).glob("[!.]*")):
-            if f"{split}/{path.name}" not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
-                fault = "is not in the manifest: a training would read it too; move it away"
-                yield Fault(path, fault, _leave)
-
-
-def _folder_faults(prepared: Prepared, vocab: Path) -> Iterator[Fault]:
-    """The faults of a folder: wrong totals, files of others, a wrong copy of the vocabulary."""
-    assert prepared.manifest
-    for key, total in _wrong_totals(prepared.manifest).items():
-        fault = f"says {key} {prepared.manifest.counts[key]:,}, its files add up to {total:,}"
-        yield Fault(prepared.manifest_path, fault, functools.partial(_add_up_again, prepared.manifest_path))
-    if prepared.stage == "sharding" or prepared.header.vocab:
-        yield from _strangers(prepared)
-    if prepared.header.vocab and not prepared.find_vocab():
+def _folder_faults(prepared: Prepared, manifest: Manifest) -> Iterator[Fault]:
+    """The faults of a folder: wrong totals, a wrong copy of the vocabulary, files of others."""
+    for fault in _wrong_totals(manifest):
+        yield Fault(prepared.manifest_path, fault, Repair.USER)
+    if manifest.vocab and not prepared.find_vocab():
         fault = "is gone, or not the vocabulary that the files were made with"
-        copy = original_vocabulary(prepared.folder)
-        yield Fault(copy, fault, lambda: vocabulary.copy_vocab(_find_vocab(prepared, vocab), prepared.folder))
+        yield Fault(original_vocabulary(prepared.folder), fault, Repair.READER)
+    if prepared.stage == "sharding" or manifest.vocab:
+        known = {entry.file for entry in prepared.entries}
+        known |= {name + INDEX_SUFFIX for name in known}
+        for path in sorted(path for split in manifest.shards for path in (prepared.folder / split).glob("[!.]*")):
+            name = path.relative_to(prepared.folder).as_posix()
+            if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
+                fault = "is not in the manifest: a training would read it too; move it away"
+                yield Fault(path, fault, Repair.USER)
 
 
-def all_faults(prepared: Prepared, vocab: Path, workers: TaskPool) -> list[Fault]:
-    """The faults of a finished stage; `vocab`: of which the copy of its vocabulary may be made again, if it has one."""
-    entries, faults = prepared.entries, list(_folder_faults(prepared, vocab))
+def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
+    """The faults of a finished stage."""
+    assert prepared.manifest
+    entries, faults = prepared.entries, list(_folder_faults(prepared, prepared.manifest))
     of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if len(entries) == 1:
@@ -177,24 +149,38 @@ def all_faults(prepared: Prepared, vocab: Path, workers: TaskPool) -> list[Fault
     return faults
 
 
-def _find_vocab(prepared: Prepared, vocab: Path) -> Path:
-    if path := prepared.find_vocab(vocab):
-        return path
-    raise UserError(
-        f"the vocabulary of {prepared.header.vocab} is neither in {prepared.folder} nor {vocab}: name it by "
-        "--vocab_file"
-    )
+def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions, layout: Layout) -> None:
+    """Raises: UserError where a stage is running, fails, or makes other bytes than the first time."""
+    if prepared.is_at_work:
+        raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
+    if prepared.header.vocab:
+        other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
+        vocab = prepared.find_vocab(other)
+        if vocab is None:
+            known = f"{prepared.header.vocab} is neither in {prepared.folder} nor {other}"
+            raise UserError(f"the vocabulary of {known}: name it by --vocab_file")
+        vocabulary.copy_vocab(vocab, prepared.folder)
+    if broken := sorted({fault.path for fault in faults if fault.repair == Repair.STAGE}):
+        _make_again(prepared, broken, options, layout)
+    derived = [fault.path for fault in faults if fault.repair == Repair.READER]
+    for path in derived:
+        if path.suffix in (*SUFFIXES, INDEX_SUFFIX):
+            path.unlink(missing_ok=True)
+    for path in derived:
+        if path.suffix in SUFFIXES:  # drawn with the settings of the other files' pairs
+            ensure_pairs(sorted(path.parent.glob(f"*{token_file.TOKENS_SUFFIX}")), usual_settings(path))
+        elif path.suffix == INDEX_SUFFIX:
+            load_index(path.with_suffix(""))
+        print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
 
 
 def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptions, layout: Layout) -> None:
-    """Has the stage make these files again, as it makes missing ones; if it fails, the damaged ones stay.
-
-    Raises: UserError where the stage fails, or makes other bytes than the first time.
-    """
+    """Has the stage make these files again; if it fails, the damaged ones stay."""
+    of_stage = {"dataset": prepared.dataset, **options_of(prepared, layout)}
     try:
         for path in filter(Path.exists, paths):
             os.replace(path, set_aside(path))
-        STAGES[prepared.stage].run(options, layout)
+        STAGES[prepared.stage].run(dataclasses.replace(options, **of_stage), layout)
     finally:
         for path in paths:
             if set_aside(path).exists() and not path.exists():
@@ -202,26 +188,6 @@ def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptio
             set_aside(path).unlink(missing_ok=True)
     for path in paths:
         print(f"  made again, with the same bytes as the first time: {path.relative_to(prepared.folder)}", flush=True)
-
-
-def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions, layout: Layout) -> None:
-    """Raises: UserError as `_make_again` does, or where a stage is running."""
-    if prepared.is_at_work:
-        raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
-    if broken := sorted({fault.path for fault in faults if not fault.derive}):
-        of_stage = {"dataset": prepared.dataset, **options_of(prepared, layout)}
-        if prepared.header.vocab:
-            of_stage["vocab_file"] = str(_find_vocab(prepared, _other_vocab(prepared, options, layout)))
-        _make_again(prepared, broken, dataclasses.replace(options, **of_stage), layout)
-    for fault in faults:
-        if fault.derive not in (None, _leave):
-            fault.derive()
-            print(f"  made again: {fault.path.relative_to(prepared.folder)}", flush=True)
-
-
-def _other_vocab(prepared: Prepared, options: PreparationOptions, layout: Layout) -> Path:
-    """Where the vocabulary may be, if the copy is damaged."""
-    return Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
 
 
 def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Path]:
@@ -234,8 +200,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         print(f"{title}: not finished, so not verified; --action status says more", flush=True)
         return []
     workers = task_pool_of(options, layout)
-    vocab = _other_vocab(prepared, options, layout)
-    faults = all_faults(prepared, vocab, workers)
+    faults = all_faults(prepared, workers)
     files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
     print(f"{title}: {'BROKEN' if faults else f'whole, {files}'}", flush=True)
     for fault in faults:
@@ -247,7 +212,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         except UserError as error:
             print(f"  cannot be made again: {error}", flush=True)
         prepared = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path) or prepared
-        faults = all_faults(prepared, vocab, workers)
+        faults = all_faults(prepared, workers)
         for fault in faults:
             print(f"  still broken: {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
     return list(dict.fromkeys(fault.path for fault in faults))
