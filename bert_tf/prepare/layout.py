@@ -39,8 +39,8 @@ class Layout:
         return self.formatted / name
 
     def formatted_manifest(self, corpus: str) -> Path:
-        if tables := registry.dataset_named(corpus).tables:
-            return self.root / tables.folder / MANIFEST_NAME
+        if tables_folder := registry.dataset_named(corpus).tables_folder:
+            return self.root / tables_folder / MANIFEST_NAME
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.prepare.corpora import formatting, registry, sample, tables
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
@@ -41,8 +41,8 @@ def run_download(options: PreparationOptions, layout: Layout) -> None:
 
 def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     dataset = options.dataset
-    if registry.dataset_named(dataset).tables:
-        _make_tables(options, layout)
+    if make_tables := registry.dataset_named(dataset).make_tables:
+        make_tables(options, layout.root)
         return
     parts = registry.corpora_of(dataset)
     if len(parts) > 1:
@@ -62,20 +62,6 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
         return formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
 
     run_stage(stage, "formatted", output, write)
-
-
-def _make_tables(options: PreparationOptions, layout: Layout) -> None:
-    dataset = registry.dataset_named(options.dataset).tables
-    assert dataset
-    paths = dataset.find(layout.download_folder(options.dataset))
-    inputs = [describe_input(path, layout.root) for path in paths]
-    stage = Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs)
-
-    def write(stage: Stage) -> dict[str, int]:
-        bad = BadRecords(options.max_bad_records, "line")
-        return tables.write_tables(stage, dataset.read(paths, bad), bad)
-
-    run_stage(stage, "formatted", stage.folder, write)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[FileEntry]]:
@@ -198,7 +184,7 @@ def stages_of(dataset: str) -> list[str]:
     described = registry.dataset_named(dataset)
     if described.made_of:
         return [name for name, kind in STAGES.items() if not kind.of_corpora]
-    if described.tables:
+    if described.make_tables:
         return ["download", "text_formatting"]
     return list(STAGES) if described.formatted_file else ["download"]
 

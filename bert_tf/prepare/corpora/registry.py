@@ -10,7 +10,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
 from bert_tf.prepare.corpora.documents import Corpus
-from bert_tf.prepare.corpora.tables import TableDataset
 from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 from bert_tf.settings.preparation import PreparationOptions
@@ -24,8 +23,8 @@ class Dataset(NamedTuple):
 
     A corpus to pre-train on has `formatted_file` and `open`, which gets the options, of which it reads those named in
     `options`, and the working directory. A dataset `made_of` several corpora has neither. One with `read_with` is only
-    read together with that dataset. One with `tables` is formatted, too, but into labelled examples. All others are
-    only downloaded.
+    read together with that dataset. One with `make_tables` is formatted, too, but into tables of labelled examples, in
+    `tables_folder` below the working directory, by a stage of its own. All others are only downloaded.
     """
 
     formatted_file: str | None = None
@@ -33,7 +32,8 @@ class Dataset(NamedTuple):
     options: tuple[str, ...] = ()
     made_of: tuple[str, ...] = ()
     read_with: str | None = None
-    tables: TableDataset | None = None
+    tables_folder: str = ""
+    make_tables: Callable[[PreparationOptions, Path], None] | None = None
 
 
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
@@ -152,11 +152,8 @@ DATASETS = {
     "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
     "chemprot": Dataset(
         options=("max_bad_records",),
-        tables=TableDataset(
-            "biobert/ChemProt",
-            deferred("bert_tf.contrib.biomedical.chemprot:find_files"),
-            deferred("bert_tf.contrib.biomedical.chemprot:read_tables"),
-        ),
+        tables_folder="biobert/ChemProt",
+        make_tables=deferred("bert_tf.contrib.biomedical.chemprot:make_tables"),
     ),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
@@ -171,7 +168,7 @@ def dataset_named(name: str) -> Dataset:
 def formatting_options(name: str) -> list[str]:
     """The options that the formatting of a dataset reads."""
     dataset = dataset_named(name)
-    return [*dataset.options] if dataset.tables else [*dataset.options, "keep_duplicates"]
+    return [*dataset.options] if dataset.make_tables else [*dataset.options, "keep_duplicates"]
 
 
 def parts_of(name: str) -> tuple[str, ...]:
