@@ -83,9 +83,9 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
 
 
 def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
+    encoding, read_lines = _encoding(options)
     folder = working_dir / "download" / options.dataset
     paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
-    encoding, read_lines = _encoding(options)
     clean = functools.partial(books.clean, read_lines=read_lines)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
