@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import HEAD_BYTES, check_file, naming_unreadable, what_is_not_text
+from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress
 from bert_tf.settings.preparation import command
 
