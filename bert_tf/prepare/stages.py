@@ -13,7 +13,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import formatting, registry, sample
@@ -23,8 +23,7 @@ from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, Stage, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
-from bert_tf.settings.preparation import PreparationOptions, command, options_of_action
-from bert_tf.text.tokenizer import original_vocabulary
+from bert_tf.settings.preparation import PreparationOptions, command
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
@@ -163,7 +162,7 @@ def _of_downloads(layout: Layout) -> Iterator[tuple[str, Path]]:
 
 def _of_formatted(layout: Layout) -> Iterator[tuple[str, Path]]:
     for dataset in layout.datasets():
-        if "text_formatting" in stages_of(dataset):
+        if registry.dataset_named(dataset).is_formatted:
             yield dataset, layout.formatted_manifest(dataset)
 
 
@@ -179,16 +178,6 @@ STAGES = {
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
 
 
-def stages_of(dataset: str) -> list[str]:
-    """The stages that make files of a dataset itself, not of its parts."""
-    described = registry.dataset_named(dataset)
-    if described.made_of:
-        return [name for name, kind in STAGES.items() if not kind.of_corpora]
-    if described.make_tables:
-        return ["download", "text_formatting"]
-    return list(STAGES) if described.formatted_file else ["download"]
-
-
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
     parts = registry.parts_of(dataset)
@@ -199,30 +188,3 @@ def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
         if not dataset or name == dataset or (kind.of_corpora and name in parts)
     )
     return [prepared for prepared in found if prepared]
-
-
-def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
-    """The options with which a stage was run, apart from the action and the dataset."""
-    stage, dataset, manifest = prepared.stage, prepared.dataset, prepared.manifest
-    renamed = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
-    options: dict[str, Any] = {renamed.get(name, name): value for name, value in prepared.header.arguments.items()}
-    for name in {"do_lower_case", "strip_accents"} & options.keys():
-        options[name] = int(options[name])
-    if "license_groups" in options:
-        options["license_groups"] = ",".join(options["license_groups"])
-    if manifest:
-        options["max_bad_records"] = manifest.counts.get("num_dropped_bad_records") or None
-    if "input_format" in options:
-        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
-        kinds = {*options["input_format"].split("+")} - {"parquet"}
-        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
-    if stage == "create_vocab":
-        options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(f".{MANIFEST_NAME}"))
-    elif STAGES[stage].with_vocabulary:
-        options["vocab_file"] = str(original_vocabulary(prepared.folder))
-    # Some arguments, such as the sample's format and encoding, are no options.
-    read = registry.formatting_options(dataset) if STAGES[stage].of_corpora else options_of_action(stage)
-    options = {name: value for name, value in options.items() if name in read and value is not None}
-    if stage == "text_formatting" and dataset == "custom":
-        options["input_paths"] = tuple(str(layout.root / entry.file) for entry in prepared.header.inputs)
-    return options

@@ -132,8 +132,8 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
         raise UserError(f"--action={options.action} needs --dataset; see --help")
     if options.dataset == "all" and options.action != "download":
         raise UserError(f"--dataset=all is for --action=download, not for {options.action}; see --help")
-    makes_tables = options.action == "text_formatting" and registry.dataset_named(options.dataset).make_tables
-    if options.dataset and options.action in stages.STAGES and options.action != "download" and not makes_tables:
+    is_formatted = options.action == "text_formatting" and registry.dataset_named(options.dataset).is_formatted
+    if options.dataset and options.action in stages.STAGES and options.action != "download" and not is_formatted:
         registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
     _refuse_unused(list(given), options)
     return options

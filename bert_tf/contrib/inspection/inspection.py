@@ -288,7 +288,7 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     wrong = [stage.fault for stage in stages if stage.fault]
     if not whole:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
-        raise UserError(f"{'; '.join(wrong) or nothing}: {command('status', options.dataset)} says what to type first")
+        raise UserError(f"{'; '.join(wrong) or nothing}: run {command('sharding', options.dataset)} first")
     for stage in whole:
         assert stage.manifest
         stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))

@@ -23,14 +23,14 @@ from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, clear_disk_errors, read_stage, set_aside
 from bert_tf.prepare.running.workers import TaskPool
-from bert_tf.prepare.stages import STAGES, find_prepared, options_of
+from bert_tf.prepare.stages import STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
-from bert_tf.records.manifest import FileEntry, Manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.shard import INDEX_SUFFIX, index_path, load_index, open_index
 from bert_tf.records.token_file import TokenFile
-from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.preparation import LICENSE_GROUPS, PreparationOptions
 from bert_tf.text.tokenizer import original_vocabulary
 
 
@@ -174,9 +174,32 @@ def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions
         print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
 
 
+def _options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
+    """The options with which a stage was run, as far as its bytes depend on them."""
+    header, vocab = prepared.header, original_vocabulary(prepared.folder)
+    options = {
+        **header.arguments,
+        "dataset": prepared.dataset,
+        "input_paths": tuple(str(layout.root / entry.file) for entry in header.inputs),
+        "n_training_shards": header.arguments.get("num_training_shards"),
+        "n_test_shards": header.arguments.get("num_test_shards"),
+        "license_groups": ",".join(header.arguments.get("license_groups", LICENSE_GROUPS)),
+    }
+    if prepared.manifest:
+        options["max_bad_records"] = prepared.manifest.counts.get("num_dropped_bad_records", 0)
+    if "input_format" in options:
+        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        kinds = {*options["input_format"].split("+")} - {"parquet"}
+        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+    if prepared.stage == "create_vocab":
+        vocab = Path(str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}"))
+    known = {field.name for field in dataclasses.fields(PreparationOptions)}
+    return {"vocab_file": str(vocab), **{name: value for name, value in options.items() if name in known}}
+
+
 def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptions, layout: Layout) -> None:
     """Has the stage make these files again; if it fails, the damaged ones stay."""
-    of_stage = {"dataset": prepared.dataset, **options_of(prepared, layout)}
+    of_stage = _options_of(prepared, layout)
     try:
         for path in filter(Path.exists, paths):
             os.replace(path, set_aside(path))

@@ -35,6 +35,10 @@ class Dataset(NamedTuple):
     tables_folder: str = ""
     make_tables: Callable[[PreparationOptions, Path], None] | None = None
 
+    @property
+    def is_formatted(self) -> bool:
+        return bool(self.formatted_file or self.make_tables)
+
 
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus `options.dataset`, ready to be read.
