@@ -142,7 +142,9 @@ class Stage:
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
     A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
+    `made_before`: the entries of the manifest, if there is one.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
+    `grows`: there may be more files to make each time.
 
     Raises (on entering):
       UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
@@ -158,13 +160,14 @@ class Stage:
         *,
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
+        grows: bool = False,
     ):
         self.manifest_path = manifest_path
         self.folder = manifest_path.parent
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        self._made_before: dict[str, FileEntry] = {}
+        self.made_before: dict[str, FileEntry] = {}
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -172,7 +175,7 @@ class Stage:
         self._header = Header(
             stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
         )
-        self._of_any_program = of_any_program
+        self._of_any_program, self._grows = of_any_program, grows
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
 
@@ -184,14 +187,14 @@ class Stage:
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
-                self._made_before = {entry.file: entry for entry in manifest.entries}
+                self.made_before = {entry.file: entry for entry in manifest.entries}
                 self._require_same(manifest)
-                self.finished.update(self._made_before)
+                self.finished.update(self.made_before)
             self._read_journal()
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in gone:
                 del self.finished[name]
-            self.is_done = manifest is not None and not gone
+            self.is_done = manifest is not None and not gone and not self._grows
             if manifest is not None and gone:
                 print(
                     f"{len(gone)} of {len(gone) + len(self.finished)} files below {self.folder} are missing or have "
@@ -214,12 +217,6 @@ class Stage:
                 self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
-    def resume_from_journal(self) -> None:
-        """Continues a finished stage, because it has new inputs."""
-        if self.is_done:
-            self.is_done = False
-            self._open_journal(self._exit_stack)
-
     def add(self, entry: FileEntry) -> None:
         """Notes a finished file in the journal."""
         self.finished[entry.file] = entry
@@ -237,7 +234,7 @@ class Stage:
         """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         for entry in manifest.entries:
-            if self._made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
+            if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
                 raise UserError(
                     f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
                     f"program has changed since: delete {self._all_files()} and everything made from it, and make them "
@@ -282,7 +279,7 @@ class Stage:
 
     def _all_files(self) -> str:
         """The folder, or what of one that others use is this stage's."""
-        files = [*map(self.folder.joinpath, self._made_before), self.manifest_path]
+        files = [*map(self.folder.joinpath, self.made_before), self.manifest_path]
         return " and ".join(map(str, files)) if self._shared_prefix else str(self.folder)
 
     def _read_journal(self) -> None:
