@@ -177,19 +177,6 @@ def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
-def test_other_arguments_are_refused_by_name(prepared):
-    assert "num_training_shards is 4 there, 3 here" in refused(
-        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2)
-    )
-    assert "keep_duplicates is False there, True here" in refused(
-        prep(prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt", "--keep_duplicates")
-    )
-    assert "vocab_size is 300 there, 200 here" in refused(prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
-    assert "was not made by --action=create_vocab" in refused(
-        prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / "input.txt")
-    )
-
-
 @pytest.mark.parametrize(
     "action,dataset,message",
     [
