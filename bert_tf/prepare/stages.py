@@ -9,7 +9,6 @@ File names below the working directory are part of the interface, because users 
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Prepared, Stage, read_stage, run_stage
+from bert_tf.prepare.running.stage import Made, Prepared, Stage, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -33,7 +32,7 @@ def run_download(options: PreparationOptions, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
         folder = layout.download / "sample"
         stage = Stage("download", "sample", folder / MANIFEST_NAME, {"seed": sample.SEED}, [])
-        run_stage(stage, "sample", folder, functools.partial(sample.write_sample, folder=folder, seed=sample.SEED))
+        run_stage(stage, "sample", folder, lambda _: sample.write_sample(folder, sample.SEED))
     if options.dataset != "sample":
         download.download(options.dataset, layout.download, license_groups=options.chosen_license_groups)
 
@@ -54,7 +53,7 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     output = layout.formatted_file(dataset)
     stage = Stage("text_formatting", dataset, layout.formatted_manifest(dataset), corpus.arguments, inputs)
 
-    def write(stage: Stage) -> dict[str, int]:
+    def write(stage: Stage) -> Made:
         writer = formatting.Writer(
             stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
         )
@@ -104,7 +103,7 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
             )
     stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
 
-    def write(stage: Stage) -> dict[str, int]:
+    def write(stage: Stage) -> Made:
         return sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
 
     if run_stage(stage, "sharded", stage.folder, write):
@@ -122,14 +121,10 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"
         )
-    casing = creating.casing_of(options)
-    settings = {"vocab_size": options.vocab_size, **casing.flags()}
-    stage = Stage("create_vocab", options.dataset, manifest_path, settings, inputs)
-
-    def write(stage: Stage) -> dict[str, int]:
-        return vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
-
-    run_stage(stage, "vocabulary", output, write)
+    casing, vocab_size = creating.casing_of(options), options.vocab_size
+    arguments = {"vocab_size": vocab_size, **casing.flags()}
+    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, inputs)
+    run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
 class StageKind(NamedTuple):

@@ -24,7 +24,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import atomic_file, decode_utf8
 from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.stage import Stage, run_stage
+from bert_tf.prepare.running.stage import Made, Stage, run_stage
 from bert_tf.prepare.sharding.sentences import split_by_rules
 from bert_tf.records.manifest import FileEntry, describe_input
 from bert_tf.settings.preparation import PreparationOptions
@@ -102,8 +102,8 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_tables(paths, bad), bad))
 
 
-def _write_tables(stage: Stage, tables: Mapping[str, _Table], bad: BadRecords) -> dict[str, int]:
-    """Writes the tables by CSV's rules, with tabs, and completes the stage; returns the counts."""
+def _write_tables(stage: Stage, tables: Mapping[str, _Table], bad: BadRecords) -> Made:
+    """Writes the tables by CSV's rules, with tabs."""
     totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
     for name, table in tables.items():
         text = io.StringIO()
@@ -117,8 +117,7 @@ def _write_tables(stage: Stage, tables: Mapping[str, _Table], bad: BadRecords) -
         totals.update(table.counts)
     for fault in bad.named:
         print(f"warning: left out: {fault}", file=sys.stderr, flush=True)
-    stage.complete(dict(totals), {"tables": [stage.finished[name] for name in tables]})
-    return dict(totals)
+    return dict(totals), {"tables": [stage.finished[name] for name in tables]}
 
 
 def _read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, _Table]:

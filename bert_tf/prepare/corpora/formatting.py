@@ -22,7 +22,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Dropped, has_sentence
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made, Stage
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 
@@ -146,8 +146,8 @@ class Writer:
         self._kept_bytes = self._file.tell()
         self.stage.add_checkpoint({**self.state, "bad_records": self._bad.named, "bytes": self._kept_bytes})
 
-    def finish(self) -> None:
-        """Gives the text its name and writes the manifest."""
+    def finish(self) -> Made:
+        """Gives the text its name."""
         self.checkpoint()
         self._file.close()
         os.replace(self._partial, self.output)
@@ -158,7 +158,7 @@ class Writer:
         named = {name: faults for name, faults in (("damages", damages), ("bad_records", self._bad.named)) if faults}
         details = {"num_documents": counts["num_documents"], **named}
         entry = FileEntry(self.output.name, self.output.stat().st_size, sha256_of_file(self.output), details)
-        self.stage.complete(counts, {"documents": [entry]})
+        return counts, {"documents": [entry]}
 
     def discard(self) -> None:
         """After a failure: removes the output if there is no checkpoint to resume from."""
@@ -172,8 +172,8 @@ class Writer:
         counts[name] = counts.get(name, 0) + count
 
 
-def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str, int]:
-    """Writes the text and completes the writer's stage; returns the counts.
+def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
+    """Writes the text.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
@@ -194,11 +194,10 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
                 is_licence = "num_dropped_other_licenses" in counts
                 way_out = "name their --license_groups" if is_licence else "are these the right files, and not empty?"
                 raise UserError(f"no document is left of the input ({found}): {way_out}")
-            writer.finish()
+            return writer.finish()
     except (UserError, OSError):
         writer.discard()
         raise
-    return counts
 
 
 def clean_batch(batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]]) -> Batch:

@@ -16,7 +16,7 @@ from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard, make_token_file, total_counts
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors, counts_in_words, run_stage
+from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, counts_in_words, run_stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import ensure_pairs, settings_of
@@ -31,7 +31,6 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
-_MUCH_PADDING = 0.5
 # Also in the manifests of token files, so that records can be made when the sharded text is gone.
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
@@ -143,7 +142,7 @@ def _make_from(
 ) -> None:
     """Makes a file from each file of `source`, by what `maker` returns, called with (source, output, shard)."""
 
-    def make_all(stage: Stage) -> dict[str, float]:
+    def make_all(stage: Stage) -> Made:
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         copy = vocabulary.copy_vocab(vocab.file, stage.folder)
         make = functools.partial(_make_file, make=maker(TokenSettings(str(copy), vocab.casing)))
@@ -155,9 +154,7 @@ def _make_from(
                 for number, (entry, name) in enumerate(zip(entries, names))
             }
         shards = make_files(stage, workers, make, tasks, kind.label)
-        counts = total_counts(shards, kind.unit)
-        stage.complete(counts, shards)
-        return counts
+        return total_counts(shards, kind.unit), shards
 
     if counts := run_stage(stage, kind.label, stage.folder, make_all):
         unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], vocab.casing)
@@ -240,8 +237,6 @@ def create_pairs(options: PreparationOptions, layout: Layout) -> None:
     if not settings.single_segments:
         shares["random_next_share"] = counts["num_random_next"] / num
     print(f"{settings.kind}: {counts_in_words({'num_instances': num, **shares})}\n{source.folder}", flush=True)
-    if shares["padding_share"] > _MUCH_PADDING:
-        print(f"note: more than half of length {length} is padding; the documents are short for it", flush=True)
 
 
 def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:

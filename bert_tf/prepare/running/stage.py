@@ -326,7 +326,11 @@ class Stage:
                 path.unlink()
 
 
-def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], dict[str, Any]]) -> dict[str, Any] | None:
+# What a stage has made: total counts, and its files by split.
+Made = tuple[dict[str, Any], dict[str, list[FileEntry]]]
+
+
+def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], Made]) -> dict[str, Any] | None:
     """Has `make` write what is missing, and prints its counts, which are returned; None if nothing was to do."""
     with stage:
         if stage.is_done:
@@ -336,7 +340,8 @@ def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], dic
                 flush=True,
             )
             return None
-        counts = make(stage)
+        counts, shards = make(stage)
+        stage.complete(counts, shards)
         print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
         return counts
 

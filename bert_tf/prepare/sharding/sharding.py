@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file, read_ahead
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made, Stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.prepare.sharding import sentences
 from bert_tf.records.manifest import FileEntry
@@ -197,8 +197,8 @@ def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int
 
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
-) -> dict[str, int]:
-    """Writes all shards of `dataset` and completes `stage`; returns the counts.
+) -> Made:
+    """Writes all shards of `dataset`.
 
     Raises:
       UserError: fewer documents than shards, a full disk, a killed worker.
@@ -229,8 +229,7 @@ def shard_corpus(
         "text_bytes": int(lengths.sum()),
     }
     assert sum(e.counts["num_documents"] for e in entries) == len(lengths), counts
-    stage.complete(counts, shards)
-    return counts
+    return counts, shards
 
 
 # Enough to measure shares of a thousandth.
