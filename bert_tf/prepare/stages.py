@@ -78,8 +78,8 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[Fi
         manifest = read_manifest(layout.formatted_manifest(corpus))
         if manifest:
             manifest.require_whole(layout.formatted, f"{format_again} again")
-        made = {entry.file: entry.sha256 for entry in manifest.entries} if manifest else {}
-        inputs.append(describe_input(path, layout.root, made.get(path.name, "")))
+        sha256 = next((entry.sha256 for entry in manifest.entries), "") if manifest else ""
+        inputs.append(describe_input(path, layout.root, sha256))
     return paths, inputs
 
 
