@@ -130,14 +130,12 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
 class StageKind(NamedTuple):
     """A stage, and where it leaves manifests: (dataset, path) of each that there may be.
 
-    Those `of_corpora` work on a corpus; the others work on a dataset, which may consist of several corpora. Those with
-    a vocabulary name it in the manifest, and keep a copy of it beside their files.
+    Those `of_corpora` work on a corpus; the others work on a dataset, which may consist of several corpora.
     """
 
     run: Callable[[PreparationOptions, Layout], None]
     manifests: Callable[[Layout], Iterable[tuple[str, Path]]]
     of_corpora: bool = False
-    with_vocabulary: bool = False
 
 
 def _below(folder: str, pattern: str, name: str = MANIFEST_NAME) -> Callable[[Layout], Iterator[tuple[str, Path]]]:
@@ -166,8 +164,8 @@ STAGES = {
     "text_formatting": StageKind(run_text_formatting, _of_formatted, of_corpora=True),
     "sharding": StageKind(run_sharding, _below("sharded", "*")),
     "create_vocab": StageKind(run_create_vocab, _below("vocab", "*", f"vocab.txt.{MANIFEST_NAME}")),
-    "create_token_files": StageKind(creating.create_token_files, _below("tokens", "*/*"), with_vocabulary=True),
-    "create_tfrecord_files": StageKind(creating.create_tfrecord_files, _below("tfrecord", "*/*"), with_vocabulary=True),
+    "create_token_files": StageKind(creating.create_token_files, _below("tokens", "*/*")),
+    "create_tfrecord_files": StageKind(creating.create_tfrecord_files, _below("tfrecord", "*/*")),
 }
 # Actions that add to a stage's output, or make the same output from another source.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}

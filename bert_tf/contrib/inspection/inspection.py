@@ -22,7 +22,7 @@ from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
-from bert_tf.prepare.stages import STAGES, find_prepared
+from bert_tf.prepare.stages import find_prepared
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
@@ -283,8 +283,7 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    of_shards = ("sharding", *(name for name, kind in STAGES.items() if kind.with_vocabulary))
-    whole = [stage for stage in stages if stage.stage in of_shards and stage.manifest]
+    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     wrong = [stage.fault for stage in stages if stage.fault]
     if not whole:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
