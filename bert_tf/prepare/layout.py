@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bert_tf.prepare.corpora import registry
-from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
+from bert_tf.prepare.fetching.sources import source_of
 from bert_tf.prepare.running.workers import ProcessPool, TaskPool
 from bert_tf.records.manifest import MANIFEST_NAME
 from bert_tf.settings.preparation import PreparationOptions
@@ -22,12 +22,6 @@ class Layout:
         self.tfrecord = working_dir / "tfrecord"
         self.tokens = working_dir / "tokens"
         self.vocab = working_dir / "vocab"
-
-    def datasets(self) -> list[str]:
-        """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
-        paths = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
-        names = {path.name.partition("_one_article_per_line.")[0] for path in paths}
-        return [*registry.DATASETS, *sorted(name for name in names - {*registry.DATASETS} if wikipedia_of(name))]
 
     def download_folder(self, dataset: str) -> Path:
         source = source_of(dataset)

@@ -1,4 +1,4 @@
-"""The stages of data preparation: how each runs, and where it leaves its files and manifest.
+"""The stages of data preparation: how each runs, and where they leave their files and manifests.
 
 File names below the working directory are part of the interface, because users glob them:
 ``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
@@ -10,16 +10,15 @@ File names below the working directory are part of the interface, because users 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Made, Prepared, Stage, read_stage, run_stage
+from bert_tf.prepare.running.stage import Made, Prepared, Stage, manifests_in, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -127,57 +126,39 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-class StageKind(NamedTuple):
-    """A stage, and where it leaves manifests: (dataset, path) of each that there may be.
-
-    Those `of_corpora` work on a corpus; the others work on a dataset, which may consist of several corpora.
-    """
-
-    run: Callable[[PreparationOptions, Layout], None]
-    manifests: Callable[[Layout], Iterable[tuple[str, Path]]]
-    of_corpora: bool = False
-
-
-def _below(folder: str, pattern: str, name: str = MANIFEST_NAME) -> Callable[[Layout], Iterator[tuple[str, Path]]]:
-    """Manifests of this name in the folders of datasets."""
-
-    def manifests(layout: Layout) -> Iterator[tuple[str, Path]]:
-        for path in sorted(filter(Path.is_dir, (layout.root / folder).glob(pattern))):
-            yield path.name, path / name
-
-    return manifests
-
-
-def _of_downloads(layout: Layout) -> Iterator[tuple[str, Path]]:
-    for dataset in layout.datasets():
-        yield dataset, layout.download_folder(dataset) / MANIFEST_NAME
-
-
-def _of_formatted(layout: Layout) -> Iterator[tuple[str, Path]]:
-    for dataset in layout.datasets():
-        if registry.dataset_named(dataset).is_formatted:
-            yield dataset, layout.formatted_manifest(dataset)
-
-
-STAGES = {
-    "download": StageKind(run_download, _of_downloads, of_corpora=True),
-    "text_formatting": StageKind(run_text_formatting, _of_formatted, of_corpora=True),
-    "sharding": StageKind(run_sharding, _below("sharded", "*")),
-    "create_vocab": StageKind(run_create_vocab, _below("vocab", "*", f"vocab.txt.{MANIFEST_NAME}")),
-    "create_token_files": StageKind(creating.create_token_files, _below("tokens", "*/*")),
-    "create_tfrecord_files": StageKind(creating.create_tfrecord_files, _below("tfrecord", "*/*")),
+STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
+    "download": run_download,
+    "text_formatting": run_text_formatting,
+    "sharding": run_sharding,
+    "create_vocab": run_create_vocab,
+    "create_token_files": creating.create_token_files,
+    "create_tfrecord_files": creating.create_tfrecord_files,
 }
+# These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
+OF_CORPORA = ("download", "text_formatting")
 # Actions that add to a stage's output, or make the same output from another source.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
+# Where they leave manifests.
+_FOLDERS = {
+    **dict.fromkeys(("download/*", "download/glue/*", "download/pubmed/*"), "download"),
+    "formatted_one_article_per_line": "text_formatting",
+    "biobert/*": "text_formatting",  # or a download, BC5CDR
+    "sharded/*": "sharding",
+    "vocab/*": "create_vocab",
+    "tokens/*/*": "create_token_files",
+    "tfrecord/*/*": "create_tfrecord_files",
+}
 
 
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
     parts = registry.parts_of(dataset)
     found = (
-        read_stage(stage, name, path)
-        for stage, kind in STAGES.items()
-        for name, path in kind.manifests(layout)
-        if not dataset or name == dataset or (kind.of_corpora and name in parts)
+        read_stage(path, stage) for folder, stage in _FOLDERS.items() for path in manifests_in(layout.root, folder)
     )
-    return [prepared for prepared in found if prepared]
+    stages = [
+        prepared
+        for prepared in filter(None, found)
+        if not dataset or prepared.dataset == dataset or (prepared.stage in OF_CORPORA and prepared.dataset in parts)
+    ]
+    return sorted(stages, key=lambda prepared: [*STAGES].index(prepared.stage))

@@ -40,7 +40,7 @@ from bert_tf.settings.declaration import Setting, argument_type, settings_of
 from bert_tf.settings.preparation import PreparationOptions, options_of_action
 
 ACTIONS = {
-    **{name: stage.run for name, stage in stages.STAGES.items()},
+    **stages.STAGES,
     **stages.FROM_TOKEN_FILES,
     "status": status.run_status,
     "verify": verification.run_verify,

@@ -201,7 +201,7 @@ def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
     with pytest.raises(UserError, match=message):
         options = bertPrep.parse(["--action", action, "--dataset", dataset])
-        stages.STAGES[action].run(options, stages.Layout(tmp_path))
+        stages.STAGES[action](options, stages.Layout(tmp_path))
 
 
 def test_errors_of_the_program_are_one_line(tmp_path):

@@ -52,7 +52,7 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     elif prepared.is_at_work or prepared.journal or not prepared.manifest:
         state = "running" if prepared.is_at_work else "stopped"
         journal = prepared.journal
-        yield f"{state}: {_progress(prepared, journal) if journal else 'nothing is finished yet'}"
+        yield f"{state}: {_progress(prepared, journal) if journal and journal.steps else 'nothing is finished yet'}"
         if not prepared.is_at_work:
             yield "the same command continues"
     else:

@@ -203,7 +203,7 @@ def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptio
     try:
         for path in filter(Path.exists, paths):
             os.replace(path, set_aside(path))
-        STAGES[prepared.stage].run(dataclasses.replace(options, **of_stage), layout)
+        STAGES[prepared.stage](dataclasses.replace(options, **of_stage), layout)
     finally:
         for path in paths:
             if set_aside(path).exists() and not path.exists():
@@ -234,7 +234,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
                 _repair(prepared, faults, options, layout)
         except UserError as error:
             print(f"  cannot be made again: {error}", flush=True)
-        prepared = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path) or prepared
+        prepared = read_stage(prepared.manifest_path, prepared.stage) or prepared
         faults = all_faults(prepared, workers)
         for fault in faults:
             print(f"  still broken: {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)

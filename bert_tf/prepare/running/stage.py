@@ -34,6 +34,9 @@ FORMAT_VERSION = 2
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 
 
+_JOURNAL = ".journal"
+
+
 def write_json(path: Path, content: object) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False)
     with atomic_file(path) as file:
@@ -66,7 +69,7 @@ def _beside(manifest_path: Path, suffix: str) -> Path:
 
 
 def journal_path(manifest_path: Path) -> Path:
-    return _beside(manifest_path, ".journal")
+    return _beside(manifest_path, _JOURNAL)
 
 
 def set_aside(path: Path) -> Path:
@@ -107,7 +110,7 @@ class Journal(NamedTuple):
 
 
 def read_journal(path: Path) -> Journal | None:
-    """The journal at `path`, or None if there is none or it holds no finished step.
+    """The journal at `path`, or None if there is none.
 
     Raises: UserError where the journal is damaged.
     """
@@ -118,8 +121,7 @@ def read_journal(path: Path) -> Journal | None:
     try:
         # The last piece is empty, or a line cut short when the run was killed.
         contents = list(map(json.loads, lines[:-1]))
-        # A run that ended before its first finished step does not restrict the arguments of the next one.
-        if len(contents) < 2:
+        if not contents:
             return None
         first, *steps = contents
         finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
@@ -284,7 +286,8 @@ class Stage:
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
-        if journal is None:
+        # A run that ended before its first finished step does not restrict the arguments of the next one.
+        if journal is None or not journal.steps:
             return
         stored, program = journal.header, program_version()
         differences = stored.differences(self._header, is_finished=False)
@@ -355,26 +358,24 @@ def counts_in_words(counts: Mapping[str, float]) -> str:
 class Prepared(NamedTuple):
     """What a stage of a dataset has left on the disk."""
 
-    stage: str
-    dataset: str
     manifest_path: Path
+    header: Header
     manifest: Manifest | None
-    journal: Journal | None
+    journal: Journal | None  # of a stage that is not finished, or that makes files again
     is_at_work: bool  # whether a run holds its lock
-    fault: str | None  # why the manifest cannot be read
+    fault: str | None  # why the manifest or journal cannot be read
+
+    @property
+    def stage(self) -> str:
+        return self.header.stage
+
+    @property
+    def dataset(self) -> str:
+        return self.header.dataset
 
     @property
     def folder(self) -> Path:
         return self.manifest_path.parent
-
-    @property
-    def header(self) -> Header:
-        """The arguments, inputs and vocabulary of a stage that is finished or has begun to write; else empty ones."""
-        return (
-            self.manifest
-            or (self.journal and self.journal.header)
-            or Header(self.stage, self.dataset, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
-        )
 
     def find_vocab(self, *others: Path) -> Path | None:
         """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
@@ -391,14 +392,29 @@ class Prepared(NamedTuple):
         return sum(entry.num_bytes for entry in self.entries)
 
 
-def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
-    """None if the stage has not begun."""
+def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
+    """None if the stage has not begun; `stage`: which it is, unless it is a download."""
     manifest, journal, fault = None, None, None
     try:
-        manifest = read_manifest(manifest_path, stage)
+        if manifest := read_manifest(manifest_path):
+            read_manifest(manifest_path, manifest.stage if manifest.stage == "download" else stage)  # as others read it
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
-        fault = str(error)
-    is_at_work = is_locked(_beside(manifest_path, ".lock"))
-    prepared = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work, fault)
-    return prepared if manifest or journal or is_at_work or fault else None
+        manifest, fault = None, str(error)
+        dataset, is_in_name, _ = manifest_path.name.partition("_one_")
+        name = dataset if is_in_name else manifest_path.parent.name
+        header: Header | None = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+    else:
+        header = manifest or (journal and journal.header)
+    if header is None:
+        return None
+    if journal and manifest and not journal.steps:
+        journal = None
+    return Prepared(manifest_path, header, manifest, journal, is_locked(_beside(manifest_path, ".lock")), fault)
+
+
+def manifests_in(root: Path, pattern: str) -> list[Path]:
+    """The manifests that there are, or may be one day, in the folders that the pattern finds."""
+    journals = (path.with_name(path.name[1:].removesuffix(_JOURNAL)) for path in root.glob(f"{pattern}/.*{_JOURNAL}"))
+    manifests = (path for name in ("", "*.") for path in root.glob(f"{pattern}/{name}{MANIFEST_NAME}"))
+    return sorted({*manifests, *journals})
