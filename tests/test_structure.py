@@ -161,6 +161,7 @@ def test_preparation_uses_only_the_top_of_the_library(path):
     for dotted in imported(path):
         inside = inside_library(dotted)
         assert inside is None or is_in(inside, FOR_PREPARE), dotted
+        assert dotted != "argparse", "a stage reads PreparationOptions"
 
 
 @pytest.mark.parametrize("path", ENTRIES, ids=names(ENTRIES))

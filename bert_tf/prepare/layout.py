@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
 from pathlib import Path
 
 from bert_tf.prepare.corpora import registry
-from bert_tf.prepare.fetching.sources import source_of, wikipedia_of
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.fetching.sources import source_of
 from bert_tf.prepare.running.workers import ProcessPool, TaskPool
 from bert_tf.records.manifest import MANIFEST_NAME
+from bert_tf.settings.preparation import PreparationOptions
 
 
 class Layout:
@@ -25,12 +23,6 @@ class Layout:
         self.tokens = working_dir / "tokens"
         self.vocab = working_dir / "vocab"
 
-    def datasets(self) -> list[str]:
-        """The names of all datasets, those of other Wikipedias only if they have files of the first stages."""
-        paths = (*self.download.glob("wikicorpus_*"), *self.formatted.glob("wikicorpus_*.*"))
-        names = {path.name.partition("_one_article_per_line.")[0] for path in paths}
-        return [*registry.DATASETS, *sorted(name for name in names - {*registry.DATASETS} if wikipedia_of(name))]
-
     def download_folder(self, dataset: str) -> Path:
         source = source_of(dataset)
         return source.folder_below(self.download) if source else self.download / dataset
@@ -41,34 +33,15 @@ class Layout:
         return self.formatted / name
 
     def formatted_manifest(self, corpus: str) -> Path:
-        if tables := registry.dataset_named(corpus).tables:
-            return self.root / tables.folder / MANIFEST_NAME
+        if tables_folder := registry.dataset_named(corpus).tables_folder:
+            return self.root / tables_folder / MANIFEST_NAME
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
 
-def task_pool_of(options: argparse.Namespace, layout: Layout) -> TaskPool:
+def task_pool_of(options: PreparationOptions, layout: Layout) -> TaskPool:
     if options.dask_scheduler is None:
-        return ProcessPool(options.n_processes)
+        return ProcessPool(options.n_processes or 1)
     # Imported here, because it needs a package that is installed only by users of Dask.
     from bert_tf.prepare.running.dask_cluster import DaskCluster
 
     return DaskCluster(options.dask_scheduler, layout.root)
-
-
-def counts_in_words(counts: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
-    )
-
-
-def print_done(label: str, counts: Mapping[str, float], where: Path) -> None:
-    print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
-
-
-def already_done(stage: Stage) -> bool:
-    if stage.is_done:
-        print(
-            f"nothing to do: {stage.manifest_path} lists all files, made with the same arguments from the same input",
-            flush=True,
-        )
-    return stage.is_done

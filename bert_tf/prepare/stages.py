@@ -1,4 +1,4 @@
-"""The stages of data preparation: the input, output files and manifest of each.
+"""The stages of data preparation: how each runs, and where they leave their files and manifests.
 
 File names below the working directory are part of the interface, because users glob them:
 ``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
@@ -9,76 +9,63 @@ File names below the working directory are part of the interface, because users 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Callable
 
-from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.prepare.corpora import formatting, registry, sample, tables
+from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
-from bert_tf.prepare.instances import stages as instance_stages
-from bert_tf.prepare.instances import vocabulary
-from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.instances import creating, vocabulary
+from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.running.stage import Made, Prepared, Stage, manifests_in, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.manifest import FileEntry, describe_input, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
+from bert_tf.settings.preparation import PreparationOptions, command
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 
 
-def run_download(options: argparse.Namespace, layout: Layout) -> None:
+def run_download(options: PreparationOptions, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
-        _make_sample(layout.download / "sample")
+        folder = layout.download / "sample"
+        stage = Stage("download", "sample", folder / MANIFEST_NAME, {"seed": sample.SEED}, [])
+        run_stage(stage, "sample", folder, lambda _: sample.write_sample(folder, sample.SEED))
     if options.dataset != "sample":
-        download.download(options.dataset, layout.download, license_groups=options.license_groups)
+        download.download(options.dataset, layout.download, license_groups=options.chosen_license_groups)
 
 
-def _make_sample(folder: Path) -> None:
-    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, []) as stage:
-        if not already_done(stage):
-            print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
-
-
-def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
-    if dataset := registry.dataset_named(options.dataset).tables:
-        _make_tables(dataset, options, layout)
+def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
+    dataset = options.dataset
+    if make_tables := registry.dataset_named(dataset).make_tables:
+        make_tables(options, layout.root)
         return
-    parts = registry.corpora_of(options.dataset)
+    parts = registry.corpora_of(dataset)
     if len(parts) > 1:
-        raise UserError(
-            f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
-        )
+        raise UserError(f"dataset={dataset} consists of others: format each of {', '.join(parts)}, then run sharding")
     corpus = registry.open_corpus(options, layout.root)
-    if options.dataset == "custom":
+    if dataset == "custom":
         files = "1 input file" if len(corpus.paths) == 1 else f"{len(corpus.paths):,} input files"
         print(f"{files}; input_format={corpus.arguments['input_format']}", flush=True)
-    output = layout.formatted_file(options.dataset)
-    manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
-    with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
-        if not already_done(stage):
-            writer = formatting.Writer(
-                stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
-            )
-            counts = formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
-            print_done("formatted", counts, output)
+    output = layout.formatted_file(dataset)
+    stage = Stage("text_formatting", dataset, layout.formatted_manifest(dataset), corpus.arguments, inputs)
 
+    def write(stage: Stage) -> Made:
+        writer = formatting.Writer(
+            stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
+        )
+        return formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
 
-def _make_tables(dataset: tables.TableDataset, options: argparse.Namespace, layout: Layout) -> None:
-    paths = dataset.find(layout.download_folder(options.dataset))
-    inputs = [describe_input(path, layout.root) for path in paths]
-    with Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs) as stage:
-        if not already_done(stage):
-            bad = BadRecords(options.max_bad_records, "line")
-            print_done("formatted", tables.write_tables(stage, dataset.read(paths, bad), bad), stage.folder)
+    run_stage(stage, "formatted", output, write)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[FileEntry]]:
     paths = [layout.formatted_file(corpus) for corpus in registry.corpora_of(dataset)]
     inputs: list[FileEntry] = []
     for corpus, path in zip(registry.corpora_of(dataset), paths):
-        format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
+        format_again = command("text_formatting", corpus)
         if not path.is_file():
             ways_out = f"run {format_again} first"
             if corpus == "bookscorpus":
@@ -90,12 +77,12 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[Fi
         manifest = read_manifest(layout.formatted_manifest(corpus))
         if manifest:
             manifest.require_whole(layout.formatted, f"{format_again} again")
-        made = {entry.file: entry.sha256 for entry in manifest.entries} if manifest else {}
-        inputs.append(describe_input(path, layout.root, made.get(path.name, "")))
+        sha256 = next((entry.sha256 for entry in manifest.entries), "") if manifest else ""
+        inputs.append(describe_input(path, layout.root, sha256))
     return paths, inputs
 
 
-def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
+def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     dataset = options.dataset
     defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     num_training, num_test = (
@@ -113,43 +100,65 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
                 f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
                 "--input_format=sentences, whose sentences are kept: leave it out"
             )
-    folder = layout.sharded / dataset
-    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
-        if not already_done(stage):
-            counts = sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
-            print_done("sharded", counts, folder)
-            training = [folder / name for name in stage.finished if name.startswith("training/")]
-            for warning in sharding.judge_ends(sharding.sample_sentences(training)):
-                print(f"warning: {warning}", file=sys.stderr, flush=True)
+    stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
+
+    def write(stage: Stage) -> Made:
+        return sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
+
+    if run_stage(stage, "sharded", stage.folder, write):
+        training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
+        for warning in sharding.judge_ends(sharding.sample_sentences(training)):
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
+def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
-    manifest_path = Path(f"{output}.manifest.json")
+    manifest_path = Path(f"{output}.{MANIFEST_NAME}")
     if output.exists() and not manifest_path.exists():
         raise UserError(
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"
         )
-    casing = instance_stages.casing_of(options)
-    arguments = {"vocab_size": options.vocab_size, **casing.flags()}
-    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
-        if not already_done(stage):
-            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, casing)
-            print_done("vocabulary", counts, output)
+    casing, vocab_size = creating.casing_of(options), options.vocab_size
+    arguments = {"vocab_size": vocab_size, **casing.flags()}
+    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, inputs)
+    run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-STAGES = {
+STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
     "download": run_download,
     "text_formatting": run_text_formatting,
     "sharding": run_sharding,
     "create_vocab": run_create_vocab,
-    "create_token_files": instance_stages.run_create_token_files,
-    "create_tfrecord_files": instance_stages.run_create_tfrecord_files,
+    "create_token_files": creating.create_token_files,
+    "create_tfrecord_files": creating.create_tfrecord_files,
 }
+# These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
+OF_CORPORA = ("download", "text_formatting")
 # Actions that add to a stage's output, or make the same output from another source.
-FROM_TOKEN_FILES = {
-    "create_pairs": instance_stages.run_create_pairs,
-    "export_tfrecord": instance_stages.run_export_tfrecord,
+FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
+# Where they leave manifests.
+_FOLDERS = {
+    **dict.fromkeys(("download/*", "download/glue/*", "download/pubmed/*"), "download"),
+    "formatted_one_article_per_line": "text_formatting",
+    "biobert/*": "text_formatting",  # or a download, BC5CDR
+    "sharded/*": "sharding",
+    "vocab/*": "create_vocab",
+    "tokens/*/*": "create_token_files",
+    "tfrecord/*/*": "create_tfrecord_files",
 }
+
+
+def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
+    """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
+    parts = registry.parts_of(dataset)
+    found = (
+        read_stage(path, stage) for folder, stage in _FOLDERS.items() for path in manifests_in(layout.root, folder)
+    )
+    stages = [
+        prepared
+        for prepared in filter(None, found)
+        if not dataset or prepared.dataset == dataset or (prepared.stage in OF_CORPORA and prepared.dataset in parts)
+    ]
+    return sorted(stages, key=lambda prepared: [*STAGES].index(prepared.stage))

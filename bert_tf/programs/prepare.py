@@ -20,10 +20,12 @@ package was installed without a checkout.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
@@ -32,10 +34,10 @@ from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.registration import deferred
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import status, verification
-from bert_tf.prepare.corpora import registry, text_files
+from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
-from bert_tf.settings.preparation import PreparationOptions, parse_license_groups
+from bert_tf.settings.preparation import PreparationOptions, options_of_action
 
 ACTIONS = {
     **stages.STAGES,
@@ -48,11 +50,6 @@ DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 _OF_ALL_ACTIONS = ("action", "dataset")
-
-
-def options_of(action: str) -> list[str]:
-    """The options that an action reads, besides those of all actions."""
-    return [each.name for each in settings_of(PreparationOptions) if action in each.actions.split()]
 
 
 def _dataset(text: str) -> str:
@@ -75,14 +72,13 @@ def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
     )
 
 
-def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
+def _refuse_unused(given: Sequence[str], options: PreparationOptions) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
-    of_all = [*_OF_ALL_ACTIONS, *options_of("all")]
-    readers = [("action", {action: options_of(action) for action in ACTIONS})]
+    of_all = [*_OF_ALL_ACTIONS, *options_of_action("all")]
+    readers = [("action", {action: options_of_action(action) for action in ACTIONS})]
     if options.action in ("download", "text_formatting"):
         every = dict.fromkeys((*registry.DATASETS, options.dataset))
-        of_dataset = {name: registry.formatting_options(name) for name in every}
-        readers.append(("dataset", of_dataset))
+        readers.append(("dataset", {name: registry.formatting_options(name) for name in every}))
     for kind, read_by in readers:
         chosen = getattr(options, kind)
         for name in given:
@@ -93,8 +89,8 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
         raise UserError("--vocab_file has no effect on --action=verify without --repair")
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
+def _typed(arguments: Sequence[str]) -> dict[str, Any]:
+    """What the arguments give, by name. Raises: UserError if one is invalid or unknown."""
     parser = CommandParser("bertPrep.py", __doc__)
     parser.argument_default = argparse.SUPPRESS  # so that what is given can be told
     action = Setting("action", "str", None, choices=tuple(ACTIONS))
@@ -105,9 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DATASET",
         help=f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist",
     )
-    defaults: dict[str, object] = {"action": None, "dataset": None}
     for option in settings_of(PreparationOptions):
-        defaults[option.name] = count_cores() if option.name == "n_processes" else option.default
         add_option(parser, option)
     for argument in arguments:
         if argument.endswith("=--"):  # argparse would take -- as the end of the options
@@ -120,25 +114,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                 "--masking: records are masked when they are made; training masks token files anew in each "
                 "epoch: --action create_token_files"
             )
-        parser.error(f"unknown argument {word}{nearest(word, [f'--{name}' for name in defaults])}")
-    options = argparse.Namespace(**{**defaults, **vars(given)})
-    options.input_files = split_paths(options.input_files) if options.input_files else []
-    if options.action is None:  # not required by argparse, which would report this instead of a mistyped option
-        parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")
-    if options.dataset is None and options.action not in OF_ALL_DATASETS:
-        parser.error(f"--action={options.action} needs --dataset")
+        known = [*_OF_ALL_ACTIONS, *(option.name for option in settings_of(PreparationOptions))]
+        parser.error(f"unknown argument {word}{nearest(word, [f'--{name}' for name in known])}")
+    return vars(given)
+
+
+def parse(arguments: Sequence[str]) -> PreparationOptions:
+    """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
+    given = _typed(arguments)
+    options = dataclasses.replace(PreparationOptions(n_processes=count_cores()), **given)
+    if options.input_files:
+        options = dataclasses.replace(options, input_paths=tuple(split_paths(options.input_files)))
+    # Not required by argparse, which would report this instead of a mistyped option.
+    if not options.action:
+        raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")
+    if not options.dataset and options.action not in OF_ALL_DATASETS:
+        raise UserError(f"--action={options.action} needs --dataset; see --help")
     if options.dataset == "all" and options.action != "download":
-        parser.error(f"--dataset=all is for --action=download, not for {options.action}")
-    makes_tables = options.action == "text_formatting" and registry.dataset_named(options.dataset or "").tables
-    if options.dataset and options.action in stages.STAGES and options.action != "download" and not makes_tables:
+        raise UserError(f"--dataset=all is for --action=download, not for {options.action}; see --help")
+    is_formatted = options.action == "text_formatting" and registry.dataset_named(options.dataset).is_formatted
+    if options.dataset and options.action in stages.STAGES and options.action != "download" and not is_formatted:
         registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
-    _refuse_unused(list(vars(given)), options)
-    options.license_groups = parse_license_groups(options.license_groups)
-    if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
-        raise UserError(
-            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
-            "cp1252 or koi8-r"
-        )
+    _refuse_unused(list(given), options)
     return options
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.settings.declaration import same, setting
+from bert_tf.settings.declaration import same, setting, settings_of
 from bert_tf.settings.programs import MaskingOptions
 from bert_tf.settings.training import MAX_SEED, SEED, PretrainingConfig
 
@@ -19,8 +21,11 @@ LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
 
 @dataclasses.dataclass(frozen=True)
 class PreparationOptions(MaskingOptions):
-    """All of them; --action, --dataset and --help are the parser's own."""
+    """All of them, and what they are for; --action, --dataset and --help are the parser's own."""
 
+    action: str = ""
+    dataset: str = ""  # empty, for status and verify: all
+    input_paths: tuple[str, ...] = ()  # those named in `input_files`
     n_processes: int | None = setting(
         None, "Worker processes; default: all cores.", at_least=1, actions="all", variable="N_PROCESSES"
     )
@@ -139,10 +144,27 @@ class PreparationOptions(MaskingOptions):
     no_next_sentence: bool = same(PretrainingConfig, "no_next_sentence")
     repair: bool = setting(False, "Make damaged files again.", actions="verify")
 
+    @property
+    def chosen_license_groups(self) -> tuple[str, ...]:
+        """In the order of `LICENSE_GROUPS`. Raises: UserError if one named is none of these."""
+        named = {name.strip() for name in self.license_groups.split(",")}
+        if unknown := named.difference(LICENSE_GROUPS):
+            groups = ", ".join(LICENSE_GROUPS)
+            raise UserError(f"license_groups={self.license_groups}: {min(unknown)!r} must be one of {groups}")
+        return tuple(name for name in LICENSE_GROUPS if name in named)
 
-def parse_license_groups(text: str) -> tuple[str, ...]:
-    """The groups named in `text`, separated by commas, in the order of `LICENSE_GROUPS`."""
-    named = {name.strip() for name in text.split(",")}
-    if unknown := named.difference(LICENSE_GROUPS):
-        raise UserError(f"license_groups={text}: {min(unknown)!r} must be one of {', '.join(LICENSE_GROUPS)}")
-    return tuple(name for name in LICENSE_GROUPS if name in named)
+
+def options_of_action(action: str) -> list[str]:
+    """The options that an action reads, besides those of all actions."""
+    return [each.name for each in settings_of(PreparationOptions) if action in each.actions.split()]
+
+
+def command(action: str, dataset: str, **options: Any) -> str:
+    """A command line, as the user types it."""
+    words = ["python3", "data/bertPrep.py", "--action", action, "--dataset", dataset]
+    for name, value in options.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not False:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)

@@ -11,7 +11,6 @@ import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.base.files import (
-    HEAD_BYTES,
     atomic_file,
     atomic_folder,
     check_file,
@@ -21,9 +20,9 @@ from bert_tf.base.files import (
     read_json_object,
     sha256_of_file,
     split_paths,
-    what_is_not_text,
     write_text,
 )
+from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.locks import FileLock
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.settings.declaration import settings_of
-from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.preparation import PreparationOptions, options_of_action
 from tests import preparation
 from tests.preparation import bertPrep
 from tests.prepare.test_wiki import dump, page
@@ -65,7 +65,7 @@ def test_options(work, seed, monkeypatch):
     monkeypatch.chdir(work)
     for _ in range(25):
         action = rng.choice([name for name in bertPrep.ACTIONS if name != "download"])
-        known = bertPrep.options_of(action) or OPTIONS
+        known = options_of_action(action) or OPTIONS
         arguments = ["--action", action, "--dataset", rng.choice(["custom"] * 5 + ["sample", "bookscorpus"])]
         if action == "text_formatting":
             arguments += ["--input_files", str(work / "source.txt")]
@@ -148,7 +148,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, monkeypat
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),
         ("--action text_formatting --dataset sample --input_files x", "--input_files has no effect on --dataset=sample, only on custom"),
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
-        ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
+        ("--action text_formatting --dataset custom --input_files THIS_FILE --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset custom --masked_lm_prob 0", "--masked_lm_prob=0: must be a number above 0"),
         ("--action verify --vocab_file vocab.txt", "--vocab_file has no effect on --action=verify without --repair"),
         ("--action text_formatting --dataset custom --input_files THIS_FILE --text_column body", "text_column=body: has no effect, because no input file is read as jsonl or parquet, but line: leave it out"),

@@ -177,19 +177,6 @@ def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
-def test_other_arguments_are_refused_by_name(prepared):
-    assert "num_training_shards is 4 there, 3 here" in refused(
-        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2)
-    )
-    assert "keep_duplicates is False there, True here" in refused(
-        prep(prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt", "--keep_duplicates")
-    )
-    assert "vocab_size is 300 there, 200 here" in refused(prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
-    assert "was not made by --action=create_vocab" in refused(
-        prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / "input.txt")
-    )
-
-
 @pytest.mark.parametrize(
     "action,dataset,message",
     [
@@ -268,8 +255,8 @@ if __name__ == "__main__":
     [
         (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
         (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
-        (3, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
-        (4, "bert_tf.prepare.instances.stages._make_file", '"finished"'),
+        (3, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
+        (4, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):

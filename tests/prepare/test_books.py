@@ -11,7 +11,7 @@ import pytest
 from bert_tf.prepare.corpora import books, text_files
 from bert_tf.prepare.corpora.documents import as_line, has_sentence
 from bert_tf.prepare.corpora.formatting import SeenDocuments
-from bert_tf.programs.prepare import parse
+from tests.preparation import run
 from tests.refusals import refused
 
 BOOK = """The Project Gutenberg EBook of Things
@@ -154,9 +154,9 @@ def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
 
 
 @pytest.mark.parametrize("name", ["base64", "undefined", "klingon", "a\0b"])
-def test_what_is_no_encoding_of_text_is_refused(name):
-    arguments = ["--action=text_formatting", "--dataset=bookscorpus", f"--fallback_encoding={name}"]
-    refused("fallback_encoding=.*not a text encoding", parse, arguments)
+def test_what_is_no_encoding_of_text_is_refused(tmp_path, name):
+    arguments = ("text_formatting", f"--fallback_encoding={name}")
+    refused("fallback_encoding=.*not a text encoding", run, tmp_path, *arguments, dataset="bookscorpus")
 
 
 def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import os
@@ -23,6 +22,7 @@ from bert_tf.prepare import stages
 from bert_tf.prepare.running import dask_cluster
 from bert_tf.prepare.running.dask_cluster import DaskCluster, code_digest, run_task
 from bert_tf.prepare.running.workers import WorkersError
+from bert_tf.settings.preparation import PreparationOptions
 from tests import dask_tasks
 from tests.preparation import documents, run
 
@@ -208,4 +208,4 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "bert_tf.prepare.running.dask_cluster")
     with pytest.raises(WorkersError, match="pip install -r .*requirements/dask.txt"):
-        stages.task_pool_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
+        stages.task_pool_of(PreparationOptions(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))

@@ -29,7 +29,9 @@ def write_documents(path, num_documents: int, seed: int = 0):
 
 def shard(folder, paths, settings=SETTINGS, num_processes=1):
     with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), []) as stage:
-        return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
+        counts, shards = shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
+        stage.complete(counts, shards)
+        return counts
 
 
 def contents(folder):

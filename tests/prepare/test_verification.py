@@ -79,10 +79,6 @@ def copy_of_first(path: Path) -> None:
     shutil.copy(path.with_name(re.sub(r"\d", "0", path.name)), path)
 
 
-def with_counts(**counts):
-    return lambda path: rewrite(path, lambda content: content["counts"].update(counts))
-
-
 def with_test_counts(number: int, **counts):
     return lambda path: rewrite(path, lambda content: content["shards"]["test"][number]["counts"].update(counts))
 
@@ -104,11 +100,6 @@ DAMAGE = {
     "segments": (f"{TOKENS}.32.segments", cut_to(-1), "1.tokens.32.segments: is damaged, or"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
     "cut text": (f"{SHARDED}/test/custom_test_0.txt", cut_to(77), "_0.txt: has other bytes than .* 77 where"),
-    "total": (
-        f"{SHARDED}/manifest.json",
-        with_counts(num_documents_training=7),
-        "says num_documents_training 7, its fi",
-    ),
     "count": (
         "tfrecord/*/*/manifest.json",
         with_test_counts(0, num_instances=1),
@@ -153,6 +144,13 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
     run(work, "verify")
 
 
+def test_a_wrong_total_is_named(work, capsys):
+    path = work / SHARDED / "manifest.json"
+    rewrite(path, lambda content: content["counts"].update(num_documents_training=7))
+    refused("repair it by hand", run, work, "verify", "--repair")
+    assert "manifest.json: says num_documents_training 7, its files add up to 36" in capsys.readouterr().out
+
+
 def test_a_file_that_was_not_made_here_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
@@ -161,16 +159,18 @@ def test_a_file_that_was_not_made_here_is_named(work, capsys):
     assert stray.exists()
 
 
-def test_what_has_no_whole_input_is_left_alone(work, capsys):
+def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
     damage(work, "formatted")
     damage(work, "text")
+    formatted, manifest = work / f"{FORMATTED}.txt", work / SHARDED / "manifest.json"
+    formatted.write_bytes(formatted.read_bytes().replace(b"a", b"e"))
     (work / "source.txt").unlink()
-    before = files_below(work / "sharded")
+    before = formatted.read_bytes(), manifest.read_bytes()
     refused("and 1 more, .*repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
-    assert "cannot be made again: sharding reads formatted_one_article_per_line" in output
-    assert files_below(work / "sharded") == before
+    assert "custom_training_2.txt now has other bytes than the first time" in output
+    assert (formatted.read_bytes(), manifest.read_bytes()) == before
 
 
 def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):

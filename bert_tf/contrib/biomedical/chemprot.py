@@ -7,20 +7,27 @@ character, and the abstract.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import gzip
+import hashlib
 import io
 import re
+import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.base.files import decode_utf8
-from bert_tf.prepare.corpora.tables import Table
+from bert_tf.base.files import atomic_file, decode_utf8
 from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
+from bert_tf.prepare.layout import Layout
+from bert_tf.prepare.running.stage import Made, Stage, run_stage
 from bert_tf.prepare.sharding.sentences import split_by_rules
+from bert_tf.records.manifest import FileEntry, describe_input
+from bert_tf.settings.preparation import PreparationOptions
 
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
 _FILE = re.compile(r"chemprot_(training|development|test)_(abstracts|entities|relations|gold_standard)(?:_gs)?\.tsv")
@@ -72,19 +79,49 @@ class _Article:
                     yield chemical[0], gene[0], self.text[start : first.start] + middle + self.text[last:end]
 
 
-def find_files(folder: Path) -> list[Path]:
-    """The corpus' files below `folder`, packed or not. Raises: UserError if there is none."""
+class _Table(NamedTuple):
+    rows: Sequence[Sequence[str]]  # the header first
+    counts: Mapping[str, int]
+
+
+def make_tables(options: PreparationOptions, working_dir: Path) -> None:
+    """The stage: a table of each part of the corpus (training, development, test) that is there.
+
+    Raises: UserError for damaged or missing files, two that contradict each other, a table of another origin, and more
+      bad lines than allowed.
+    """
+    layout = Layout(working_dir)
+    folder = layout.download_folder(options.dataset)
     ways_out = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
-    return require_files(
+    paths = require_files(
         find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", ways_out=ways_out
     )
+    inputs = [describe_input(path, working_dir) for path in paths]
+    stage = Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs)
+    bad = BadRecords(options.max_bad_records, "line")
+    run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_tables(paths, bad), bad))
 
 
-def read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, Table]:
-    """The tables by their files' names: of each part of the corpus (training, development, test) that is there.
+def _write_tables(stage: Stage, tables: Mapping[str, _Table], bad: BadRecords) -> Made:
+    """Writes the tables by CSV's rules, with tabs."""
+    totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
+    for name, table in tables.items():
+        text = io.StringIO()
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(table.rows)
+        content, path = text.getvalue().encode("utf-8"), stage.folder / name
+        if not stage.manifest_path.exists() and path.exists() and path.read_bytes() != content:
+            raise UserError(f"{path} exists, and was not made by this stage: use it as it is, or move it away")
+        with atomic_file(path) as file:
+            file.write(content)
+        stage.add(FileEntry(name, len(content), hashlib.sha256(content).hexdigest(), dict(table.counts)))
+        totals.update(table.counts)
+    for fault in bad.named:
+        print(f"warning: left out: {fault}", file=sys.stderr, flush=True)
+    return dict(totals), {"tables": [stage.finished[name] for name in tables]}
 
-    Raises: UserError for damaged or missing files, two that contradict each other, and more bad lines than allowed.
-    """
+
+def _read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, _Table]:
+    """The tables by their files' names."""
     parts: dict[str, _Files] = {}
     for path in paths:
         with open_bytes(path) as file:
@@ -109,7 +146,7 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
             yield name.removesuffix(".gz"), gzip.decompress(content) if name.endswith(".gz") else content
 
 
-def _make_table(files: _Files, bad: BadRecords) -> Table:
+def _make_table(files: _Files, bad: BadRecords) -> _Table:
     kinds = ("abstracts", "entities", "gold_standard" if "gold_standard" in files else "relations")
     if missing := [kind for kind in kinds if kind not in files]:
         raise UserError(f"{next(iter(files.values()))[0]}: there is no file of {' or '.join(missing)} beside it")
@@ -131,7 +168,7 @@ def _make_table(files: _Files, bad: BadRecords) -> Table:
             counts["num_examples_false"] += labels == [_NO_RELATION]
             counts["num_overlapping"] += _BOTH in sentence
     left = (labels for article in articles.values() for labels in article.relations.values())
-    return Table(rows, {**counts, "num_relations_across_sentences": sum(map(len, left))})
+    return _Table(rows, {**counts, "num_relations_across_sentences": sum(map(len, left))})
 
 
 def _lines(file: tuple[str, bytes], num_columns: Sequence[int], bad: BadRecords) -> Iterator[tuple[str, list[str]]]:

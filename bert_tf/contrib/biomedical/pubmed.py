@@ -7,7 +7,6 @@ deletion counts as one), so the set of citation numbers seen is all that must be
 
 from __future__ import annotations
 
-import argparse
 import functools
 import re
 import xml.etree.ElementTree as ElementTree
@@ -32,6 +31,7 @@ from bert_tf.prepare.corpora.documents import (
 )
 from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
+from bert_tf.settings.preparation import PreparationOptions
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
@@ -196,9 +196,9 @@ def clean(xml: bytes) -> Document | Dropped | BadRecord:
     return Document(as_line(paragraphs)) if paragraphs else Dropped("without_abstract")
 
 
-def open_corpus(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed"
-    ways_out = f"{download_of(dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+    ways_out = f"{download_of(options.dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
     paths = require_files(find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out=ways_out)
     return Corpus(paths, functools.partial(read_batches, paths), clean, {})

@@ -7,7 +7,6 @@ occurrence counts, so that the newest version does.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import functools
@@ -39,6 +38,7 @@ from bert_tf.prepare.corpora.text_files import (
     require_files,
 )
 from bert_tf.prepare.corpora.xml_files import XmlFile
+from bert_tf.settings.preparation import PreparationOptions
 
 _PACKAGES, _ARTICLES = (".tar.gz", ".tgz"), (".xml", ".nxml")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -157,12 +157,12 @@ def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[
     return [BadRecord(f"{named}: {each.fault}") if isinstance(each, BadRecord) else each for each in cleaned]
 
 
-def open_corpus(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed" / "fulltext"
-    ways_out = f"{download_of(dataset)}, or put articles of PubMed Central there, packed or single"
+    ways_out = f"{download_of(options.dataset)}, or put articles of PubMed Central there, packed or single"
     paths = require_files(find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out=ways_out)
     batches = functools.partial(read_batches, paths, folder)
-    groups, captions = options.license_groups, options.captions
+    groups, captions = options.chosen_license_groups, options.captions
     clean_article = functools.partial(clean, groups=groups, captions=captions)
     return Corpus(paths, batches, clean_article, {"license_groups": list(groups), "captions": captions})

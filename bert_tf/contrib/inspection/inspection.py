@@ -5,7 +5,6 @@ The text is checked for being sentences; documents are compared; a sample of the
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import re
 import textwrap
@@ -19,15 +18,17 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
-from bert_tf.prepare.layout import Layout, counts_in_words, task_pool_of
+from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.running.stage import Prepared, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
+from bert_tf.prepare.stages import find_prepared
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
+from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
@@ -231,11 +232,11 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
 
 def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings."""
-    assert made.manifest
+    assert made.manifest and made.manifest.vocab
     arguments = made.header.arguments
     print(
         f"\n{made.stage} below {made.folder}\n  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
-        f"  vocabulary of {made.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
+        f"  vocabulary of {made.manifest.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
         flush=True,
     )
     if made.stage == "create_tfrecord_files":
@@ -276,17 +277,17 @@ def _tokenizer_of(made: Prepared) -> Tokenizer:
     return open_tokenizer(path, arguments["do_lower_case"], arguments["strip_accents"])
 
 
-def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
+def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     """Prints instances, text and documents of one dataset, and warnings about them.
 
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    whole = [stage for stage in stages if stage.stage in ("sharding", *WITH_VOCABULARY) and stage.manifest]
+    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     wrong = [stage.fault for stage in stages if stage.fault]
     if not whole:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
-        raise UserError(f"{'; '.join(wrong) or nothing}: {command('status', options.dataset)} says what to type first")
+        raise UserError(f"{'; '.join(wrong) or nothing}: run {command('sharding', options.dataset)} first")
     for stage in whole:
         assert stage.manifest
         stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))

@@ -1,8 +1,12 @@
-"""--action verify: checks files against manifests; with --repair, makes exactly the broken ones again."""
+"""--action verify: checks files against manifests; with --repair, removes what is damaged and has it made again.
+
+The stage makes its own files again, as it makes missing ones. What is derived from them is removed, too, and made as
+whoever reads them next would make it.
+"""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import enum
 import functools
 import os
@@ -15,48 +19,44 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
-from bert_tf.prepare import stages
-from bert_tf.prepare.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_again
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import clear_disk_errors, set_aside, write_json
+from bert_tf.prepare.running.stage import Prepared, clear_disk_errors, read_stage, set_aside
 from bert_tf.prepare.running.workers import TaskPool
+from bert_tf.prepare.stages import STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
-from bert_tf.records.manifest import FileEntry
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile, ensure_pairs, usual_settings
 from bert_tf.records.pairs import SUFFIXES
-from bert_tf.records.shard import INDEX_SUFFIX, load_index, open_index
+from bert_tf.records.shard import INDEX_SUFFIX, index_path, load_index, open_index
 from bert_tf.records.token_file import TokenFile
+from bert_tf.settings.preparation import LICENSE_GROUPS, PreparationOptions
 from bert_tf.text.tokenizer import original_vocabulary
 
 
 class Repair(enum.Enum):
-    """How a fault is repaired."""
+    """Who makes a damaged file again."""
 
-    BY_STAGE = "the stage makes the file again"
-    FROM_OTHERS = "it is derived from other files: an index, pairs, the totals of a manifest, a copy of a vocabulary"
-    BY_HAND = "only the user can repair it"
+    STAGE = "its stage"
+    READER = "who reads it: an index, pairs, the copy of a vocabulary"
+    USER = "nobody else can"
 
 
 class Fault(NamedTuple):
-    """What is wrong with a file, which is named relative to its manifest's folder."""
-
-    file: str
+    path: Path
     description: str
-    repair: Repair
+    repair: Repair = Repair.STAGE
 
 
 def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except UserError as error:
-        fault = str(error).removeprefix(f"{path}: ").removesuffix(f"; {tfrecord.HOW_TO_MEND}")
-        yield Fault(entry.file, fault, Repair.BY_STAGE)
+        yield Fault(path, str(error).removeprefix(f"{path}: ").removesuffix(f"; {tfrecord.HOW_TO_MEND}"))
         return
     num_records, expected = len(offsets) - 1, entry.counts["num_instances"]
     if num_records != expected:
-        fault = f"holds {num_records:,} records, its manifest says {expected:,}"
-        yield Fault(entry.file, fault, Repair.BY_STAGE)
+        yield Fault(path, f"holds {num_records:,} records, its manifest says {expected:,}")
         return
     index = open_index(path)
     if (
@@ -65,7 +65,7 @@ def _record_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         or not np.array_equal(index.offsets(), offsets)
         or int(index.lengths().sum()) != entry.counts["num_instance_tokens"]
     ):
-        yield Fault(f"{entry.file}{INDEX_SUFFIX}", "is missing, damaged or that of other records", Repair.FROM_OTHERS)
+        yield Fault(index_path(path), "is missing, damaged or that of other records", Repair.READER)
 
 
 def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
@@ -75,7 +75,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         checksum = tokens.checksum
         tokens.verify()
     except UserError as error:
-        yield Fault(entry.file, str(error).removesuffix(f"; {token_file.HOW_TO_MEND}"), Repair.BY_STAGE)
+        yield Fault(path, str(error).removesuffix(f"; {token_file.HOW_TO_MEND}"))
     for pairs in sorted(each for each in path.parent.glob(f"{path.name}.*") if each.suffix in SUFFIXES):
         try:
             pair_file = PairFile(pairs)
@@ -84,8 +84,7 @@ def _token_faults(path: Path, entry: FileEntry) -> Iterator[Fault]:
         except (UserError, ValueError):
             is_whole = False
         if not is_whole:
-            name = f"{entry.file}{pairs.name.removeprefix(path.name)}"
-            yield Fault(name, "is damaged, or was drawn from another token file", Repair.FROM_OTHERS)
+            yield Fault(pairs, "is damaged, or was drawn from another token file", Repair.READER)
 
 
 _FAULTS_INSIDE = {"create_tfrecord_files": _record_faults, "create_token_files": _token_faults}
@@ -100,52 +99,46 @@ def file_faults(
         sha256 = sha256_of_file(path, report)
         faults = list(_FAULTS_INSIDE[stage](path, entry)) if stage in _FAULTS_INSIDE else []
     except OSError as error:
-        return [Fault(entry.file, f"cannot be read: {error.strerror}", Repair.BY_STAGE)]
-    if sha256 != entry.sha256 and not any(fault.repair == Repair.BY_STAGE for fault in faults):
+        return [Fault(path, f"cannot be read: {error.strerror}")]
+    if sha256 != entry.sha256 and path not in {fault.path for fault in faults}:
         sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
-        faults.append(Fault(entry.file, f"has other bytes than those that were made, {sizes}", Repair.BY_STAGE))
+        faults.append(Fault(path, f"has other bytes than those that were made, {sizes}"))
     return faults
 
 
-def wrong_totals(prepared: Prepared) -> dict[str, int]:
-    """The totals that a manifest should have: those that now are not the sums of its files' counts."""
-    assert prepared.manifest
-    right = {}
-    for key, total in prepared.manifest.counts.items():
+def _wrong_totals(manifest: Manifest) -> Iterator[str]:
+    """Totals that are not the sums of the files' counts."""
+    for key, total in manifest.counts.items():
         # "num_documents_training" is the sum of the training files' "num_documents".
-        split = next((split for split in prepared.manifest.shards if key.endswith(f"_{split}")), None)
-        files = prepared.manifest.shards[split] if split else prepared.entries
+        split = next((split for split in manifest.shards if key.endswith(f"_{split}")), None)
+        files = manifest.shards[split] if split else manifest.entries
         parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
-            right[key] = sum(parts)
-    return right
+            yield f"says {key} {total:,}, its files add up to {sum(parts):,}: correct it by an editor"
 
 
-def folder_faults(prepared: Prepared) -> Iterator[Fault]:
-    """The faults of a folder: wrong totals, unknown files, a wrong copy of the vocabulary."""
-    assert prepared.manifest
-    for key, total in wrong_totals(prepared).items():
-        fault = f"says {key} {prepared.manifest.counts[key]:,}, its files add up to {total:,}"
-        yield Fault(prepared.manifest_path.name, fault, Repair.FROM_OTHERS)
-    if prepared.stage in ("sharding", *WITH_VOCABULARY):
+def _folder_faults(prepared: Prepared, manifest: Manifest) -> Iterator[Fault]:
+    """The faults of a folder: wrong totals, a wrong copy of the vocabulary, files of others."""
+    for fault in _wrong_totals(manifest):
+        yield Fault(prepared.manifest_path, fault, Repair.USER)
+    if manifest.vocab and not prepared.find_vocab():
+        fault = "is gone, or not the vocabulary that the files were made with"
+        yield Fault(original_vocabulary(prepared.folder), fault, Repair.READER)
+    if prepared.stage == "sharding" or manifest.vocab:
         known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
-        for split in sorted({name.split("/")[0] for name in known}):
-            for path in sorted((prepared.folder / split).glob("[!.]*")):
-                name = f"{split}/{path.name}"
-                if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
-                    fault = "is not in the manifest: a training would read it too; move it away"
-                    yield Fault(name, fault, Repair.BY_HAND)
-    if prepared.header.vocab and not prepared.find_vocab():
-        fault = "is gone, or not the vocabulary that the files were made with"
-        yield Fault(original_vocabulary(prepared.folder).name, fault, Repair.FROM_OTHERS)
+        for path in sorted(path for split in manifest.shards for path in (prepared.folder / split).glob("[!.]*")):
+            name = path.relative_to(prepared.folder).as_posix()
+            if name not in known and path.suffix not in (TEMPORARY_SUFFIX, *SUFFIXES):
+                fault = "is not in the manifest: a training would read it too; move it away"
+                yield Fault(path, fault, Repair.USER)
 
 
 def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
-    entries = prepared.entries
+    assert prepared.manifest
+    entries, faults = prepared.entries, list(_folder_faults(prepared, prepared.manifest))
     of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
-    faults = list(folder_faults(prepared))
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if len(entries) == 1:
             # In this process, so that the bar can show the progress within a large file.
@@ -156,117 +149,99 @@ def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     return faults
 
 
-def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
-    other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
-    if path := prepared.find_vocab(other):
-        return path
-    raise UserError(
-        f"the vocabulary of {prepared.vocab} is neither in {prepared.folder} nor {other}: name it by --vocab_file"
-    )
+def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions, layout: Layout) -> None:
+    """Raises: UserError where a stage is running, fails, or makes other bytes than the first time."""
+    if prepared.is_at_work:
+        raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
+    if prepared.header.vocab:
+        other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
+        vocab = prepared.find_vocab(other)
+        if vocab is None:
+            known = f"{prepared.header.vocab} is neither in {prepared.folder} nor {other}"
+            raise UserError(f"the vocabulary of {known}: name it by --vocab_file")
+        vocabulary.copy_vocab(vocab, prepared.folder)
+    if broken := sorted({fault.path for fault in faults if fault.repair == Repair.STAGE}):
+        _make_again(prepared, broken, options, layout)
+    derived = [fault.path for fault in faults if fault.repair == Repair.READER]
+    for path in derived:
+        if path.suffix in (*SUFFIXES, INDEX_SUFFIX):
+            path.unlink(missing_ok=True)
+    for path in derived:
+        if path.suffix in SUFFIXES:  # drawn with the settings of the other files' pairs
+            ensure_pairs(sorted(path.parent.glob(f"*{token_file.TOKENS_SUFFIX}")), usual_settings(path))
+        elif path.suffix == INDEX_SUFFIX:
+            load_index(path.with_suffix(""))
+        print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
 
 
-def _make_again(prepared: Prepared, names: list[str], options: argparse.Namespace, layout: Layout) -> None:
-    """Has the stage make these files again, as it makes missing ones; if it fails, the damaged ones stay.
+def _options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
+    """The options with which a stage was run, as far as its bytes depend on them."""
+    header, vocab = prepared.header, original_vocabulary(prepared.folder)
+    options = {
+        **header.arguments,
+        "dataset": prepared.dataset,
+        "input_paths": tuple(str(layout.root / entry.file) for entry in header.inputs),
+        "n_training_shards": header.arguments.get("num_training_shards"),
+        "n_test_shards": header.arguments.get("num_test_shards"),
+        "license_groups": ",".join(header.arguments.get("license_groups", LICENSE_GROUPS)),
+    }
+    if prepared.manifest:
+        options["max_bad_records"] = prepared.manifest.counts.get("num_dropped_bad_records", 0)
+    if "input_format" in options:
+        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        kinds = {*options["input_format"].split("+")} - {"parquet"}
+        options["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+    if prepared.stage == "create_vocab":
+        vocab = Path(str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}"))
+    known = {field.name for field in dataclasses.fields(PreparationOptions)}
+    return {"vocab_file": str(vocab), **{name: value for name, value in options.items() if name in known}}
 
-    Raises: UserError where the stage fails, or makes other bytes than the first time.
-    """
-    stage_options = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
-    if prepared.stage in WITH_VOCABULARY:
-        stage_options.vocab_file = str(_find_vocab(prepared, options, layout))
-    paths = [prepared.folder / name for name in names]
+
+def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptions, layout: Layout) -> None:
+    """Has the stage make these files again; if it fails, the damaged ones stay."""
+    of_stage = _options_of(prepared, layout)
     try:
         for path in filter(Path.exists, paths):
             os.replace(path, set_aside(path))
-        stages.STAGES[prepared.stage](stage_options, layout)
+        STAGES[prepared.stage](dataclasses.replace(options, **of_stage), layout)
     finally:
         for path in paths:
             if set_aside(path).exists() and not path.exists():
                 os.replace(set_aside(path), path)
             set_aside(path).unlink(missing_ok=True)
-    # Only the earlier files: a list of downloads may have grown since.
-    before = {entry.file: entry.sha256 for entry in prepared.entries}
-    now = read_again(prepared).entries
-    other = [entry.file for entry in now if entry.sha256 != before.get(entry.file, entry.sha256)]
-    if other:
-        raise UserError(
-            f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
-            f"or the program has changed since: delete {prepared.folder} and everything made from it, "
-            "and make them again"
-        )
-    for name in names:
-        print(f"  made again, with the same bytes as the first time: {name}", flush=True)
+    for path in paths:
+        print(f"  made again, with the same bytes as the first time: {path.relative_to(prepared.folder)}", flush=True)
 
 
-def _derive(prepared: Prepared, path: Path, options: argparse.Namespace, layout: Layout) -> None:
-    """Makes again what is derived from other files."""
-    if path == prepared.manifest_path:
-        assert prepared.manifest
-        prepared.manifest.counts.update(wrong_totals(prepared))
-        write_json(path, prepared.manifest.to_json())
-    elif path.parent == prepared.folder:
-        vocabulary.copy_vocab(_find_vocab(prepared, options, layout), prepared.folder)
-    elif path.name.endswith(INDEX_SUFFIX):
-        path.unlink(missing_ok=True)
-        load_index(path.with_name(path.name.removesuffix(INDEX_SUFFIX)))
-    else:
-        path.unlink(missing_ok=True)
-        files = [prepared.folder / entry.file for entry in prepared.entries]
-        # Drawn with the settings of the other files' pairs.
-        ensure_pairs([file for file in files if file.parent == path.parent], usual_settings(path))
-    print(f"  made again: {path.relative_to(prepared.folder)}", flush=True)
-
-
-def _repair(
-    prepared: Prepared, faults: list[Fault], broken_before: set[Path], options: argparse.Namespace, layout: Layout
-) -> None:
-    """Repairs all faults but `BY_HAND`. Raises: UserError as `_make_again` does, or where a stage is running."""
-    if prepared.is_at_work:
-        raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
-    for entry in prepared.header.inputs:
-        if (layout.root / entry.file).resolve() in broken_before:
-            raise UserError(f"{prepared.stage} reads {entry.file}, which is still broken")
-    if broken := sorted({fault.file for fault in faults if fault.repair == Repair.BY_STAGE}):
-        _make_again(prepared, broken, options, layout)
-        prepared = read_again(prepared)
-    for name in dict.fromkeys(fault.file for fault in faults if fault.repair == Repair.FROM_OTHERS):
-        _derive(prepared, prepared.folder / name, options, layout)
-
-
-def _verify_and_repair(
-    prepared: Prepared, broken_before: set[Path], options: argparse.Namespace, layout: Layout
-) -> list[Fault]:
-    """Prints the faults of one stage and, with --repair, repairs them; returns the remaining ones."""
+def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Path]:
+    """Prints the faults of one stage and, with --repair, repairs them; returns the files that remain broken."""
     title = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
         print(f"{title}: BROKEN\n  {prepared.fault}", flush=True)
-        return [Fault(prepared.manifest_path.name, prepared.fault, Repair.BY_HAND)]
+        return [prepared.manifest_path]
     if prepared.manifest is None:
         print(f"{title}: not finished, so not verified; --action status says more", flush=True)
         return []
     workers = task_pool_of(options, layout)
     faults = all_faults(prepared, workers)
-    if not faults:
-        files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
-        print(f"{title}: whole, {files}", flush=True)
-        return []
-    print(f"{title}: BROKEN", flush=True)
+    files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
+    print(f"{title}: {'BROKEN' if faults else f'whole, {files}'}", flush=True)
     for fault in faults:
-        print(f"  {fault.file}: {fault.description}", flush=True)
-    if not options.repair:
-        return faults
-    try:
-        with clear_disk_errors(prepared.folder):
-            _repair(prepared, faults, broken_before, options, layout)
-    except UserError as error:
-        print(f"  cannot be made again: {error}", flush=True)
-        return faults
-    remaining = all_faults(read_again(prepared), workers)
-    for fault in remaining:
-        print(f"  still broken: {fault.file}: {fault.description}", flush=True)
-    return remaining
+        print(f"  {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
+    if faults and options.repair:
+        try:
+            with clear_disk_errors(prepared.folder):
+                _repair(prepared, faults, options, layout)
+        except UserError as error:
+            print(f"  cannot be made again: {error}", flush=True)
+        prepared = read_stage(prepared.manifest_path, prepared.stage) or prepared
+        faults = all_faults(prepared, workers)
+        for fault in faults:
+            print(f"  still broken: {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
+    return list(dict.fromkeys(fault.path for fault in faults))
 
 
-def run_verify(options: argparse.Namespace, layout: Layout) -> None:
+def run_verify(options: PreparationOptions, layout: Layout) -> None:
     """Verifies all finished stages of a dataset, or of all datasets, in the order of the stages.
 
     Raises: UserError where something is broken and has not been made again.
@@ -277,10 +252,7 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             f"nothing{options.dataset and f' of {options.dataset}' or ''} has been prepared below {layout.root}: "
             "--action status says what to begin with"
         )
-    broken: list[Path] = []
-    for prepared in begun:
-        remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
-        broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
+    broken = [path for prepared in begun for path in _verify_and_repair(prepared, options, layout)]
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Callable
@@ -22,7 +23,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Dropped, has_sentence
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made, Stage
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 
@@ -71,9 +72,8 @@ class SeenDocuments:
 class Writer:
     """The text being written, which is called ``<name>.partial`` until it is complete.
 
-    Attributes:
-      state: what a checkpoint holds: the position after what has been written, how many bytes of the input that is,
-        counts, and sentences about bad records and damaged files.
+    A checkpoint holds the `state` (the position after what has been written, how many bytes of the input that is, and
+    sentences about damaged files), the `counts`, and sentences about bad records.
     """
 
     def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int):
@@ -81,8 +81,8 @@ class Writer:
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
         self._bad = BadRecords(max_bad_records, "record")
-        counts = {"num_read": 0, "num_documents": 0}
-        self.state: dict[str, Any] = {"position": {}, "input_bytes": 0, "counts": counts, "damages": []}
+        self.counts = Counter(num_read=0, num_documents=0)
+        self.state: dict[str, Any] = {"position": {}, "input_bytes": 0, "damages": []}
         # Of the text, at the last checkpoint.
         self._kept_bytes = 0
 
@@ -93,9 +93,10 @@ class Writer:
         if checkpoint and self._partial.exists() and self._partial.stat().st_size >= checkpoint["bytes"]:
             self.state = {name: checkpoint[name] for name in self.state}
             self._bad.named = checkpoint["bad_records"]
-            self._bad.num = self.state["counts"].get("num_dropped_bad_records", 0)
+            self.counts = Counter(checkpoint["counts"])
+            self._bad.num = self.counts["num_dropped_bad_records"]
             self._kept_bytes = checkpoint["bytes"]
-            num_read = self.state["counts"]["num_read"]
+            num_read = self.counts["num_read"]
             print(f"going on where an earlier run stopped, after {num_read:,} documents", flush=True)
         self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self._file.truncate(self._kept_bytes)
@@ -112,15 +113,14 @@ class Writer:
             if isinstance(document, Damage):
                 self.state["damages"].append(document.sentence)
                 continue
-            self._count("num_read")
+            self.counts["num_read"] += 1
             if isinstance(document, BadRecord):
-                self._count("num_dropped_bad_records")
+                self.counts["num_dropped_bad_records"] += 1
                 self._bad.add(f"{batch.path}, {document.fault}")
             elif isinstance(document, Dropped):
-                self._count(f"num_dropped_{document.reason}")
+                self.counts[f"num_dropped_{document.reason}"] += 1
             else:
-                for reason, count in document.num_removed.items():
-                    self._count(f"num_removed_{reason}", count)
+                self.counts.update({f"num_removed_{reason}": num for reason, num in document.num_removed.items()})
                 self._write_line(document.line)
         self.state["input_bytes"] += batch.input_bytes
         self.state["position"] = batch.next_position
@@ -130,35 +130,36 @@ class Writer:
     def _write_line(self, line: str) -> None:
         encoded = line.encode("utf-8", "replace") + b"\n"
         if not has_sentence(line):
-            self._count("num_dropped_without_sentence")
+            self.counts["num_dropped_without_sentence"] += 1
             return
         if self._seen and self._seen.is_full:
-            self._count("num_not_kept_for_comparison")
+            self.counts["num_not_kept_for_comparison"] += 1
         if self._seen and not self._seen.add(encoded):
-            self._count("num_dropped_duplicates")
+            self.counts["num_dropped_duplicates"] += 1
         else:
             self._file.write(encoded)
-            self._count("num_documents")
+            self.counts["num_documents"] += 1
 
     def checkpoint(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._kept_bytes = self._file.tell()
-        self.stage.add_checkpoint({**self.state, "bad_records": self._bad.named, "bytes": self._kept_bytes})
+        notes = {"counts": self.counts, "bad_records": self._bad.named, "bytes": self._kept_bytes}
+        self.stage.add_checkpoint({**self.state, **notes})
 
-    def finish(self) -> None:
-        """Gives the text its name and writes the manifest."""
+    def finish(self) -> Made:
+        """Gives the text its name."""
         self.checkpoint()
         self._file.close()
         os.replace(self._partial, self.output)
         sync(self.output.parent)
-        counts, damages = self.state["counts"], self.state["damages"]
+        damages = self.state["damages"]
         for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in self._bad.named)):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         named = {name: faults for name, faults in (("damages", damages), ("bad_records", self._bad.named)) if faults}
-        details = {"num_documents": counts["num_documents"], **named}
+        details = {"num_documents": self.counts["num_documents"], **named}
         entry = FileEntry(self.output.name, self.output.stat().st_size, sha256_of_file(self.output), details)
-        self.stage.complete(counts, {"documents": [entry]})
+        return dict(self.counts), {"documents": [entry]}
 
     def discard(self) -> None:
         """After a failure: removes the output if there is no checkpoint to resume from."""
@@ -167,13 +168,9 @@ class Writer:
                 self._partial.unlink(missing_ok=True)
                 self.stage.forget()
 
-    def _count(self, name: str, count: int = 1) -> None:
-        counts = self.state["counts"]
-        counts[name] = counts.get(name, 0) + count
 
-
-def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str, int]:
-    """Writes the text and completes the writer's stage; returns the counts.
+def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
+    """Writes the text.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
@@ -188,17 +185,16 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> dict[str
     try:
         with writer.open():
             _write_all(writer, corpus, workers)
-            counts = writer.state["counts"]
+            counts = writer.counts
             if not counts["num_documents"]:
                 found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
                 is_licence = "num_dropped_other_licenses" in counts
                 way_out = "name their --license_groups" if is_licence else "are these the right files, and not empty?"
                 raise UserError(f"no document is left of the input ({found}): {way_out}")
-            writer.finish()
+            return writer.finish()
     except (UserError, OSError):
         writer.discard()
         raise
-    return counts
 
 
 def clean_batch(batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]]) -> Batch:
@@ -226,7 +222,7 @@ def _write_all(writer: Writer, corpus: Corpus, workers: TaskPool) -> None:
     ):
         for batch in batches:
             writer.write(batch)
-            num_documents = writer.state["counts"]["num_documents"]
+            num_documents = writer.counts["num_documents"]
             bar.update(batch.input_bytes, "1 document" if num_documents == 1 else f"{num_documents:,} documents")
 
 

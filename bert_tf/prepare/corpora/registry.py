@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -11,21 +10,21 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
 from bert_tf.prepare.corpora.documents import Corpus
-from bert_tf.prepare.corpora.tables import TableDataset
 from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
+from bert_tf.settings.preparation import PreparationOptions
 
-Opener = Callable[[str, Path, argparse.Namespace], Corpus]
+Opener = Callable[[PreparationOptions, Path], Corpus]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 
 
 class Dataset(NamedTuple):
     """One dataset.
 
-    A corpus to pre-train on has `formatted_file` and `open`, which gets the dataset's name, the working
-    directory and the command line's options, and reads those named in `options`. A dataset `made_of`
-    several corpora has neither. One with `read_with` is only read together with that dataset. One with `tables` is
-    formatted, too, but into labelled examples. All others are only downloaded.
+    A corpus to pre-train on has `formatted_file` and `open`, which gets the options, of which it reads those named in
+    `options`, and the working directory. A dataset `made_of` several corpora has neither. One with `read_with` is only
+    read together with that dataset. One with `make_tables` is formatted, too, but into tables of labelled examples, in
+    `tables_folder` below the working directory, by a stage of its own. All others are only downloaded.
     """
 
     formatted_file: str | None = None
@@ -33,27 +32,41 @@ class Dataset(NamedTuple):
     options: tuple[str, ...] = ()
     made_of: tuple[str, ...] = ()
     read_with: str | None = None
-    tables: TableDataset | None = None
+    tables_folder: str = ""
+    make_tables: Callable[[PreparationOptions, Path], None] | None = None
+
+    @property
+    def is_formatted(self) -> bool:
+        return bool(self.formatted_file or self.make_tables)
 
 
-def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
+def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus `options.dataset`, ready to be read.
 
     Raises: UserError where its files are missing; says how to get them.
     """
     opener = dataset_named(options.dataset).open
     assert opener
-    corpus = opener(options.dataset, working_dir, options)
+    corpus = opener(options, working_dir)
     return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
 
 
-def _encoding(options: argparse.Namespace) -> tuple[dict[str, Any], custom.ReadLines]:
-    """The options on encodings, and a function that reads a file's lines by them."""
+def _encoding(options: PreparationOptions) -> tuple[dict[str, Any], custom.ReadLines]:
+    """The options on encodings, and a function that reads a file's lines by them.
+
+    Raises: UserError where Python does not know the encoding.
+    """
+    if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
+        raise UserError(
+            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
+            "cp1252 or koi8-r"
+        )
     encoding = {name: getattr(options, name) for name in ENCODING_OPTIONS}
     return encoding, functools.partial(text_files.read_lines, **encoding)
 
 
-def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
+    dataset = options.dataset
     if options.skip_wikiextractor:
         folder = working_dir / "extracted" / dataset
         ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
@@ -73,27 +86,27 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 
 
-def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    folder = working_dir / "download" / dataset
-    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
+def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
     encoding, read_lines = _encoding(options)
+    folder = working_dir / "download" / options.dataset
+    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
     clean = functools.partial(books.clean, read_lines=read_lines)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
-def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
+def _open_sample(options: PreparationOptions, working_dir: Path) -> Corpus:
     folder = working_dir / "download" / "sample"
     paths = [path for path in (folder / sample.ARTICLES_FILE,) if path.is_file()]
     return _open_text(
-        require_files(paths, folder, sample.ARTICLES_FILE, ways_out=download_of(dataset)), "paragraph", options
+        require_files(paths, folder, sample.ARTICLES_FILE, ways_out=download_of("sample")), "paragraph", options
     )
 
 
-def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    return _open_text(custom.find_inputs(options.input_files), options.input_format, options)
+def _open_custom(options: PreparationOptions, working_dir: Path) -> Corpus:
+    return _open_text(custom.find_inputs(options.input_paths), options.input_format, options)
 
 
-def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
+def _open_text(paths: list[Path], input_format: str, options: PreparationOptions) -> Corpus:
     encoding, read_lines = _encoding(options)
     format_of = custom.choose_formats(input_format, paths, read_lines)
     formats = sorted(set(format_of.values()))
@@ -143,11 +156,8 @@ DATASETS = {
     "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
     "chemprot": Dataset(
         options=("max_bad_records",),
-        tables=TableDataset(
-            "biobert/ChemProt",
-            deferred("bert_tf.contrib.biomedical.chemprot:find_files"),
-            deferred("bert_tf.contrib.biomedical.chemprot:read_tables"),
-        ),
+        tables_folder="biobert/ChemProt",
+        make_tables=deferred("bert_tf.contrib.biomedical.chemprot:make_tables"),
     ),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
@@ -162,7 +172,7 @@ def dataset_named(name: str) -> Dataset:
 def formatting_options(name: str) -> list[str]:
     """The options that the formatting of a dataset reads."""
     dataset = dataset_named(name)
-    return [*dataset.options] if dataset.tables else [*dataset.options, "keep_duplicates"]
+    return [*dataset.options] if dataset.make_tables else [*dataset.options, "keep_duplicates"]
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.files import atomic_file
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made
 from bert_tf.records.manifest import FileEntry
 
 ARTICLES_FILE = "articles.txt"
@@ -150,8 +150,8 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
     return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 
 
-def write_sample(stage: Stage, folder: Path, seed: int) -> dict[str, int]:
-    """Writes articles and question files to `folder` and completes `stage`; returns the counts."""
+def write_sample(folder: Path, seed: int) -> Made:
+    """Writes articles and question files to `folder`."""
     text, questions = generate(seed)
     contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}
     entries = []
@@ -161,5 +161,4 @@ def write_sample(stage: Stage, folder: Path, seed: int) -> dict[str, int]:
         entries.append(FileEntry(name, len(content.encode()), hashlib.sha256(content.encode()).hexdigest()))
     counts = {"num_articles": text.count("\n\n") + 1}
     counts.update({f"num_questions_{name.split('-')[0]}": count for name, count in QUESTION_FILES.items()})
-    stage.complete(counts, {"sample": entries})
-    return counts
+    return counts, {"sample": entries}

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import HEAD_BYTES, check_file, naming_unreadable, what_is_not_text
+from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress
+from bert_tf.settings.preparation import command
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
 WIDE_BYTE_ORDER_MARKS = (
@@ -75,7 +77,7 @@ def require_files(paths: list[Path], folder: Path, kind: str, *, ways_out: str) 
 
 
 def download_of(dataset: str) -> str:
-    return f"python3 data/bertPrep.py --action download --dataset {dataset} fetches them"
+    return f"{command('download', dataset)} fetches them"
 
 
 def _refuse_unreadable(error: OSError) -> None:

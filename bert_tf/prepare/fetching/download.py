@@ -24,7 +24,7 @@ from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
 from bert_tf.prepare.running.stage import Stage, clear_disk_errors
-from bert_tf.records.manifest import FileEntry, read_manifest
+from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
 
 # Dumps are published twice a month; the newest ones may be incomplete.
@@ -99,16 +99,16 @@ class Files:
     def make(self, fetch: Callable[[Files], None]) -> None:
         """Gets all files and writes the manifest, unless the manifest already lists them all."""
         arguments = {"license_groups": self.license_groups} if self.source.kind == "articles" else {}
-        with Stage("download", self.dataset, self.manifest_path, arguments, [], of_any_program=True) as self._stage:
-            newest = _LIST_NEWEST[self.source.kind](self) if self._stage.is_done and self.source.grows else ()
-            if self._stage.is_done and self._stage.finished.keys() >= set(newest):
+        grows = self.source.grows
+        with Stage(
+            "download", self.dataset, self.manifest_path, arguments, [], of_any_program=True, grows=grows
+        ) as self._stage:
+            if not self._stage.is_done:
+                fetch(self)
+            if self._stage.finished == self._stage.made_before:
                 print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
+            if self._stage.is_done:
                 return
-            manifest = read_manifest(self.manifest_path)
-            made = manifest.entries if manifest else ()
-            self._fetched_before = {entry.file for entry in made if "url" in entry.details}
-            self._stage.resume_from_journal()
-            fetch(self)
             entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
             num_bytes = sum(entry.num_bytes for entry in entries)
             counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
@@ -119,7 +119,8 @@ class Files:
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
-        is_there = may_be_placed and name not in self._fetched_before and (self.folder / name).is_file()
+        made = self._stage.made_before.get(name)
+        is_there = may_be_placed and not (made and "url" in made.details) and (self.folder / name).is_file()
         if is_there and name not in self._stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
@@ -261,10 +262,6 @@ _FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
     "articles": deferred("bert_tf.contrib.biomedical.fetching:placed_articles"),
     "books": lambda files: text_files.find_text_files(files.folder),
     "catalogue": _placed_checkpoints,
-}
-# The names of all files of a dataset that grows.
-_LIST_NEWEST: dict[str, Callable[[Files], list[str]]] = {
-    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:list_pubmed")
 }
 # What cannot be fetched by a program, and what to do instead.
 _BY_HAND = {

@@ -22,7 +22,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
 from bert_tf.records.manifest import FileEntry
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
@@ -244,8 +244,8 @@ def copy_vocab(vocab_file: Path, folder: Path) -> Path:
     return folder / name
 
 
-def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> dict[str, int]:
-    """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
+def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> Made:
+    """Writes the vocabulary (SentencePiece if `output` ends in .model)."""
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, casing)
     else:
@@ -257,7 +257,6 @@ def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: 
         write_text(output.with_name(SETTINGS), tokenizer.files()[SETTINGS])
     counts = {"num_pieces": tokenizer.vocab_size}
     entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
-    stage.complete(counts, {"vocabulary": [entry]})
     if counts["num_pieces"] < vocab_size:
         print(
             f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {counts['num_pieces']:,} "
@@ -265,4 +264,4 @@ def create_vocab(stage: Stage, output: Path, paths: Sequence[Path], vocab_size: 
             file=sys.stderr,
             flush=True,
         )
-    return counts
+    return counts, {"vocabulary": [entry]}

@@ -1,4 +1,4 @@
-"""A stage of preparation, and how it continues when it was killed.
+"""A stage of preparation, how it continues when it was killed, and what it has left on the disk.
 
 A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
 counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
@@ -20,17 +20,21 @@ import time
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import NO_SPACE, UserError
-from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
+from bert_tf.text.tokenizer import original_vocabulary
 
 # Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
 # The ending of the temporary names of `atomic_file`.
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
+
+
+_JOURNAL = ".journal"
 
 
 def write_json(path: Path, content: object) -> None:
@@ -65,12 +69,7 @@ def _beside(manifest_path: Path, suffix: str) -> Path:
 
 
 def journal_path(manifest_path: Path) -> Path:
-    return _beside(manifest_path, ".journal")
-
-
-def is_at_work(manifest_path: Path) -> bool:
-    """Whether a run holds the stage's lock."""
-    return is_locked(_beside(manifest_path, ".lock"))
+    return _beside(manifest_path, _JOURNAL)
 
 
 def set_aside(path: Path) -> Path:
@@ -111,7 +110,7 @@ class Journal(NamedTuple):
 
 
 def read_journal(path: Path) -> Journal | None:
-    """The journal at `path`, or None if there is none or it holds no finished step.
+    """The journal at `path`, or None if there is none.
 
     Raises: UserError where the journal is damaged.
     """
@@ -122,8 +121,7 @@ def read_journal(path: Path) -> Journal | None:
     try:
         # The last piece is empty, or a line cut short when the run was killed.
         contents = list(map(json.loads, lines[:-1]))
-        # A run that ended before its first finished step does not restrict the arguments of the next one.
-        if len(contents) < 2:
+        if not contents:
             return None
         first, *steps = contents
         finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
@@ -146,7 +144,9 @@ class Stage:
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
     A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
+    `made_before`: the entries of the manifest, if there is one.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
+    `grows`: there may be more files to make each time.
 
     Raises (on entering):
       UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
@@ -162,12 +162,14 @@ class Stage:
         *,
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
+        grows: bool = False,
     ):
         self.manifest_path = manifest_path
         self.folder = manifest_path.parent
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
+        self.made_before: dict[str, FileEntry] = {}
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -175,7 +177,7 @@ class Stage:
         self._header = Header(
             stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
         )
-        self._of_any_program = of_any_program
+        self._of_any_program, self._grows = of_any_program, grows
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
 
@@ -187,13 +189,14 @@ class Stage:
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
+                self.made_before = {entry.file: entry for entry in manifest.entries}
                 self._require_same(manifest)
-                self.finished.update({entry.file: entry for entry in manifest.entries})
+                self.finished.update(self.made_before)
             self._read_journal()
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in gone:
                 del self.finished[name]
-            self.is_done = manifest is not None and not gone
+            self.is_done = manifest is not None and not gone and not self._grows
             if manifest is not None and gone:
                 print(
                     f"{len(gone)} of {len(gone) + len(self.finished)} files below {self.folder} are missing or have "
@@ -216,12 +219,6 @@ class Stage:
                 self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
-    def resume_from_journal(self) -> None:
-        """Continues a finished stage, because it has new inputs."""
-        if self.is_done:
-            self.is_done = False
-            self._open_journal(self._exit_stack)
-
     def add(self, entry: FileEntry) -> None:
         """Notes a finished file in the journal."""
         self.finished[entry.file] = entry
@@ -232,8 +229,19 @@ class Stage:
         self._write_journal({"checkpoint": checkpoint})
 
     def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
-        """Writes the manifest, which marks the stage as done."""
+        """Writes the manifest, which marks the stage as done.
+
+        Raises: UserError if a file that was made again has other bytes than the first time: what was made from it then
+          does not fit it.
+        """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
+        for entry in manifest.entries:
+            if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
+                raise UserError(
+                    f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
+                    f"program has changed since: delete {self._all_files()} and everything made from it, and make them "
+                    "again"
+                )
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
         for entry in manifest.entries:
@@ -266,16 +274,20 @@ class Stage:
     def _require_same(self, stored: Manifest) -> None:
         differences = stored.differences(self._header, is_finished=True)
         if differences:
-            files = [*(self.folder / entry.file for entry in stored.entries), self.manifest_path]
             raise UserError(
                 f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
-                "Use the same arguments, another BERT_PREP_WORKING_DIR, or delete "
-                + (" and ".join(map(str, files)) if self._shared_prefix else str(self.folder))
+                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self._all_files()}"
             )
+
+    def _all_files(self) -> str:
+        """The folder, or what of one that others use is this stage's."""
+        files = [*map(self.folder.joinpath, self.made_before), self.manifest_path]
+        return " and ".join(map(str, files)) if self._shared_prefix else str(self.folder)
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
-        if journal is None:
+        # A run that ended before its first finished step does not restrict the arguments of the next one.
+        if journal is None or not journal.steps:
             return
         stored, program = journal.header, program_version()
         differences = stored.differences(self._header, is_finished=False)
@@ -315,3 +327,94 @@ class Stage:
         for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
             if path.name.lstrip(".").startswith(self._shared_prefix):
                 path.unlink()
+
+
+# What a stage has made: total counts, and its files by split.
+Made = tuple[dict[str, Any], dict[str, list[FileEntry]]]
+
+
+def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], Made]) -> dict[str, Any] | None:
+    """Has `make` write what is missing, and prints its counts, which are returned; None if nothing was to do."""
+    with stage:
+        if stage.is_done:
+            print(
+                f"nothing to do: {stage.manifest_path} lists all files, made with the same arguments from the same "
+                "input",
+                flush=True,
+            )
+            return None
+        counts, shards = make(stage)
+        stage.complete(counts, shards)
+        print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
+        return counts
+
+
+def counts_in_words(counts: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
+    )
+
+
+class Prepared(NamedTuple):
+    """What a stage of a dataset has left on the disk."""
+
+    manifest_path: Path
+    header: Header
+    manifest: Manifest | None
+    journal: Journal | None  # of a stage that is not finished, or that makes files again
+    is_at_work: bool  # whether a run holds its lock
+    fault: str | None  # why the manifest or journal cannot be read
+
+    @property
+    def stage(self) -> str:
+        return self.header.stage
+
+    @property
+    def dataset(self) -> str:
+        return self.header.dataset
+
+    @property
+    def folder(self) -> Path:
+        return self.manifest_path.parent
+
+    def find_vocab(self, *others: Path) -> Path | None:
+        """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
+        assert self.header.vocab
+        files = filter(Path.is_file, (original_vocabulary(self.folder), *others))
+        return next((path for path in files if sha256_of_file(path) == self.header.vocab.sha256), None)
+
+    @property
+    def entries(self) -> list[FileEntry]:
+        return self.manifest.entries if self.manifest else []
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.num_bytes for entry in self.entries)
+
+
+def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
+    """None if the stage has not begun; `stage`: which it is, unless it is a download."""
+    manifest, journal, fault = None, None, None
+    try:
+        if manifest := read_manifest(manifest_path):
+            read_manifest(manifest_path, manifest.stage if manifest.stage == "download" else stage)  # as others read it
+        journal = read_journal(journal_path(manifest_path))
+    except UserError as error:
+        manifest, fault = None, str(error)
+        dataset, is_in_name, _ = manifest_path.name.partition("_one_")
+        name = dataset if is_in_name else manifest_path.parent.name
+        header: Header | None = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+    else:
+        header = manifest or (journal and journal.header)
+    if header is None:
+        return None
+    if journal and manifest and not journal.steps:
+        journal = None
+    return Prepared(manifest_path, header, manifest, journal, is_locked(_beside(manifest_path, ".lock")), fault)
+
+
+def manifests_in(root: Path, pattern: str) -> list[Path]:
+    """The manifests that there are, or may be one day, in the folders that the pattern finds."""
+    journals = (path.with_name(path.name[1:].removesuffix(_JOURNAL)) for path in root.glob(f"{pattern}/.*{_JOURNAL}"))
+    manifests = (path for name in ("", "*.") for path in root.glob(f"{pattern}/{name}{MANIFEST_NAME}"))
+    return sorted({*manifests, *journals})

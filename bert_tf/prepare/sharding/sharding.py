@@ -16,6 +16,7 @@ import heapq
 import os
 import uuid
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file, read_ahead
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.stage import Stage
+from bert_tf.prepare.running.stage import Made, Stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.prepare.sharding import sentences
 from bert_tf.records.manifest import FileEntry
@@ -187,18 +188,10 @@ def lengths_by_shard(lengths: np.ndarray, assignment: np.ndarray, num_shards: in
     return np.split(ordered, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1])
 
 
-def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
-    """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
-    counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
-    return [
-        (split, number, f"{split}/{dataset}_{split}_{number}.txt") for split, count in counts for number in range(count)
-    ]
-
-
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
-) -> dict[str, int]:
-    """Writes all shards of `dataset` and completes `stage`; returns the counts.
+) -> Made:
+    """Writes all shards of `dataset`.
 
     Raises:
       UserError: fewer documents than shards, a full disk, a killed worker.
@@ -208,29 +201,32 @@ def shard_corpus(
         raise UserError(f"{paths[0]} holds no document: put text there, or delete it and format the text again")
     _require_enough_documents(len(lengths), settings)
     assignment = assign_documents(lengths, settings)
-    names = shard_names(dataset, settings)
-    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    gathered = [stage.folder / f"{Path(name).name}.{ending}" for _, _, name in names]
-    unfinished = {shard: gathered[shard] for shard, (_, _, name) in enumerate(names) if name not in stage.finished}
-    gather(paths, lengths, assignment, unfinished)
-    lengths_of = lengths_by_shard(lengths, assignment, len(names))
+    num_shards = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
+    # In the order of `assign_documents`.
+    numbered = [(split, number) for split, num in num_shards for number in range(num)]
+    lengths_of = lengths_by_shard(lengths, assignment, len(numbered))
     tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
-    for shard, (split, number, name) in enumerate(names):
+    unfinished: dict[int, Path] = {}
+    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+    for shard, (split, number) in enumerate(numbered):
+        name = f"{dataset}_{split}_{number}.txt"
+        gathered, output = stage.folder / f"{name}.{ending}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][name] = ShardTask(str(gathered[shard]), str(stage.folder / name), lengths_of[shard], seed)
+        tasks[split][output] = ShardTask(str(gathered), str(stage.folder / output), lengths_of[shard], seed)
+        if output not in stage.finished:
+            unfinished[shard] = gathered
+    gather(paths, lengths, assignment, unfinished)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     shards = make_files(stage, workers, write, tasks, f"sharding {dataset}")
-    entries = [entry for split in SPLITS for entry in shards[split]]
-    counts = {
-        "num_documents": len(lengths),
-        "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
-        "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
-        "num_sentences": sum(e.counts["num_sentences"] for e in entries),
-        "text_bytes": int(lengths.sum()),
-    }
-    assert sum(e.counts["num_documents"] for e in entries) == len(lengths), counts
-    stage.complete(counts, shards)
-    return counts
+    totals = {split: Counter[str]() for split in SPLITS}
+    for split, entries in shards.items():
+        for entry in entries:
+            totals[split].update(entry.details)
+    num_documents = {f"num_documents_{split}": totals[split]["num_documents"] for split in SPLITS}
+    assert sum(num_documents.values()) == len(lengths), totals
+    num_sentences = sum(total["num_sentences"] for total in totals.values())
+    counts = {"num_documents": len(lengths), **num_documents, "num_sentences": num_sentences}
+    return {**counts, "text_bytes": int(lengths.sum())}, shards
 
 
 # Enough to measure shares of a thousandth.

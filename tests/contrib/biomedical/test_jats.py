@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.contrib.biomedical import jats
 from bert_tf.prepare.corpora.documents import BadRecord, Document, Dropped
-from bert_tf.settings.preparation import LICENSE_GROUPS, parse_license_groups
+from bert_tf.settings.preparation import LICENSE_GROUPS, PreparationOptions
 from tests.refusals import refused
 
 # Every element that such articles have in their text.
@@ -161,9 +161,9 @@ def test_named_group_comes_before_the_licence():
 
 
 def test_groups_are_named_in_any_order_and_others_refused():
-    assert parse_license_groups("oa_other, oa_comm") == ("oa_comm", "oa_other")
+    assert PreparationOptions(license_groups="oa_other, oa_comm").chosen_license_groups == ("oa_comm", "oa_other")
     message = "license_groups=oa_comm,all: 'all' must be one of oa_comm, oa_noncomm, oa_other"
-    refused(message, parse_license_groups, "oa_comm,all")
+    refused(message, lambda: PreparationOptions(license_groups="oa_comm,all").chosen_license_groups)
 
 
 def test_lists_of_servers_and_their_namespaces():

@@ -1,12 +1,10 @@
-"""The last stages of data preparation: from sharded text to token files, pairs and records."""
+"""From sharded text to token files, and to pairs and records: how these are called, and what they are made with."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -17,13 +15,14 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard, make_token_file, total_counts
-from bert_tf.prepare.layout import Layout, already_done, print_done, task_pool_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors
+from bert_tf.prepare.layout import Layout, task_pool_of
+from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, counts_in_words, run_stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
-from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry, describe_input, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import ensure_pairs, settings_of
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
+from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
 from bert_tf.text.tokenizer import CasingFlags, open_tokenizer, open_vocab_file, original_vocabulary
@@ -32,17 +31,16 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
-_MUCH_PADDING = 0.5
 # Also in the manifests of token files, so that records can be made when the sharded text is gone.
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
-def _casing_flags(options: argparse.Namespace) -> CasingFlags:
+def _casing_flags(options: PreparationOptions) -> CasingFlags:
     given = (options.do_lower_case, options.strip_accents)
     return CasingFlags(*(None if value is None else bool(value) for value in given))
 
 
-def casing_of(options: argparse.Namespace) -> Casing:
+def casing_of(options: PreparationOptions) -> Casing:
     """The casing that is asked for; by default lower case."""
     lower_case, strip_accents = _casing_flags(options)
     return Casing.of(lower_case is not False, strip_accents)
@@ -53,15 +51,16 @@ def _casing_in_names(casing: Casing) -> str:
     return f"lower_case_{int(lower_case)}" + (f"_strip_accents_{int(strip_accents)}" * (lower_case != strip_accents))
 
 
-def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
+def find_vocab_file(options: PreparationOptions, layout: Layout) -> Path:
+    dataset = options.dataset
     if options.vocab_file:
         return Path(options.vocab_file)
     of_google = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
-    if options.dataset == "wikicorpus_zh":
+    if dataset == "wikicorpus_zh":
         of_google = GOOGLE_CHINESE_VOCABULARY
-    candidates = [layout.vocab / options.dataset / "vocab.txt"]
+    candidates = [layout.vocab / dataset / "vocab.txt"]
     # Google has no vocabulary of another single language.
-    if not wikipedia_of(options.dataset) or options.dataset in registry.DATASETS:
+    if not wikipedia_of(dataset) or dataset in registry.DATASETS:
         candidates.append(layout.download / "google_pretrained_weights" / of_google)
     for candidate in candidates:
         if candidate.is_file():
@@ -69,7 +68,7 @@ def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
             return candidate
     raise UserError(
         f"vocab_file is not given and none of {', '.join(map(str, candidates))} exists: name one, "
-        f"or make one from the text by --action=create_vocab --dataset={options.dataset}"
+        f"or make one from the text by --action=create_vocab --dataset={dataset}"
     )
 
 
@@ -88,10 +87,6 @@ def _tfrecord_folder(casing: Casing, pairs: PairSettings, rules: MaskingRules, s
     )
 
 
-def _tokens_folder(casing: Casing, sharded: Manifest) -> str:
-    return f"{_casing_in_names(casing)}_{_parameters_of_shards(sharded)}"
-
-
 class _Source(NamedTuple):
     """Finished files from which others are made, one from each."""
 
@@ -100,12 +95,13 @@ class _Source(NamedTuple):
     inputs: list[FileEntry]  # the sharded text, even where token files take its place
 
 
-def _sharded_text(dataset: str, layout: Layout) -> _Source:
+def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
+    dataset = options.dataset
     registry.corpora_of(dataset)
     folder = layout.sharded / dataset
-    manifest = read_manifest(folder / "manifest.json", "sharding")
-    shard = f"python3 data/bertPrep.py --action sharding --dataset {dataset}"
+    manifest = read_manifest(folder / MANIFEST_NAME, "sharding")
+    shard = command("sharding", dataset)
     if manifest is None:
         raise UserError(f"{folder} holds no finished shards: run {shard} first")
     manifest.require_whole(folder, f"{shard} again with the same arguments")
@@ -113,53 +109,67 @@ def _sharded_text(dataset: str, layout: Layout) -> _Source:
     return _Source(folder, manifest, inputs)
 
 
-def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
-    """A stage that writes into `folder`, which is named after the dataset."""
-    return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
-
-
 class _Kind(NamedTuple):
     """What a stage makes of each shard."""
 
+    stage: str
     label: str
     suffix: str
     unit: str  # the count that a manifest gives by split, too
 
 
-_TOKEN_FILES = _Kind("token files", TOKENS_SUFFIX, "num_tokens")
-_RECORDS = _Kind("records", ".tfrecord", "num_instances")
+_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX, "num_tokens")
+_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord", "num_instances")
 
 
 def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
     return make(*task)
 
 
-def _make_all(
-    stage: Stage, source: _Source, kind: _Kind, make: Callable[..., FileEntry], workers: TaskPool
-) -> dict[str, float]:
-    """Makes a file from each file of `source`, by ``make(source, output, shard)``; completes the stage.
-
-    Returns: the counts.
-    """
-    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
-    for split, entries in source.manifest.shards.items():
-        names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
-        tasks[split] = {
-            name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
-            for number, (entry, name) in enumerate(zip(entries, names))
-        }
-    shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
-    counts = total_counts(shards, kind.unit)
-    stage.complete(counts, shards)
-    print_done(kind.label, counts, stage.folder)
-    return counts
+class _Vocabulary(NamedTuple):
+    file: Path
+    entry: VocabEntry
+    casing: Casing
 
 
-def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEntry, Casing]:
-    """The vocabulary's entry in a manifest, and the casing of its text.
+def _make_from(
+    source: _Source,
+    stage: Stage,
+    kind: _Kind,
+    vocab: _Vocabulary,
+    maker: Callable[[TokenSettings], Callable[..., FileEntry]],
+    workers: TaskPool,
+) -> None:
+    """Makes a file from each file of `source`, by what `maker` returns, called with (source, output, shard)."""
 
-    Raises: UserError if the casing that is asked for is not that of the vocabulary, or if the file alone, of which the
-      stage keeps a copy, cuts text otherwise than together with the files beside it.
+    def make_all(stage: Stage) -> Made:
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
+        copy = vocabulary.copy_vocab(vocab.file, stage.folder)
+        make = functools.partial(_make_file, make=maker(TokenSettings(str(copy), vocab.casing)))
+        tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+        for split, entries in source.manifest.shards.items():
+            names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
+            tasks[split] = {
+                name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
+                for number, (entry, name) in enumerate(zip(entries, names))
+            }
+        shards = make_files(stage, workers, make, tasks, kind.label)
+        return total_counts(shards, kind.unit), shards
+
+    if counts := run_stage(stage, kind.label, stage.folder, make_all):
+        unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], vocab.casing)
+        if unknown.are_many:
+            print(unknown.describe(stage.folder.name), flush=True)
+
+
+def _stage(kind: _Kind, folder: Path, arguments: dict[str, Any], source: _Source, vocab: _Vocabulary) -> Stage:
+    """A stage that writes into `folder`, which is named after the dataset."""
+    return Stage(kind.stage, folder.name, folder / MANIFEST_NAME, arguments, source.inputs, vocab=vocab.entry)
+
+
+def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
+    """Raises: UserError if the casing that is asked for is not that of the vocabulary, or if the file alone, of which
+    the stage keeps a copy, cuts text otherwise than together with the files beside it.
     """
     whole, assumed = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
     alone = open_tokenizer(vocab_file, *whole.casing)
@@ -172,52 +182,43 @@ def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEn
         )
     if assumed:
         print(assumed, flush=True)
-    return VocabEntry(whole.vocab_size, sha256_of_file(vocab_file)), whole.casing
+    return _Vocabulary(vocab_file, VocabEntry(whole.vocab_size, sha256_of_file(vocab_file)), whole.casing)
 
 
-def _warn_of_unknown(dataset: str, counts: Mapping[str, Any], casing: Casing) -> None:
-    unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], casing)
-    if unknown.are_many:
-        print(unknown.describe(dataset), flush=True)
+def create_token_files(options: PreparationOptions, layout: Layout) -> None:
+    source = _sharded_text(options, layout)
+    vocab = _check_vocab(find_vocab_file(options, layout), options)
+    arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
+    name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
+    stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
+
+    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
+        return functools.partial(make_token_file, settings=tokens)
+
+    _make_from(source, stage, _TOKEN_FILES, vocab, maker, task_pool_of(options, layout))
 
 
-def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
-    source = _sharded_text(options.dataset, layout)
-    vocab_file = find_vocab_file(options, layout)
-    vocab, casing = _check_vocab(vocab_file, options)
-    of_shards = {name: source.manifest.arguments[name] for name in OF_SHARDS}
-    arguments = {**casing.flags(), **of_shards}
-    folder = layout.tokens / _tokens_folder(casing, source.manifest) / options.dataset
-    with _stage("create_token_files", folder, arguments, source, vocab) as stage:
-        if not already_done(stage):
-            # A copy in the working directory, which workers on other machines see; they may not see the original.
-            settings = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
-            make = functools.partial(make_token_file, settings=settings)
-            counts = _make_all(stage, source, _TOKEN_FILES, make, task_pool_of(options, layout))
-            _warn_of_unknown(options.dataset, counts, casing)
-
-
-def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
+def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
     dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
     name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
+    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
     if len(paths) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
     manifest = read_manifest(paths[0], "create_token_files") if paths else None
     if manifest is None:
-        raise UserError(f"{layout.tokens / name / dataset} holds no token files: run --action create_token_files first")
+        raise UserError(f"{layout.tokens / name}/{dataset} holds no token files: run --action create_token_files first")
     folder = paths[0].parent
-    manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
+    manifest.require_whole(folder, command("verify", dataset, repair=True))
     return _Source(folder, manifest, list(manifest.inputs))
 
 
-def _pair_settings(options: argparse.Namespace, single_segments: bool) -> PairSettings:
+def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSettings:
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
     return PairSettings.of(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
 
 
-def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
+def create_pairs(options: PreparationOptions, layout: Layout) -> None:
     source, length = _finished_tokens(options, layout), options.max_seq_length
     settings = _pair_settings(options, options.no_next_sentence)
     settings.check()
@@ -235,37 +236,35 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
     shares = {"padding_share": 1 - counts["num_instance_tokens"] / (num * length)}
     if not settings.single_segments:
         shares["random_next_share"] = counts["num_random_next"] / num
-    print_done(settings.kind, {"num_instances": num, **shares}, source.folder)
-    if shares["padding_share"] > _MUCH_PADDING:
-        print(f"note: more than half of length {length} is padding; the documents are short for it", flush=True)
+    print(f"{settings.kind}: {counts_in_words({'num_instances': num, **shares})}\n{source.folder}", flush=True)
 
 
-def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
-    _create_records(options, layout, _sharded_text(options.dataset, layout), find_vocab_file(options, layout))
+def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
+    _create_records(options, layout, _sharded_text(options, layout), find_vocab_file(options, layout))
 
 
-def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
-    """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
+def export_tfrecord(options: PreparationOptions, layout: Layout) -> None:
+    """Makes exactly the files of `create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
-    made = source.manifest.arguments
-    options.do_lower_case, options.strip_accents = made["do_lower_case"], made["strip_accents"]
+    casing = {name: source.manifest.arguments[name] for name in ("do_lower_case", "strip_accents")}
+    options = dataclasses.replace(options, **casing)
     _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
-def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
-    vocab, casing = _check_vocab(vocab_file, options)
+def _create_records(options: PreparationOptions, layout: Layout, source: _Source, vocab_file: Path) -> None:
+    vocab = _check_vocab(vocab_file, options)
     pairs = _pair_settings(options, single_segments=False)
     rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
     pairs.check(rules.max_predictions_per_seq)
     arguments = {
         **{name: getattr(pairs, name) for name in ("max_seq_length", "dupe_factor", "random_seed")},
         **dataclasses.asdict(rules),
-        **casing.flags(),
+        **vocab.casing.flags(),
     }
-    folder = layout.tfrecord / _tfrecord_folder(casing, pairs, rules, source.manifest) / options.dataset
-    with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
-        if not already_done(stage):
-            tokens = TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), casing)
-            make = functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
-            counts = _make_all(stage, source, _RECORDS, make, task_pool_of(options, layout))
-            _warn_of_unknown(options.dataset, counts, casing)
+    folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
+    stage = _stage(_RECORDS, folder, arguments, source, vocab)
+
+    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
+        return functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
+
+    _make_from(source, stage, _RECORDS, vocab, maker, task_pool_of(options, layout))
