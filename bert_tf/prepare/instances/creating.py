@@ -32,7 +32,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
 # Also in the manifests of token files, so that records can be made when the sharded text is gone.
-OF_SHARDS = ("num_training_shards", "fraction_test_set")
+_OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
 def _casing_flags(options: PreparationOptions) -> CasingFlags:
@@ -188,7 +188,7 @@ def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
 def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     source = _sharded_text(options, layout)
     vocab = _check_vocab(find_vocab_file(options, layout), options)
-    arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
+    arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _OF_SHARDS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
     stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
 
