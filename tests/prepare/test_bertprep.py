@@ -185,9 +185,13 @@ def test_other_arguments_are_refused_by_name(prepared):
         prep(prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt", "--keep_duplicates")
     )
     assert "vocab_size is 300 there, 200 here" in refused(prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
-    assert "was not made by --action=create_vocab" in refused(
-        prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / "input.txt")
-    )
+    for name, fault in (
+        ("input.txt", "was not made by --action=create_vocab"),
+        ("input.txt/vocab.txt", "input.txt is a file, and must be a folder"),
+        ("new.json", "create_vocab makes no tokenizer.json, but a vocab.txt or a .model"),
+    ):
+        assert fault in refused(prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / name))
+    assert not (prepared / "new.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best
+from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best, read_evaluations
 from bert_tf.settings.training import EPOCH, TrainingConfig
 from bert_tf.training.evaluation import Evaluation, Evaluator
 from tests.refusals import refused
@@ -51,6 +51,12 @@ def test_the_best_is_the_first_of_the_best_numbers():
     assert Evaluations("f1", False, "", scores).best == 6 and Evaluations("loss", True, "", scores).best == 4
     assert Evaluations("f1", False, "", scores).up_to(4).best == 4 and Evaluations("f1", False, "", {}).best is None
     assert Evaluations("f1", False, "", scores).num_since_best == 2
+
+
+def test_scores_that_are_not_finite_are_read_again(tmp_path):
+    Evaluations("f1", False, "", {2: math.nan, 4: 0.5}).write(tmp_path)
+    again = read_evaluations(tmp_path).by_update
+    assert math.isnan(again[2]) and again[4] == 0.5
 
 
 SCORES = {2: 0.25, 4: 0.75, 6: 0.5, 8: 0.625, 10: 0.375}

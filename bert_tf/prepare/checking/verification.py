@@ -277,11 +277,12 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
             f"nothing{options.dataset and f' of {options.dataset}' or ''} has been prepared below {layout.root}: "
             "--action status says what to begin with"
         )
-    broken: list[Path] = []
+    broken: dict[Path, Repair] = {}
     for prepared in begun:
         remaining = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
-        broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in remaining)]
+        broken.update((prepared.folder / fault.file, fault.repair) for fault in remaining)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"
-        raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")
+        is_by_hand = options.repair or {*broken.values()} == {Repair.BY_HAND}
+        remedy = "repair it by hand, as said above" if is_by_hand else "--repair makes again what can be made"
+        raise UserError(f"broken: {next(iter(broken))}{more}; {remedy}")

@@ -249,7 +249,11 @@ def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     source = _finished_tokens(options, layout)
     made = source.manifest.arguments
     options.do_lower_case, options.strip_accents = made["do_lower_case"], made["strip_accents"]
-    _create_records(options, layout, source, original_vocabulary(source.folder))
+    assert source.manifest.vocab
+    vocab_file, repair = original_vocabulary(source.folder), f"--action verify --dataset {options.dataset} --repair"
+    if not vocab_file.is_file() or sha256_of_file(vocab_file) != source.manifest.vocab.sha256:
+        raise UserError(f"{vocab_file} is gone, or not what the token files were made with; {repair} puts it back")
+    _create_records(options, layout, source, vocab_file)
 
 
 def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:

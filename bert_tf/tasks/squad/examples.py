@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
@@ -208,8 +208,8 @@ def _fault(example: Example) -> str:
         return ""
     text, start = example.answers[0]
     if (found := answer_range(example)) is None:
-        there = context[max(start, 0) :][: len(text)]
-        return f"has the answer {text!r:.80} at {start}, where the context has {there!r:.80}"
+        answer, there = contrast(text, context[max(start, 0) :][: len(text)])
+        return f"has the answer {answer} at {start}, where the context has {there}"
     if not tokenize_words(context[slice(*found)], Casing.of(True)):
         return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
     return ""
