@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
@@ -122,24 +121,6 @@ def killed_and_finished(command, model_dir):
     program.wait(60)
     assert not (model_dir / "eval_results.txt").exists(), "it was killed too late"
     return processes.run(command)
-
-
-def write_small_model(folder, vocab, hidden_size=16, dropout=0.1):
-    """vocab.txt and bert_config.json of a model with one layer."""
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=hidden_size,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=2 * hidden_size,
-        max_position_embeddings=64,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
-    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
-    return folder
 
 
 def weights_in(model_dir, update):

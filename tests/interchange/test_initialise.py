@@ -209,8 +209,7 @@ def test_records_of_a_sentencepiece_model_of_which_a_list_lies_beside_the_weight
     model = PretrainingModel(weights.config)
     initialise_from(weights, model, Notes(), tokenizer_files=tokenizer.files())
     others = open_tokenizer(write_model(tmp_path / "other.model", model_type="bpe"), do_lower_case=False).files()
-    with pytest.raises(UserError, match="has another vocabulary than the records"):
-        initialise_from(weights, model, Notes(), tokenizer_files=others)
+    refused("has another vocabulary than the records", initialise_from, weights, model, Notes(), tokenizer_files=others)
 
 
 def test_what_is_no_model_is_named(google, tmp_path):

@@ -230,7 +230,7 @@ def command(squad, model_dir, **changes):
 @pytest.mark.slow
 def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path):
     """Learning, decoding and scoring together, as a program; then as after a kill before its last checkpoints."""
-    squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
+    squad = write_squad(tmp_path, version_2=False, hidden_size=64, layers=2, dropout=0.05)
     shown = dict(save_checkpoint_steps=20, display_loss_steps=20, num_accumulation_steps=1)
     changes = dict(train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, **shown)
     done = processes.run(command(squad, tmp_path / "whole", **changes))
