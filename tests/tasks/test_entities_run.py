@@ -19,11 +19,9 @@ from tests.jobs import (
     command_of,
     exported,
     from_checkpoint,
-    killed_and_finished,
     scores_in,
     small_job,
     typed,
-    weights_in,
     weights_of_two_splits,
 )
 from tests.refusals import refused
@@ -167,16 +165,6 @@ def test_the_loss_does_not_depend_on_the_split(data, tmp_path):
 def command(data, model_dir, **changes):
     files = dict(train_file=data / "train.tsv", predict_file=data / "test.tsv", max_seq_length=10)
     return command_of("run_ner.py", data, model_dir, **{**files, **changes})
-
-
-@pytest.mark.slow
-def test_killed_and_started_again_it_ends_with_the_same_bits(finished, data, tmp_path):
-    longer = dict(num_train_epochs=25, save_checkpoint_steps=10)
-    assert processes.run(command(data, tmp_path / "whole", **longer)).returncode == 0
-    done = killed_and_finished(command(data, tmp_path / "killed", **longer), tmp_path / "killed")
-    assert done.returncode == 0 and "going on from" in done.stdout, done.stderr
-    assert weights_in(tmp_path / "killed", 100) == weights_in(tmp_path / "whole", 100)
-    assert predicted_in(tmp_path / "killed") == predicted_in(tmp_path / "whole")
 
 
 @pytest.mark.slow

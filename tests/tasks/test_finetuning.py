@@ -203,24 +203,6 @@ def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     refusals.refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
 
 
-def test_what_does_not_fit_is_refused(squad, tmp_path):
-    def refused(message, **changes):
-        refusals.refused(message, job(squad, tmp_path / "run", **changes).run)
-
-    longer = tmp_path / "vocab.txt"
-    longer.write_text((squad / "vocab.txt").read_text() + "more\n")
-    num = len(GOLDEN["vocab"])
-    refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
-    refused("--vocab_file is required, as no --init_checkpoint", vocab_file=None)
-    refused(
-        "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
-    )
-    refused("absent.json does not exist", train_file=str(tmp_path / "absent.json"))
-    refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
-    refused("do not fill one update", training=settings(train_batch_size=100))
-    refused("pass --do_lower_case=1 with an uncased model", do_lower_case=False)
-
-
 def command(squad, model_dir, **changes):
     files = dict(train_file=squad / "squad.json", predict_file=squad / "squad.json")
     lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)

@@ -222,10 +222,6 @@ def test_own_labels_without_a_score(data, tmp_path):
     scores = scores_in(tmp_path / "run")
     assert {"accuracy", "macro_f1", "fine_f1"} < set(scores) and "none_f1" not in scores
     assert scores["f1"] == scores["fine_f1"]
-    with pytest.raises(UserError, match="--no_score_for=nothing: must be some labels, not all: fine, none$"):
-        other = custom_task("text", "kind", False, "nothing")
-        job(data, tmp_path / "other", (), task=other, files=files).run()
-    assert not (tmp_path / "other/checkpoints").exists()
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
@@ -254,11 +250,6 @@ def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):
     write_lines(folder / "dev.tsv", "x01 |  1 |  | the cat sat", "x01 | 1 |  | a dog", "x01 | 3 |  | a cat")
     refused("dev.tsv, line 3: the label is '3'", job(data, tmp_path / "run", folder=folder).run)
     assert not (tmp_path / "run/checkpoints").exists()
-
-
-def test_what_does_not_fit_is_refused(finished, data, tmp_path):
-    refused("max_seq_length: 8 there, 9 now", job(data, finished, max_seq_length=9).run)
-    refused("holds no checkpoint to predict with", job(data, tmp_path / "empty", (PREDICT,)).run)
 
 
 # --- As a program --------------------------------------------------------------------------------

@@ -134,7 +134,6 @@ def test_two_ranks_score_and_stop_as_one(folders, tmp_path):
         ("run_classifier.py", dict(mode="train"), "--eval_steps needs held-out data: use --mode=train_and"),
         ("run_squad.py", dict(eval="false"), "--eval_steps scores, --noeval does not"),
         ("run_ner.py", dict(predict_file="{}/vocab.txt"), "vocab.txt"),
-        ("run_swag.py", dict(eval_steps="1.5"), "eval_steps=1.5: above 1 it is a number of updates"),
         ("run_classifier.py", dict(task_name="STS-B", class_weights=BALANCED), "is for labels, STS-B has numbers"),
         ("run_classifier.py", dict(class_weights="{}/vocab.txt"), "vocab.txt is not valid JSON .* a JSON object of"),
     ],
