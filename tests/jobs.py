@@ -130,3 +130,9 @@ def weights_in(model_dir, update):
 def scores_in(model_dir):
     lines = (model_dir / "eval_results.txt").read_text().splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def events(model_dir, kind):
+    """The events of a kind in a run's metrics.jsonl."""
+    records = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if record["event"] == kind]

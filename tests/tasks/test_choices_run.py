@@ -22,6 +22,7 @@ from tests.choice_data import json_lines, make_questions, swag, write, write_mod
 from tests.jobs import (
     changed_json,
     command_of,
+    events,
     exported,
     from_checkpoint,
     scores_in,
@@ -72,9 +73,7 @@ def test_a_run_leaves_what_is_promised(finished):
     assert scores["accuracy"] == pytest.approx(np.mean(prediction == label))
     right = [probabilities[int(number)][row] for row, number in enumerate(label)]
     assert scores["eval_loss"] == pytest.approx(-np.mean(np.log(right)), abs=1e-4)
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    first = next(line for line in lines if line["event"] == "train")
-    assert first["total_loss"] == pytest.approx(np.log(4), abs=0.1), "nothing is known yet: any of 4 choices"
+    assert events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(4), abs=0.1), "any of 4 choices"
     assert json.loads((finished / "config.json").read_text())["settings"]["num_choices"] == 4
 
 

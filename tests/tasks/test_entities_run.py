@@ -17,6 +17,7 @@ from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
 from tests.jobs import (
     changed_json,
     command_of,
+    events,
     exported,
     from_checkpoint,
     scores_in,
@@ -67,10 +68,8 @@ def test_a_run_leaves_what_is_promised(finished):
     }
     assert measures | {"accuracy", "eval_loss", "global_step"} == set(scores_in(finished))
     assert json.loads((finished / "task.json").read_text()) == {"task_name": "entities", "labels": LABELS}
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    assert any(line["event"] == "evaluation" and "strict_f1" in line for line in lines)
-    first = next(line for line in lines if line["event"] == "train")
-    assert first["total_loss"] == pytest.approx(np.log(5), abs=0.3), "nothing is known yet: any of 5 labels"
+    assert any("strict_f1" in line for line in events(finished, "evaluation"))
+    assert events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(5), abs=0.3), "any of 5 labels"
 
 
 def test_labelling_later_and_from_hugging_faces_format_gives_the_same(finished, data, tmp_path, capsys):

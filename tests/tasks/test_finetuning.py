@@ -22,7 +22,7 @@ from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
 from tests import processes, refusals
-from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
+from tests.jobs import command_of, events, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
@@ -47,11 +47,6 @@ def job(folder, model_dir, *, training=None, **changes):
     rows = dict(features=FeatureSettings(**GOLDEN["settings"]), decoding=DecodeSettings(version_2_with_negative=True))
     common = dict(training=training or settings(), predict_batch_size=16)
     return small_job(SquadTask, folder, model_dir, **{**squad, **rows, **common, **changes})
-
-
-def events(model_dir, event):
-    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["event"] == event]
 
 
 def test_updates_cover_the_epochs_and_no_more():

@@ -21,7 +21,7 @@ from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
-from tests.jobs import command_of, exported, scores_in, short_training, small_job
+from tests.jobs import command_of, events, exported, scores_in, short_training, small_job
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,8 +115,7 @@ def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
     model_dir = save_untrained(tmp_path / "run", data, find_task("MNLI"))
     options = dict(task="MNLI", folder=tmp_path / "MNLI", predict_batch_size=2)
     assert trained_job(data, model_dir, (EVAL, PREDICT), **options).run()
-    lines_of_run = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
-    (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
+    (evaluation,) = events(model_dir, "evaluation")
     assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
     names = [f"{part}_{name}" for part in ("matched", "mismatched") for name in ("accuracy", "eval_loss")]
     assert list(scores_in(model_dir)) == [*names, "global_step"]

@@ -20,7 +20,7 @@ from bert_tf.run.evaluations import EVALUATIONS
 from bert_tf.tasks.glue.classes import weights_of
 from bert_tf.tasks.glue.settings import BALANCED
 from tests import choice_data, entity_data, glue_data, processes
-from tests.jobs import command_of, killed_and_finished, scores_in, weights_in
+from tests.jobs import command_of, events, killed_and_finished, scores_in, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
@@ -61,11 +61,6 @@ def command(folders, program, model_dir, **changes):
 def evaluations_in(model_dir):
     stored = json.loads((model_dir / "checkpoints" / EVALUATIONS).read_text())
     return stored["score"], {int(update): score for update, score in stored["by_update"].items()}
-
-
-def events(model_dir, kind):
-    records = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
-    return [record for record in records if record["event"] == kind]
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from bert_tf.run.checkpoint import PREFIX
 from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best, read_evaluations
 from bert_tf.settings.training import EPOCH, TrainingConfig
 from bert_tf.training.evaluation import Evaluation, Evaluator
+from tests.jobs import events
 from tests.refusals import refused
 from tests.training.test_trainer import Counter, make_trainer
-from tests.training.test_training import lines
 
 
 def config(**changes):
@@ -133,15 +133,15 @@ def test_the_best_is_kept_and_used(tmp_path, train, capsys, settings, last, best
     assert train(tmp_path, **settings) == (True, [(float(best), best)])
     assert left(tmp_path)[0] == {f"ckpt-{update:08d}": update for update in (best, last)}
     assert find_best(tmp_path / "checkpoints") == best
-    events = lines(tmp_path, "evaluation")
-    assert [(event["update"], event["f1"]) for event in events] == [pair for pair in SCORES.items() if pair[0] <= last]
-    assert lines(tmp_path, "end")[0]["reason"] == reason
+    scored = [(event["update"], event["f1"]) for event in events(tmp_path, "evaluation")]
+    assert scored == [pair for pair in SCORES.items() if pair[0] <= last]
+    assert events(tmp_path, "end")[0]["reason"] == reason
     said = capsys.readouterr().out
     assert f"best checkpoint: f1 = {SCORES[best]} after update {best} of {last}; {tmp_path}" in said
     assert ("no better f1 in 2 evaluation(s) since update 4" in said) == (reason != "done")
     # Once more: nothing is trained, and nothing scored.
     assert train(tmp_path, **settings) == (True, [(float(best), best)])
-    assert len(lines(tmp_path, "evaluation")) == len(events)
+    assert len(events(tmp_path, "evaluation")) == len(scored)
 
 
 def test_a_kill_at_any_moment_leaves_no_trace(tmp_path, train):
