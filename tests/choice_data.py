@@ -5,7 +5,7 @@ import io
 import json
 import random
 
-from tests.jobs import write_small_model
+from tests.small_models import write_small_model
 
 # The right choice is a thing, the others are people.
 THINGS, PEOPLE = "lamp chair table".split(), "anna bob carl dora".split()

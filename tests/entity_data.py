@@ -1,6 +1,6 @@
 """Sentences with entities in the forms in which people have them, and a small model, for the tests of run_ner.py."""
 
-from tests.jobs import write_small_model
+from tests.small_models import write_small_model
 
 # Names are those of things where a name of a thing stands after "the", and of people elsewhere.
 WORDS = "the a red lamp chair anna bob sees likes buys and . ,".split()

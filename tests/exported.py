@@ -5,10 +5,10 @@ import json
 
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import ChoiceModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.run.checkpoint import CheckpointFolder
+from tests.small_models import small_config
 
 # Pieces of which English words, accents, kana and punctuation can be made, cased and not.
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -21,15 +21,7 @@ VOCAB = [
     *SIGNS,
 ]
 CASED_VOCAB = [*VOCAB, *LETTERS.upper(), "é", "##é"]
-CONFIG = BertConfig(
-    vocab_size=len(VOCAB),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=32,
-    initializer_range=0.2,
-)
+CONFIG = small_config(len(VOCAB), 16, positions=32, initializer_range=0.2)
 ENCODER_ONLY, CLASSIFIER = "encoder", "classifier"
 
 

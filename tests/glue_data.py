@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.jobs import write_small_model
+from tests.small_models import write_small_model
 
 GOOD = ("the cat sat", "a dog ran home", "she reads books", "they went there")
 BAD = ("cat the sat", "dog a home ran", "reads she books", "there they went")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
@@ -124,24 +123,6 @@ def killed_and_finished(command, model_dir):
     return processes.run(command)
 
 
-def write_small_model(folder, vocab, hidden_size=16, dropout=0.1):
-    """vocab.txt and bert_config.json of a model with one layer."""
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=hidden_size,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=2 * hidden_size,
-        max_position_embeddings=64,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf-8")
-    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
-    return folder
-
-
 def weights_in(model_dir, update):
     return (model_dir / f"checkpoints/ckpt-{update:08d}/{PREFIX}.data-00000-of-00001").read_bytes()
 
@@ -149,3 +130,9 @@ def weights_in(model_dir, update):
 def scores_in(model_dir):
     lines = (model_dir / "eval_results.txt").read_text().splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def events(model_dir, kind):
+    """The events of a kind in a run's metrics.jsonl."""
+    records = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if record["event"] == kind]

@@ -14,19 +14,19 @@ import numpy as np
 from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
-from bert_tf.bert_config import BertConfig
 from bert_tf.records import shard
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import Features, RecordSchema
 from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
+from tests.small_models import small_config
 
 SCHEMA = RecordSchema(16, 3)
 # Lengths from 10 on, so that up to three instances fit a row.
 ROOMY = RecordSchema(40, 3)
 VOCAB_SIZE = 40
-TINY = BertConfig(VOCAB_SIZE, 16, 1, 2, 32, max_position_embeddings=16)  # a layer of width 16
+TINY = small_config(VOCAB_SIZE, 16, layers=1)
 
 
 def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import os
 import re
 import select
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
@@ -41,6 +42,22 @@ class UserError(ValueError):
 def shorten(text: str, most: int) -> str:
     """The text, or its beginning and end with "..." between them if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
+
+
+def contrast(one: object, other: object, most: int = 200) -> tuple[str, str]:
+    """Two values that differ, as Python writes them, so that the difference shows.
+
+    Of texts longer than `most` that part is shown; letters that only look alike are written as escapes.
+    """
+    texts = repr(one), repr(other)
+    if len({unicodedata.normalize("NFKC", text) for text in texts}) == 1:
+        texts = ascii(one), ascii(other)
+    is_long = max(map(len, texts)) > most
+    begin = max(len(os.path.commonprefix(texts)) - most // 2, 0) if is_long else 0
+    first, second = (
+        "..." * (begin > 0) + text[begin : begin + most] + "..." * (text[begin + most :] > "") for text in texts
+    )
+    return first, second
 
 
 def first_line(error: Exception) -> str:

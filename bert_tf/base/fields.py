@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, contrast
 
 _UNSEEN = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, halves of UTF-16 pairs
 
 
-def read_object(text: str, place: str, remedy: str) -> dict[str, Any]:
+def read_object(text: str, place: str, remedy: str, *, is_finite: bool = False) -> dict[str, Any]:
     """The object of JSON in a text.
+
+    Args:
+      is_finite: whether it must be strict JSON, which has no NaN and Infinity. Python writes them where a table has no
+        value, so lines of data may have them.
 
     Raises: UserError, which begins with `place` and ends with `remedy`, where it is none, or an object in it has a
       field twice: programs differ in which of the two counts.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_each_once)
+        content = json.loads(text, object_pairs_hook=_each_once_and_finite if is_finite else _each_once)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -36,6 +41,14 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         name = repeated(name for name, _ in pairs)
         raise UserError(f"the field {name!r} occurs twice in an object, and must have one value; take one away")
     return fields
+
+
+def _each_once_and_finite(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    for name, value in pairs:
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, float) and not math.isfinite(each):
+                raise UserError(f"the field {name!r} is {json.dumps(each)}, which is no number of JSON; give it one")
+    return _each_once(pairs)
 
 
 def fault_of_label(label: str) -> str:
@@ -69,9 +82,10 @@ class Fields(dict[str, Any]):
         """
         given = [name for name in names if self.get(name) is not None]
         given = [name for name in given if self[name] != ""] or given
-        if len({str(self[name]) for name in given}) > 1:
-            shown = " and ".join(f"{name!r} is {self[name]!r:.40}" for name in given)
-            raise ValueError(f"{shown}, but only one can be read; {way_out}")
+        if other := next((name for name in given if str(self[name]) != str(self[given[0]])), None):
+            first, second = contrast(self[given[0]], self[other])
+            fault = f"{given[0]!r} is {first} and {other!r} is {second}"
+            raise ValueError(f"{fault}, but only one can be read; {way_out}")
         self.read.update(given)
         return self[given[0]] if given else None
 

@@ -234,11 +234,12 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """The object in a JSON file.
 
     Raises:
-      UserError: the file cannot be read or contains no JSON object; the message ends with `remedy`.
+      UserError: the file cannot be read or contains no JSON object, or a number in it is NaN or infinite; the message
+        ends with `remedy`.
     """
     with naming_unreadable(path, remedy):
         text = read_text(path, str(path))
-    return read_object(text, str(path), remedy)
+    return read_object(text, str(path), remedy, is_finite=True)
 
 
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:

@@ -81,7 +81,7 @@ class VocabularyIds(NamedTuple):
         if not replacements:
             raise UserError(
                 f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
-                "some that occur in text: give a vocabulary made from text with --vocab_file"
+                "some that occur in text: make the data with a vocabulary made from text"
             )
         return cls(
             vocab["[PAD]"],

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.instance_set import OPEN_FILES, InstanceSet
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
@@ -30,7 +31,7 @@ from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.tokenizer import is_pipeline, open_tokenizer, original_vocabulary
-from bert_tf.text.vocabulary import ids_of, load_pieces
+from bert_tf.text.vocabulary import VOCABULARY, ids_of, load_pieces
 
 # Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
@@ -173,7 +174,8 @@ class TokenSet(InstanceSet):
                 f"--{argument}: there is no {MANIFEST_NAME} beside the token files ({self.files[0]}); keep token files "
                 "in the folder where bertPrep.py made them"
             )
-        pieces = load_pieces(self.folder / "vocab.txt")
+        check_file(self.folder / VOCABULARY, "bertPrep.py --action verify --repair puts it back")
+        pieces = load_pieces(self.folder / VOCABULARY)
         self._num_pieces = len(pieces)
         original = original_vocabulary(self.folder)
         if is_pipeline(original):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.files import check_file
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
@@ -101,7 +101,7 @@ def _prefix_in(folder: Path) -> Path:
 def _missing(file: Path | None, flag: str) -> UserError:
     """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
     reason = f"{file} does not exist" if file else "no --init_checkpoint is given"
-    return UserError(f"{flag} is required, as {reason}")
+    return UserError(f"{flag} is required, as {reason}{'; put that file there, or name it' * bool(file)}")
 
 
 def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:
@@ -181,7 +181,8 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
         if piece != other:
-            return f"has another vocabulary than the records: piece {number} is {piece!r}, {other!r} in theirs"
+            own, theirs = contrast(piece, other)
+            return f"has another vocabulary than the records: piece {number} is {own}, {theirs} in theirs"
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):

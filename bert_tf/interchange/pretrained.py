@@ -63,6 +63,8 @@ def from_pretrained(
       TypeError: `folder` is no path.
       UserError: something is missing, damaged, or belongs to another architecture.
     """
+    if not isinstance(folder, (str, Path)):
+        raise TypeError(f"folder={folder!r:.40}: must be a path, as a text or a pathlib.Path")
     weights = find_weights(folder, "folder")
     config = choose_config(None, weights)
     vocabulary = None if vocab_file is None else str(vocab_file)

@@ -197,6 +197,8 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
     described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
+    if None in described:
+        raise UserError(f"{file} does not say num_hidden_layers and hidden_size, as a BERT's does; name {_CHECKPOINTS}")
     if described != PRESETS[typed["bert_model"]]:
         ours, theirs = (f"{layers} layers of {width}" for layers, width in (PRESETS[typed["bert_model"]], described))
         name = f"{typed.title('bert_model')} is {typed['bert_model']}, {ours}"

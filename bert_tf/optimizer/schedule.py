@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 from bert_tf.base.tensorflow import keras, tf
 
 
 def check_range(low: float, high: float, open_below: bool, **values: float) -> None:
-    """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside."""
+    """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside.
+
+    Raises TypeError for what is no number.
+    """
     for name, value in values.items():
+        if not isinstance(value, numbers.Real):
+            raise TypeError(f"{name}={value!r:.40}: must be a number")
         if not (low < value if open_below else low <= value) or not value < high:
             raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
 

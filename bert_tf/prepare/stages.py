@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Callable
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_folder
 from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
@@ -22,6 +23,7 @@ from bert_tf.prepare.running.stage import Made, Prepared, Stage, manifests_in, r
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
+from bert_tf.text.tokenizer import is_pipeline
 
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
@@ -115,6 +117,11 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
     manifest_path = Path(f"{output}.{MANIFEST_NAME}")
+    check_folder(output.parent, f"vocab_file={output}")
+    if is_pipeline(output):
+        raise UserError(
+            f"vocab_file={output}: create_vocab makes no tokenizer.json, but a vocab.txt or a .model; name one"
+        )
     if output.exists() and not manifest_path.exists():
         raise UserError(
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "

@@ -50,8 +50,10 @@ class Evaluations:
         return dataclasses.replace(self, by_update=kept)
 
     def write(self, checkpoints: Path) -> None:
-        """Raises OSError."""
-        write_text(checkpoints / EVALUATIONS, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        """Raises OSError. A score that is not finite becomes a text, as strict JSON has no such numbers."""
+        scores = {update: score if math.isfinite(score) else str(score) for update, score in self.by_update.items()}
+        content = {**dataclasses.asdict(self), "by_update": scores}
+        write_text(checkpoints / EVALUATIONS, json.dumps(content, indent=2) + "\n")
 
 
 def read_evaluations(checkpoints: Path) -> Evaluations | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.files import (
     TEMPORARY_SUFFIX,
     check_folder,
@@ -155,7 +155,7 @@ def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> 
         if isinstance(before, Mapping) and isinstance(here, Mapping) and before != here:
             parts.append(f"{name}: {describe_differences(before, here)}")
         elif before != here:
-            parts.append(f"{name}: {before!r} there, {here!r} now")
+            parts.append("{}: {} there, {} now".format(name, *contrast(before, here)))
     return "; ".join(parts)
 
 

@@ -142,7 +142,7 @@ class Telemetry:
         self._record("evaluation", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
         self._log([update], metrics)
-        # The program has already printed how fast it was, under NVIDIA's names.
+        # The program has already printed how fast it was, under NVIDIA's names; without labels that is all there is.
         left_out = ("global_step", "latency_", "throughput_")
         shown = ", ".join(
             f"{name} = {value:.5g}" if isinstance(value, float) else f"{name} = {value}"
@@ -150,7 +150,8 @@ class Telemetry:
             if not name.startswith(left_out)
         )
         self._console.flush()
-        self.note(f"evaluation at update {update:,}: {shown}")
+        if shown:
+            self.note(f"evaluation at update {update:,}: {shown}")
 
     @_on_chief
     def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:

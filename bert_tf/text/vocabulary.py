@@ -194,7 +194,7 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
 
     Raises: UserError if the file is missing, not UTF-8, repeats a token, or lacks one of `SPECIAL_TOKENS`.
     """
-    check_file(Path(path), "pass --vocab_file with the vocab.txt of a checkpoint, or make one with bertPrep.py")
+    check_file(Path(path), "name the model's vocab.txt, or make one by bertPrep.py --action create_vocab")
     text = read_text(Path(path), f"vocabulary file {path}")
     pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
     if pieces[-1] == "":

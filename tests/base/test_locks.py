@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from bert_tf.base import locks
-from bert_tf.base.errors import UserError
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.run.run_folder import RunFolder
+from tests.refusals import refused
 
 
 def refuse_flock(monkeypatch, error_number):
@@ -71,8 +71,7 @@ def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(without_flock, ho
 
 def test_a_run_folder_without_flock_has_one_holder(without_flock):
     folder = RunFolder(without_flock.parent)
-    with pytest.raises(UserError, match=f"is in use by process {os.getpid()}"):
-        RunFolder(without_flock.parent)
+    refused(f"is in use by process {os.getpid()}", RunFolder, without_flock.parent)
     del folder
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.data_sets import RecordSet, open_instances
@@ -128,8 +127,7 @@ def test_natural_order_of_shards(tmp_path):
     ],
 )
 def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, words):
-    with pytest.raises(UserError, match=words):
-        open_instances(patterns.format(dataset, token_dataset), "input_files", 16, MaskingRules(0.2, 3))
+    refused(words, open_instances, patterns.format(dataset, token_dataset), "input_files", 16, MaskingRules(0.2, 3))
 
 
 def test_records_that_do_not_fit_are_refused(dataset):

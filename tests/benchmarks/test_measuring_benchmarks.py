@@ -17,10 +17,10 @@ from benchmarks.finished import Finished
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, report
 from benchmarks.gpu.rows import Sizes, plan_rows
-from bert_tf.base.errors import UserError
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents
 from tests.pretraining_data import write_dataset
+from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -45,8 +45,7 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_p
     assert again.find([1, "fp16"])["failed"].startswith("exit") and again.find([2, "fp16"]) is None
     again.add([2, "fp16"], {"loss": 1.0})
     assert [line["row"][0] for line in Finished(file, {"device": "a"}).lines] == [1, 2]
-    with pytest.raises(UserError, match="another device; take another folder"):
-        Finished(file, {"device": "b"})
+    refused("another device; take another folder", Finished, file, {"device": "b"})
 
 
 NAMES = ("device", "compute_capability", "driver", "cuda", "cudnn", "processor", "num_cores")

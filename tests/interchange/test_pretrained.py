@@ -77,8 +77,9 @@ def test_arguments_that_are_no_texts_are_named(google, texts, length, error, mes
 
 
 def test_what_is_no_path_or_no_model_is_named(google, tmp_path):
-    with pytest.raises(TypeError, match="bytes"):
-        bert_tf.from_pretrained(b"model")
+    for none in (b"model", None, 3):
+        with pytest.raises(TypeError, match=f"^folder={none}: must be a path"):
+            bert_tf.from_pretrained(none)
     refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")
     values = random_values(published_names(2))
     write_tf1(google, {f"model/{name}": value for name, value in values.items()})

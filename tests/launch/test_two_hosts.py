@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.machine import software
+from tests.jobs import events
 from tests.launch.test_ranks import processes_of
 from tests.pretraining_data import TINY, write_dataset
-from tests.training.test_training import ROOT, command, lines, wait_for, weights
+from tests.training.test_training import ROOT, command, wait_for, weights
 
 pytestmark = [
     pytest.mark.slow,
@@ -177,7 +178,7 @@ def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0 and "going on from" in output, output
     assert weights(cut, NUM_UPDATES) == weights(undisturbed, NUM_UPDATES)
-    losses = [{record["update"]: record["total_loss"] for record in lines(run, "train")} for run in (cut, undisturbed)]
+    losses = [{record["update"]: record["total_loss"] for record in events(run, "train")} for run in (cut, undisturbed)]
     assert losses[0] == losses[1]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.machine import hardware
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
@@ -25,16 +24,11 @@ from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.run.variables import file_tensors, named_variables, open_checkpoint, save_tensors
 from bert_tf.settings.training import AUTO, BatchSplit
 from tests import processes
+from tests.refusals import refused
+from tests.small_models import small_config
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = BertConfig(
-    vocab_size=101,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=16,
-)
+SMALL = small_config()
 LARGE = Workload(BertConfig.preset("large", 30522), 512, 80, "blocks")
 
 
@@ -163,8 +157,7 @@ def test_the_flags_of_a_split():
         ((AUTO, None, 63), "multiple of the 2"),
         ((8, None, 64), "belongs to"),
     ):
-        with pytest.raises(UserError, match=words):
-            choose(*arguments)
+        refused(words, choose, *arguments)
 
 
 def test_the_device(monkeypatch):

@@ -7,24 +7,15 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.tensorflow import keras
-from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.run.device import has_fast_bf16
+from tests.small_models import small_config
 
-CONFIG = BertConfig(
-    vocab_size=101,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=24,
-)
-
-
+CONFIG = small_config(positions=24)
 ONE_LAYER = dataclasses.replace(CONFIG, num_hidden_layers=1)  # for what compiles
 
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -336,6 +337,10 @@ def test_configuration_survives(optimizer):
 def test_impossible_arguments_are_refused_by_name(make, name, value):
     with pytest.raises(ValueError, match=f"^{name}={value}: must lie in "):
         make(**{name: value})
+    for none in ("x", None, [1]):
+        if name != "global_clipnorm" or none:
+            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(none))}: must be a number"):
+                make(**{name: none})
 
 
 def test_a_learning_rate_may_be_a_number_a_tensor_or_a_schedule():

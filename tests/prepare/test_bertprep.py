@@ -177,6 +177,16 @@ def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
+def test_create_vocab_writes_only_what_it_makes(prepared):
+    for name, fault in (
+        ("input.txt", "was not made by --action=create_vocab"),
+        ("input.txt/vocab.txt", "input.txt is a file, and must be a folder"),
+        ("new.json", "create_vocab makes no tokenizer.json, but a vocab.txt or a .model"),
+    ):
+        assert fault in refused(prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / name))
+    assert not (prepared / "new.json").exists()
+
+
 @pytest.mark.parametrize(
     "action,dataset,message",
     [

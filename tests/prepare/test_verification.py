@@ -128,7 +128,7 @@ def test_whole_data_are_whole(prepared, capsys):
 def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, name):
     message = damage(work, name)
     damaged = files_below(work)
-    refused("^broken: .*--repair makes it again", run, work, "verify")
+    refused("^broken: .*--repair makes again what can be made", run, work, "verify")
     output = capsys.readouterr().out
     assert re.search(message, output), output
     assert files_below(work) == damaged
@@ -154,7 +154,8 @@ def test_a_wrong_total_is_named(work, capsys):
 def test_a_file_that_was_not_made_here_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
-    refused("repair it by hand", run, work, "verify", "--repair")
+    for options in ([], ["--repair"]):
+        refused("repair it by hand, as said above", run, work, "verify", *options)
     assert "custom_training_9.tfrecord: is not in the manifest" in capsys.readouterr().out
     assert stray.exists()
 
@@ -166,7 +167,7 @@ def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
     formatted.write_bytes(formatted.read_bytes().replace(b"a", b"e"))
     (work / "source.txt").unlink()
     before = formatted.read_bytes(), manifest.read_bytes()
-    refused("and 1 more, .*repair it by hand", run, work, "verify", "--repair")
+    refused("and 1 more; repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
     assert "custom_training_2.txt now has other bytes than the first time" in output

@@ -167,6 +167,7 @@ MISTAKES = {
         (dict(model_dir=None), "--model_dir is required"),
         (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
         (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+        (dict(do_lower_case="false"), ".*pass --do_lower_case=1 with an uncased model"),
     ],
     "classifier": [
         (dict(task_name="MRCP"), "--task_name=MRCP: must be one of CoLA, .* did you mean MRPC?"),

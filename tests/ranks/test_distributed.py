@@ -18,6 +18,7 @@ from bert_tf.ranks import workers as ranks_workers
 from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
 from tests import processes
+from tests.refusals import refused
 
 HERE = Path(__file__).resolve().parents[1]
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -243,5 +244,4 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
 
 def test_missing_horovod_is_a_user_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", None)
-    with pytest.raises(UserError, match="Horovod with TensorFlow support cannot be imported"):
-        connect(use_horovod=True)
+    refused("Horovod with TensorFlow support cannot be imported", connect, use_horovod=True)

@@ -196,6 +196,12 @@ def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
     assert "Throughput" not in capsys.readouterr().out  # nothing was trained, nothing measured
 
 
+def test_an_evaluation_that_only_measured_the_speed_has_no_line(tmp_path, capsys):
+    with Telemetry(tmp_path, is_chief=True, total_updates=1) as logs:
+        logs.evaluation(1, throughput_val=2.0, latency_average_ms=3.0, global_step=1)
+    assert "evaluation" not in capsys.readouterr().out and "latency" in (tmp_path / "metrics.jsonl").read_text()
+
+
 def test_other_ranks_are_silent_and_write_nothing(tmp_path, capsys):
     run(tmp_path, is_chief=False, dllog_path=tmp_path / "dllog.json")
     assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,7 @@ def test_swags_full_files_have_the_right_one_first(tmp_path):
     assert content(write(tmp_path / "train_full.csv", text))[1:] == [second]
 
 
+LABELLED = [dict(label="1", text="c"), dict(label="2", text="d")]
 FORMS = [
     (dict(sent1="a", sent2="b", ending0="c", ending1="d", ending2="e", ending3="f", label=3), "a", "bc bd be bf", 3),
     (dict(context="a", endings=["c", "d"], label="1"), "a", "c d", 1),
@@ -46,12 +47,7 @@ FORMS = [
     (dict(article="a", question="b", options=["c", "d", "e", "f", "g"], answer="E"), "a", "bc bd be bf bg", 4),  # RACE
     (dict(context="a", question="b", answer0="c", answer1="d", label=0), "a", "bc bd", 0),  # CosmosQA
     (dict(question="a", choices=["c", "d"], answer=1, subject="x"), "a", "c d", 1),  # MMLU
-    (  # ARC and CommonsenseQA as published, and at Hugging Face
-        dict(
-            id=1, question=dict(stem="a", choices=[dict(label="1", text="c"), dict(label="2", text="d")]), answerKey="2"
-        ),
-        *("a", "c d", 1),
-    ),
+    (dict(question=dict(stem="a", choices=LABELLED), answerKey="2"), "a", "c d", 1),  # ARC, CommonsenseQA
     (dict(question="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="B"), "a", "c d", 1),
     (dict(question_stem="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="A"), "a", "c d", 0),
 ]
@@ -102,6 +98,18 @@ def test_labels_that_are_not_published(tmp_path, label):
 
 
 GOOD = dict(context="a", endings=["c", "d", "e"], label=2)
+
+
+def named(labels, answer="A"):
+    return dict(question="a", choices=dict(text=["c", "d"], label=labels), answerKey=answer)
+
+
+def race(**changes):
+    return dict(article="a", questions=["q", "r"], options=[["c", "d"]] * 2, answers=["A", "B"]) | changes
+
+
+LETTERED = [dict(label=n, text=n) for n in "ABC"]
+FULL = {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1}
 FAULTS = [
     (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
     (dict(GOOD, label=3), "the right choice is 3, but the choices are 0 to 2, or A to C"),
@@ -109,10 +117,7 @@ FAULTS = [
     (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
     (dict(GOOD, label=None), "the right choice is missing"),
-    (
-        dict(GOOD, endings=["c"]),
-        "1 choice.s.; the fields are 'context', 'endings', 'label'; name the fields with --fields",
-    ),
+    (dict(GOOD, endings=["c"]), "1 choice.s.; the fields are 'context', 'endings', 'label'; name .* with --fields"),
     (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
@@ -124,47 +129,23 @@ FAULTS = [
     (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
     (dict(GOOD, options=["f", "g", "h"]), "'endings' is .* and 'options' is .*, but only one"),
     (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
-    (
-        dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i", label=0),
-        "'ending0, ...' is .* and 'answer0, ...' is .*only one",
-    ),
-    (
-        {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1},
-        "'label' is 1 and 'number of gold-ending' is 0, but only",
-    ),
+    (dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i"), "'ending0, .*'answer0, ...' is .*only one"),
+    (FULL, "'label' is 1 and 'number of gold-ending' is 0, but only"),
     (
         dict(question=dict(stem="a", choices=["b", "c"]), choices=["d", "e"], answer=0),
-        "'choices' is .* 'question.choices'",
+        "'choices' .* 'question.choices'",
     ),
     # Numbers and labels that do not fit together.
     (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
     (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
-    (dict(question="a", choices=dict(text=["c", "d"], label=["A"]), answerKey="A"), "2 texts of choices, but 1 labels"),
-    (
-        dict(question="a", choices=dict(text=["c", "d"], label=["A", "A"]), answerKey="A"),
-        "two choices have the label 'A'",
-    ),
-    (dict(question="a", choices=dict(text=["c", "d"], label=["", "A"]), answerKey="A"), "a choice's label is ''"),
-    (
-        dict(question="a", choices=dict(text=["c", "d"], label=["\ud800", "A"]), answerKey="A"),
-        "a choice's label is .*half of a UTF-16 pair",
-    ),
-    (
-        dict(question="a", choices=[dict(text="c"), dict(text="d", label="A")], answerKey="A"),
-        "a choice's label is null",
-    ),
-    (
-        dict(article="a", questions=["q", "r"], options=[["c", "d"]] * 2, answers=["A"]),
-        "questions, options, answers must be lists of one length",
-    ),
-    (
-        dict(article="a", questions=["q"], options=[["c", "d"]] * 2, answers=["A", "B"]),
-        "questions, options, answers must be lists of one length",
-    ),
-    (
-        dict(question=dict(stem="a", choices=[dict(label=n, text=n) for n in "ABC"]), answerKey="E"),
-        "the right choice is 'E', but the choices are 'A', 'B', 'C'",
-    ),
+    (named(["A"]), "2 texts of choices, but 1 labels"),
+    (named(["A", "A"]), "two choices have the label 'A'"),
+    (named(["", "A"]), "a choice's label is ''"),
+    (named(["\ud800", "A"]), "a choice's label is .*half of a UTF-16 pair"),
+    (dict(question="a", choices=[dict(text="c"), LABELLED[0]], answerKey="A"), "a choice's label is null"),
+    (race(answers=["A"]), "questions, options, answers must be lists of one length"),
+    (race(questions=["q"]), "questions, options, answers must be lists of one length"),
+    (dict(question=dict(stem="a", choices=LETTERED), answerKey="E"), "the right choice is 'E', .* are 'A', 'B', 'C'"),
     ({}, "no fields"),
 ]
 
@@ -180,29 +161,18 @@ def test_numbered_choices_count_by_their_numbers(tmp_path):
     refused("twice.csv, line 1: the column 'ending0' occurs twice", read, twice)
 
 
+BC = ["b c", "b d"]
+COPA = dict(premise="a", choice1="c", choice2="d", question="b", label=1)
+SOCIAL_IQA = dict(context="a", question="b", answerA="c", answerB="d", answerC="e", label="3")  # which counts from 1
+MEDQA = dict(question="a", answer="d", options=dict(A="c", B="d"), answer_idx="B")
+ENDINGS = dict(context="a", endings=["c", "d"], label=0)
 NAMED = [
-    (  # COPA, SocialIQA (which counts from 1), MedQA, ReClor
-        "context=premise,0=choice1,1=choice2",
-        dict(premise="a", choice1="c", choice2="d", question="b", label=1),
-        ("a", ["b c", "b d"], 1),
-    ),
-    (
-        "1=answerA,2=answerB,3=answerC",
-        dict(context="a", question="b", answerA="c", answerB="d", answerC="e", label="3"),
-        ("a", ["b c", "b d", "b e"], 2),
-    ),
-    (
-        "label=answer_idx",
-        dict(question="a", answer="d", options=dict(A="c", B="d"), answer_idx="B"),
-        ("a", ["c", "d"], 1),
-    ),
-    ("choices=answers", dict(context="a", question="b", answers=["c", "d"], label=0), ("a", ["b c", "b d"], 0)),
-    ("label=answer", dict(context="a", endings=["c", "d"], label=0, answer="B"), ("a", ["c", "d"], 1)),
-    (
-        "choices=endings,start=ending0",
-        dict(context="a", endings=["c", "d"], ending0="b", label=0),
-        ("a", ["b c", "b d"], 0),
-    ),
+    ("context=premise,0=choice1,1=choice2", COPA, ("a", BC, 1)),
+    ("1=answerA,2=answerB,3=answerC", SOCIAL_IQA, ("a", [*BC, "b e"], 2)),
+    ("label=answer_idx", MEDQA, ("a", ["c", "d"], 1)),
+    ("choices=answers", dict(context="a", question="b", answers=["c", "d"], label=0), ("a", BC, 0)),
+    ("label=answer", dict(ENDINGS, answer="B"), ("a", ["c", "d"], 1)),
+    ("choices=endings,start=ending0", dict(ENDINGS, ending0="b"), ("a", BC, 0)),
     ("context=question", dict(question="a", endings=["c", "d"], label=0), ("a", ["c", "d"], 0)),
 ]
 
@@ -212,17 +182,11 @@ def test_fields_are_what_the_option_says(tmp_path, option, fields, question):
     path = write(tmp_path / "train.jsonl", json_lines(fields))
     assert content(path, fields=option) == [question]
     lacking = write(path, json_lines({name: value for name, value in fields.items() if f"={name}" not in option}))
-    refused(
-        "line 1: (no field '.*', which --fields names; the fields are|the right choice is missing)",
-        read,
-        lacking,
-        fields=option,
-    )
+    said = "line 1: (no field '.*', which --fields names; the fields are|the right choice is missing)"
+    refused(said, read, lacking, fields=option)
 
 
-@pytest.mark.parametrize(
-    "option", ["x", "=a", "a=", "label=a,label=b", "0=a", "0=a,1=a", "choices=a,0=b,1=c", "label=a,"]
-)
+@pytest.mark.parametrize("option", "x =a a= label=a,label=b 0=a 0=a,1=a choices=a,0=b,1=c label=a,".split())
 def test_what_the_option_cannot_say(tmp_path, option):
     path = write(tmp_path / "train.jsonl", json_lines(GOOD))
     refused(f"--fields={option}: must be context, start, choices, label, or for choices", read, path, fields=option)
@@ -260,9 +224,8 @@ def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
                 (first if len(first) > len(second) else second).pop()
             tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
             ids = batch["input_ids"][place][choice]
-            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens and not ids[
-                len(tokens) :
-            ].any()
+            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens
+            assert not ids[len(tokens) :].any()
             assert batch["input_mask"][place][choice].sum() == len(tokens)
             assert batch["segment_ids"][place][choice].sum() == len(second) + 1
             assert rows.num_tokens[number] >= len(tokens)

@@ -4,24 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import CLASSIFIER_DROPOUT, ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.model.randomness import DropoutKey, update_key
+from tests.small_models import small_config
 
 pytestmark = pytest.mark.computes
 
-CONFIG = BertConfig(
-    vocab_size=20,
-    hidden_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=8,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
+CONFIG = small_config(20, 64, 1, 8, dropout=0.0)
 NUM_ROWS, LENGTH, NUM_CLASSES = 6, 8, 3
 
 

@@ -22,7 +22,7 @@ from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
 from tests import processes, refusals
-from tests.jobs import command_of, from_checkpoint, short_training, small_job, weights_in
+from tests.jobs import command_of, events, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
@@ -47,11 +47,6 @@ def job(folder, model_dir, *, training=None, **changes):
     rows = dict(features=FeatureSettings(**GOLDEN["settings"]), decoding=DecodeSettings(version_2_with_negative=True))
     common = dict(training=training or settings(), predict_batch_size=16)
     return small_job(SquadTask, folder, model_dir, **{**squad, **rows, **common, **changes})
-
-
-def events(model_dir, event):
-    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["event"] == event]
 
 
 def test_updates_cover_the_epochs_and_no_more():
@@ -203,24 +198,6 @@ def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     refusals.refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
 
 
-def test_what_does_not_fit_is_refused(squad, tmp_path):
-    def refused(message, **changes):
-        refusals.refused(message, job(squad, tmp_path / "run", **changes).run)
-
-    longer = tmp_path / "vocab.txt"
-    longer.write_text((squad / "vocab.txt").read_text() + "more\n")
-    num = len(GOLDEN["vocab"])
-    refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
-    refused("--vocab_file is required, as no --init_checkpoint", vocab_file=None)
-    refused(
-        "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
-    )
-    refused("absent.json does not exist", train_file=str(tmp_path / "absent.json"))
-    refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
-    refused("do not fill one update", training=settings(train_batch_size=100))
-    refused("pass --do_lower_case=1 with an uncased model", do_lower_case=False)
-
-
 def command(squad, model_dir, **changes):
     files = dict(train_file=squad / "squad.json", predict_file=squad / "squad.json")
     lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)
@@ -230,7 +207,7 @@ def command(squad, model_dir, **changes):
 @pytest.mark.slow
 def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path):
     """Learning, decoding and scoring together, as a program; then as after a kill before its last checkpoints."""
-    squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
+    squad = write_squad(tmp_path, version_2=False, hidden_size=64, layers=2, dropout=0.05)
     shown = dict(save_checkpoint_steps=20, display_loss_steps=20, num_accumulation_steps=1)
     changes = dict(train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, **shown)
     done = processes.run(command(squad, tmp_path / "whole", **changes))

@@ -21,7 +21,7 @@ from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
-from tests.jobs import command_of, exported, scores_in, short_training, small_job
+from tests.jobs import command_of, events, exported, scores_in, short_training, small_job
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,8 +115,7 @@ def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
     model_dir = save_untrained(tmp_path / "run", data, find_task("MNLI"))
     options = dict(task="MNLI", folder=tmp_path / "MNLI", predict_batch_size=2)
     assert trained_job(data, model_dir, (EVAL, PREDICT), **options).run()
-    lines_of_run = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
-    (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
+    (evaluation,) = events(model_dir, "evaluation")
     assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
     names = [f"{part}_{name}" for part in ("matched", "mismatched") for name in ("accuracy", "eval_loss")]
     assert list(scores_in(model_dir)) == [*names, "global_step"]
@@ -222,10 +221,6 @@ def test_own_labels_without_a_score(data, tmp_path):
     scores = scores_in(tmp_path / "run")
     assert {"accuracy", "macro_f1", "fine_f1"} < set(scores) and "none_f1" not in scores
     assert scores["f1"] == scores["fine_f1"]
-    with pytest.raises(UserError, match="--no_score_for=nothing: must be some labels, not all: fine, none$"):
-        other = custom_task("text", "kind", False, "nothing")
-        job(data, tmp_path / "other", (), task=other, files=files).run()
-    assert not (tmp_path / "other/checkpoints").exists()
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
@@ -254,11 +249,6 @@ def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):
     write_lines(folder / "dev.tsv", "x01 |  1 |  | the cat sat", "x01 | 1 |  | a dog", "x01 | 3 |  | a cat")
     refused("dev.tsv, line 3: the label is '3'", job(data, tmp_path / "run", folder=folder).run)
     assert not (tmp_path / "run/checkpoints").exists()
-
-
-def test_what_does_not_fit_is_refused(finished, data, tmp_path):
-    refused("max_seq_length: 8 there, 9 now", job(data, finished, max_seq_length=9).run)
-    refused("holds no checkpoint to predict with", job(data, tmp_path / "empty", (PREDICT,)).run)
 
 
 # --- As a program --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.refusals import refused
+from tests.small_models import small_config
 from tests.squad_data import write_squad
 
 
@@ -124,9 +125,7 @@ def test_speed_is_shown_in_words_that_scripts_know():
 
 
 def test_a_model_answers_alike_in_rows_of_any_length():
-    config = BertConfig(
-        vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
-    )
+    config = small_config(600, positions=512)
     model = SpanModel(config, seed=1)
     assert len(make_batches(rows_of(300), 8)) > 2
     by_length, whole = (

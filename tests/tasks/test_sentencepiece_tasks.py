@@ -14,9 +14,9 @@ from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.tokenizer import open_tokenizer
-from tests.jobs import write_small_model
 from tests.refusals import refused
 from tests.sentencepiece_models import write_model
+from tests.small_models import write_small_model
 from tests.tasks.test_finetuning import job, settings
 
 # Contexts and the last place of an answer in them.

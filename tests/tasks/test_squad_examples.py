@@ -129,16 +129,27 @@ def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
     examples = read(tmp_path, questions, context)
     if width < 4:
         name = {2: "UTF-16 code units", 1: "bytes of UTF-8"}[width]
-        refused(
-            f"train.json: answer_start counts {name}, by which 4 answers .* convert",
-            sound_answers,
-            examples,
-            "train.json",
+        message = (
+            f"train.json: 6 of 6 questions .* has an answer_start in {name}, of which .*; answer_start counts char"
         )
+        refused(message, sound_answers, examples, "train.json")
         return
     sound, note = sound_answers(examples, "train.json")
     assert [answer_range(example) for example in sound] == [(at, at + len(text)) for text, at in places]
     assert note.startswith("left out of training: train.json: 2 of 6 questions")
+
+
+def test_few_answers_that_depend_on_the_unit_are_left_out(tmp_path):
+    """As in CMRC 2018: the file counts UTF-16 code units, and a few contexts hold a character of two."""
+    context = "河在山前。\U0001f600山山山在河前。"
+    answers = [("河", 0), ("山", 2), ("前", 3), ("山", 8), ("河", 11)]  # the last two by code units
+    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
+    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    assert [answer_range(example) for example in sound] == [(0, 1), (2, 3), (3, 4)]
+    assert (
+        "train.json: 2 of 5 questions are empty or have a wrong answer: question '3' has an answer_start in UTF-16"
+        in note
+    )
 
 
 def test_one_answer_does_not_decide_about_the_unit(tmp_path):

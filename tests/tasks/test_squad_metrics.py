@@ -145,6 +145,8 @@ def longest_common_run(first, second):
         ("山北", "北山", 0, 1 / 2),  # order counts: a run of one
         ("1997年", "在1997年", 0, 4 / 5),  # a number is one unit
         ("Windows XP系統", "windows xp", 0, 2 / 3),
+        ("Mr. A—山", "山", 0, 2 / 5),  # NLTK's words: mr. a —
+        ("Co.山", "山", 0, 1 / 2),  # a last point is one of its own
         ("天", "河", 0, 0),
         ("", "河", 0, 0),
     ],

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs import events
+
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB_SIZE = 1500
 
@@ -52,8 +54,7 @@ def test_sample_from_raw_text_to_scores(tmp_path):
         RESULTS_DIR=str(results / "pretraining"),
     )
     phase_1, phase_2 = (results / "pretraining" / name for name in ("phase_1", "phase_2"))
-    records = [json.loads(line) for line in (phase_1 / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["mlm_loss"] for record in records if record["event"] == "train"]
+    losses = [record["mlm_loss"] for record in events(phase_1, "train")]
     assert losses[0] == pytest.approx(math.log(VOCAB_SIZE), rel=0.1) and losses[-1] < losses[0] - 0.3
     assert "global_step = 27" in (phase_1 / "eval_results.txt").read_text()
     assert "global_step = 12" in (phase_2 / "eval_results.txt").read_text()

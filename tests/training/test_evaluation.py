@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best
+from bert_tf.run.evaluations import EVALUATIONS, Evaluations, find_best, read_evaluations
 from bert_tf.settings.training import EPOCH, TrainingConfig
 from bert_tf.training.evaluation import Evaluation, Evaluator
+from tests.jobs import events
 from tests.refusals import refused
 from tests.training.test_trainer import Counter, make_trainer
-from tests.training.test_training import lines
 
 
 def config(**changes):
@@ -51,6 +51,12 @@ def test_the_best_is_the_first_of_the_best_numbers():
     assert Evaluations("f1", False, "", scores).best == 6 and Evaluations("loss", True, "", scores).best == 4
     assert Evaluations("f1", False, "", scores).up_to(4).best == 4 and Evaluations("f1", False, "", {}).best is None
     assert Evaluations("f1", False, "", scores).num_since_best == 2
+
+
+def test_scores_that_are_not_finite_are_read_again(tmp_path):
+    Evaluations("f1", False, "", {2: math.nan, 4: 0.5}).write(tmp_path)
+    again = read_evaluations(tmp_path).by_update
+    assert math.isnan(again[2]) and again[4] == 0.5
 
 
 SCORES = {2: 0.25, 4: 0.75, 6: 0.5, 8: 0.625, 10: 0.375}
@@ -127,15 +133,15 @@ def test_the_best_is_kept_and_used(tmp_path, train, capsys, settings, last, best
     assert train(tmp_path, **settings) == (True, [(float(best), best)])
     assert left(tmp_path)[0] == {f"ckpt-{update:08d}": update for update in (best, last)}
     assert find_best(tmp_path / "checkpoints") == best
-    events = lines(tmp_path, "evaluation")
-    assert [(event["update"], event["f1"]) for event in events] == [pair for pair in SCORES.items() if pair[0] <= last]
-    assert lines(tmp_path, "end")[0]["reason"] == reason
+    scored = [(event["update"], event["f1"]) for event in events(tmp_path, "evaluation")]
+    assert scored == [pair for pair in SCORES.items() if pair[0] <= last]
+    assert events(tmp_path, "end")[0]["reason"] == reason
     said = capsys.readouterr().out
     assert f"best checkpoint: f1 = {SCORES[best]} after update {best} of {last}; {tmp_path}" in said
     assert ("no better f1 in 2 evaluation(s) since update 4" in said) == (reason != "done")
     # Once more: nothing is trained, and nothing scored.
     assert train(tmp_path, **settings) == (True, [(float(best), best)])
-    assert len(lines(tmp_path, "evaluation")) == len(events)
+    assert len(events(tmp_path, "evaluation")) == len(scored)
 
 
 def test_a_kill_at_any_moment_leaves_no_trace(tmp_path, train):

@@ -16,7 +16,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel
 from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
@@ -29,15 +28,9 @@ from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
 from bert_tf.training.tensor_list import pack, unpack
 from tests.refusals import refused
+from tests.small_models import small_config
 
-CONFIG = BertConfig(
-    vocab_size=101,
-    hidden_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=16,
-)
+CONFIG = small_config(layers=1)
 GOLDEN = Path(__file__).parents[1] / "golden" / "update.json"
 
 

@@ -24,9 +24,9 @@ from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
 from bert_tf.training.step import GradientSums
 from bert_tf.training.trainer import Trainer, Training
+from tests.jobs import events
 from tests.refusals import refused
 from tests.training.test_train_step import CONFIG, begin, global_batch, make_step, rows_of, train
-from tests.training.test_training import lines
 
 
 def test_bfloat16_wants_avx512_or_arms_bf16():
@@ -148,9 +148,8 @@ def test_updates_go_on_while_a_checkpoint_is_written_and_do_not_change_it(tmp_pa
     assert count(tmp_path, 5, write)
     assert len(threads) == 3 and len(set(threads)) == 1 and threads[0].startswith("checkpoints")
     assert stored(tmp_path) == {4: 4.0, 5: 5.0}, "the last one is waited for"
-    events = lines(tmp_path, "checkpoint")
-    assert [event["update"] for event in events] == [2, 4, 5]
-    assert events[2]["secs"] >= events[2]["write_secs"]
+    saved = events(tmp_path, "checkpoint")
+    assert [event["update"] for event in saved] == [2, 4, 5] and saved[2]["secs"] >= saved[2]["write_secs"]
 
 
 def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path, count):
@@ -161,7 +160,7 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
 
     with pytest.raises(SaveError, match="no room for 6"):
         count(tmp_path, 6, write)
-    assert [event["message"] for event in lines(tmp_path, "warning")] == ["no room for 4"]
+    assert [event["message"] for event in events(tmp_path, "warning")] == ["no room for 4"]
     assert stored(tmp_path) == {2: 2.0}
 
 
@@ -179,7 +178,7 @@ def test_what_is_being_written_is_finished_when_an_update_fails(tmp_path, monkey
 
 def test_the_time_limit_stops_after_an_update_and_saves(tmp_path, count):
     assert not count(tmp_path, 99, max_hours=1e-9)
-    assert stored(tmp_path) == {1: 1.0} and lines(tmp_path, "end")[0]["reason"] == "max_hours"
+    assert stored(tmp_path) == {1: 1.0} and events(tmp_path, "end")[0]["reason"] == "max_hours"
     assert count(tmp_path / "other", 3, max_hours=1000.0)
 
 

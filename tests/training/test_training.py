@@ -23,6 +23,7 @@ from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.step import TrainStep
 from tests import processes
 from tests.fuzz_program import answers
+from tests.jobs import events
 from tests.pretraining_data import ROOMY, TINY, open_dataset, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,13 +61,8 @@ def run(dataset, model_dir, expect=0, **changes):
     return done
 
 
-def lines(model_dir, event):
-    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in records if record["event"] == event]
-
-
 def losses_by_update(model_dir):
-    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+    return {record["update"]: record["total_loss"] for record in events(model_dir, "train")}
 
 
 def weights(model_dir, update=20):
@@ -100,7 +96,7 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
     evaluation = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
     kinds = itertools.product(("masked_lm", "next_sentence"), ("accuracy", "loss"))
     assert set(evaluation) == {"loss", "global_step", *map("_".join, kinds)}
-    for record in lines(model_dir, "train"):
+    for record in events(model_dir, "train"):
         shares = [record[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]
         assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
     settings = json.loads((model_dir / "config.json").read_text())
@@ -180,7 +176,7 @@ def test_a_packed_run_goes_on_with_the_same_bits(packed, roomy_dataset, tmp_path
     assert "packing: True there, False now" in refused.stderr
     assert "going on from" in run(roomy_dataset, tmp_path / "run", **PACKED, eval_files=None).stdout
     assert weights(tmp_path / "run") == weights(packed)
-    for record in lines(packed, "train"):
+    for record in events(packed, "train"):
         assert 1.0 < record["instances_per_row"] < 3.0 and 0.0 < record["padding_share"] < 0.5
         assert record["tokens_per_sec"] > record["throughput_train"]
 
@@ -244,7 +240,7 @@ def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, 
     assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
     assert "evaluation: 2 of 2 batches" in done.stderr
     assert "variables loaded" in done.stdout and "left as initialised" not in done.stdout
-    first, last = lines(tmp_path / "run", "train")[0], lines(model_dir, "train")[-1]
+    first, last = events(tmp_path / "run", "train")[0], events(model_dir, "train")[-1]
     assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
 
 
@@ -297,10 +293,10 @@ def test_scored_while_training_it_is_the_same_training_or_stops_early(finished, 
     assert "--eval_steps needs held-out data: name it with --eval_files" in refusal
     run(dataset, tmp_path / "scored", eval_steps=4)
     assert weights(tmp_path / "scored") == weights(finished[1])
-    assert [event["update"] for event in lines(tmp_path / "scored", "evaluation")][:-1] == [4, 8, 12, 16, 20]
+    assert [event["update"] for event in events(tmp_path / "scored", "evaluation")][:-1] == [4, 8, 12, 16, 20]
     # Of the last update the scores are those of a run that is scored at its end only.
-    last = {name: value for name, value in lines(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
-    assert last.items() <= lines(tmp_path / "scored", "evaluation")[4].items()
+    last = {name: value for name, value in events(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
+    assert last.items() <= events(tmp_path / "scored", "evaluation")[4].items()
     # With a rate that spoils the model the first evaluation is the best.
     run(dataset, tmp_path / "early", eval_steps=2, early_stopping=2, learning_rate=3.0, keep_checkpoints=1)
     stored = json.loads((tmp_path / "early/checkpoints/evaluations.json").read_text())
@@ -329,8 +325,8 @@ def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_
     for name in ("checkpoints/evaluations.json", "eval_results.txt"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     # One rank with the same global batch: the same examples and masks, so the same losses.
-    alone = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert [record["total_loss"] for record in lines(tmp_path / "whole", "train")] == pytest.approx(alone, rel=1e-4)
+    alone = [record["total_loss"] for record in events(finished[1], "train")]
+    assert [record["total_loss"] for record in events(tmp_path / "whole", "train")] == pytest.approx(alone, rel=1e-4)
 
 
 SIGNALLED = """
@@ -366,7 +362,7 @@ def test_one_rank_then_two_then_one_again_see_the_same_examples(finished, datase
     with processes.two_ranks(run_by(SIGNALLED, tmp_path, command(dataset, model_dir, **TWO))) as ranks:
         assert [rank.wait(timeout=300) for rank in ranks] == [75, 75]
     run(dataset, model_dir, eval_files=None)
-    starts = lines(model_dir, "start")
+    starts = events(model_dir, "start")
     assert [(start["num_ranks"], start["update"]) for start in starts] == [(1, 0), (2, 10), (1, 14)]
     assert losses_by_update(model_dir) == pytest.approx(losses_by_update(finished[1]), rel=1e-3)
 
@@ -387,7 +383,7 @@ def test_lars_with_compression_goes_on_from_the_encoder(finished, dataset, tmp_p
     )
     assert "left as initialised: cls/predictions/transform/dense/kernel" in done.stdout
     assert json.loads((tmp_path / "bert_config.json").read_text()) == TINY.to_dict()
-    first = lines(tmp_path, "train")[0]
+    first = events(tmp_path, "train")[0]
     assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
     record = json.loads((tmp_path / "config.json").read_text())["identity"]
     assert (record["optimizer_type"], record["allreduce_compression"]) == ("lars", "fp16")

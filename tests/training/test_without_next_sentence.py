@@ -9,11 +9,12 @@ from bert_tf.contrib.replay.replay import replay
 from bert_tf.interchange.export import export
 from bert_tf.memory.plan import Workload
 from bert_tf.run.variables import open_checkpoint
+from tests.jobs import events
 from tests.pretraining_data import TINY, write_dataset
 from tests.training import test_packed_update
 from tests.training.test_packed_update import WITHOUT_DROPOUT, assert_same_training
 from tests.training.test_train_step import WORDS, assert_same_weights, train
-from tests.training.test_training import lines, run
+from tests.training.test_training import run
 
 SINGLE = dict(no_next_sentence=True)
 
@@ -50,7 +51,7 @@ def test_nothing_is_learned_or_said_of_next_sentences(finished, tmp_path):
     evaluation = dict(line.split(" = ") for line in (finished / "eval_results.txt").read_text().splitlines())
     assert list(evaluation) == ["masked_lm_accuracy", "masked_lm_loss", "loss", "global_step"]
     assert evaluation["loss"] == evaluation["masked_lm_loss"]
-    logged = lines(finished, "train")
+    logged = events(finished, "train")
     assert all(record["total_loss"] == record["mlm_loss"] for record in logged)
     assert logged[0]["mlm_loss"] == pytest.approx(math.log(TINY.vocab_size), abs=0.1)
     names = open_checkpoint(finished / "checkpoints/ckpt-00000020/bert_model.ckpt").shapes

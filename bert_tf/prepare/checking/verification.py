@@ -213,7 +213,7 @@ def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptio
         print(f"  made again, with the same bytes as the first time: {path.relative_to(prepared.folder)}", flush=True)
 
 
-def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Path]:
+def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Fault]:
     """Prints the faults of one stage and, with --repair, repairs them; returns the files that remain broken."""
     title = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
@@ -238,7 +238,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         faults = all_faults(prepared, workers)
         for fault in faults:
             print(f"  still broken: {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
-    return list(dict.fromkeys(fault.path for fault in faults))
+    return faults
 
 
 def run_verify(options: PreparationOptions, layout: Layout) -> None:
@@ -252,8 +252,10 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
             f"nothing{options.dataset and f' of {options.dataset}' or ''} has been prepared below {layout.root}: "
             "--action status says what to begin with"
         )
-    broken = [path for prepared in begun for path in _verify_and_repair(prepared, options, layout)]
+    broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        remedy = "repair it by hand" if options.repair else "--repair makes it again, if it can"
-        raise UserError(f"broken: {broken[0]}{more}, as said above; {remedy}")
+        files = {fault.path for fault in broken}
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        is_by_hand = options.repair or {fault.repair for fault in broken} == {Repair.USER}
+        remedy = "repair it by hand, as said above" if is_by_hand else "--repair makes again what can be made"
+        raise UserError(f"broken: {broken[0].path}{more}; {remedy}")

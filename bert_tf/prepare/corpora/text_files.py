@@ -192,8 +192,8 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
         f"{path}: not valid {encoding.upper()} at byte {invalid}{others}: convert the file, take it out of the input, "
-        "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where bytes are wrong "
-        "(--encoding_errors=replace)"
+        "or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or put U+FFFD "
+        "where bytes are wrong (--encoding_errors=replace)"
     )
 
 

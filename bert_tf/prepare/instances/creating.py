@@ -246,9 +246,15 @@ def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
 def export_tfrecord(options: PreparationOptions, layout: Layout) -> None:
     """Makes exactly the files of `create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
-    casing = {name: source.manifest.arguments[name] for name in ("do_lower_case", "strip_accents")}
-    options = dataclasses.replace(options, **casing)
-    _create_records(options, layout, source, original_vocabulary(source.folder))
+    made = source.manifest
+    options = dataclasses.replace(
+        options, **{name: made.arguments[name] for name in ("do_lower_case", "strip_accents")}
+    )
+    assert made.vocab
+    vocab_file, repair = original_vocabulary(source.folder), f"--action verify --dataset {options.dataset} --repair"
+    if not vocab_file.is_file() or sha256_of_file(vocab_file) != made.vocab.sha256:
+        raise UserError(f"{vocab_file} is gone, or not what the token files were made with; {repair} puts it back")
+    _create_records(options, layout, source, vocab_file)
 
 
 def _create_records(options: PreparationOptions, layout: Layout, source: _Source, vocab_file: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
@@ -116,16 +116,11 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     return match.span(1) if match else None
 
 
-def _require_characters(examples: list[Example], path: str | Path) -> None:
-    """Raises: UserError if most answers, and more than by characters, stand at their place in code units."""
+def _unit_of(examples: list[Example]) -> str:
+    """What a file's `answer_start` counts: code units only if most answers, and more than by characters, stand so."""
     fits = {unit: sum(_stands_at_its_place(each, encoding) for each in examples) for unit, encoding in _UNITS.items()}
-    best = max(fits, key=fits.__getitem__)
-    if fits[best] > fits["characters"] and 2 * fits[best] > sum(bool(example.answers) for example in examples):
-        raise UserError(
-            f"{path}: answer_start counts {best}, by which {fits[best]:,} answers stand at their place, and "
-            f"{fits['characters']:,} by characters; SQuAD's format counts characters (code points): convert it, as "
-            "docs/fine_tuning.md says"
-        )
+    best = max(fits, key=fits.__getitem__)  # of equal ones the first, characters
+    return best if 2 * fits[best] > sum(bool(example.answers) for example in examples) else "characters"
 
 
 def _stands_at_its_place(example: Example, encoding: str) -> bool:
@@ -177,15 +172,15 @@ def require_answers(examples: Sequence[Example], path: str | Path, way_out: str)
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
-    Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
-    questions with an answer, the file is in another format.
+    Those are left out whose answer `answer_range` does not find, or whose start depends on what the file counts, which
+    is no characters; and empty questions. If they are more than half of the questions with an answer, the file is in
+    another format.
 
-    Raises: UserError, which tells their number, if there are so many; if a question has no field for answers, or their
-      starts do not count characters.
+    Raises: UserError, which tells their number, if there are so many; if a question has no field for answers.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
-    _require_characters(examples, path)
-    faults = [_fault(example) for example in examples]
+    unit = _unit_of(examples)
+    faults = [_fault(example, unit) for example in examples]
     sound = [example for example, fault in zip(examples, faults) if not fault]
     wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
     if not wrong:
@@ -195,21 +190,24 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
     )
     if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
-        raise UserError(f"{message}; answer_start counts characters from 0")
+        raise UserError(f"{message}; answer_start counts characters from 0: convert it, as docs/fine_tuning.md says")
     return sound, f"left out of training: {message}"
 
 
-def _fault(example: Example) -> str:
-    """Why a question with known answers cannot be trained on; "" if it can."""
+def _fault(example: Example, unit: str) -> str:
+    """Why a question with known answers cannot be trained on; "" if it can. `unit`: what answer_start counts."""
     context = example.paragraph.context
     if not example.question.strip():
         return "is empty"
     if not example.answers:
         return ""
     text, start = example.answers[0]
+    before, size = context[: max(start, 0)].encode(_UNITS[unit], "replace"), len("a".encode(_UNITS[unit]))
+    if len(before) != size * min(max(start, 0), len(context)):
+        return f"has an answer_start in {unit}, of which a character before it has several"
     if (found := answer_range(example)) is None:
-        there = context[max(start, 0) :][: len(text)]
-        return f"has the answer {text!r:.80} at {start}, where the context has {there!r:.80}"
+        answer, there = contrast(text, context[max(start, 0) :][: len(text)])
+        return f"has the answer {answer} at {start}, where the context has {there}"
     if not tokenize_words(context[slice(*found)], Casing.of(True)):
         return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
     return ""

@@ -26,7 +26,10 @@ _CHINESE = "\u4e00-\u9fa5"  # CMRC's, too
 # Thai, Lao, Burmese, Khmer; kana; rare Chinese characters.
 _WITHOUT_SPACES = f"{_CHINESE}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\U00020000-\U0002fa1f"
 # What NLTK's word_tokenize sets apart, which CMRC's script applies to what is not Chinese.
-_SET_APART = re.compile(r"""([;@#$%&?!()\[\]{}<>"]|,(?!\d)|\.(?=\s|$)|'(?:s|m|d|ll|re|ve)?(?=\s|$)|n't(?=\s|$))""")
+_SET_APART = re.compile(
+    r"""([;@#$%&?!()\[\]{}<>"«»‘„‒–—―]|\.{2,}|,(?!\d)|\.(?=[\])}>"'»\s]*$)"""
+    r"""|'(?:s|m|d|ll|re|ve)?(?=\s|$)|n't(?=\s|$))"""
+)
 
 
 class Scoring(NamedTuple):

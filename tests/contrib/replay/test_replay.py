@@ -14,9 +14,10 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from tests.jobs import events
 from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
 from tests.refusals import refused
-from tests.training.test_training import lines, make_config
+from tests.training.test_training import make_config
 
 
 def train(dataset, model_dir, bert_config=TINY, **changes):
@@ -43,7 +44,7 @@ def assert_as_logged(attempts, run, update):
     """And returns the attempt."""
     (attempt,) = attempts
     assert {"total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate"} <= set(attempt.figures)
-    (line,) = (line for line in lines(run, "train") if line["update"] == update)
+    (line,) = (line for line in events(run, "train") if line["update"] == update)
     assert attempt.figures == {name: line[name] for name in attempt.figures}
     return attempt
 

@@ -1,0 +1,41 @@
+"""Fields of JSON: numbers that JSON does not have, fields that contradict, and how a difference is shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bert_tf.base.errors import contrast
+from bert_tf.base.fields import Fields
+from bert_tf.base.files import read_json_object
+from tests.refusals import refused
+
+LONG = "x" * 500
+
+
+@pytest.mark.parametrize("value, shown", [("NaN", "NaN"), ("-Infinity", "-Infinity"), ("[1, 1e999]", "Infinity")])
+def test_a_file_with_a_number_that_json_does_not_have_is_refused_by_field(tmp_path, value, shown):
+    file = tmp_path / "config.json"
+    file.write_text(f'{{"sizes": {{"rate": {value}}}}}')
+    refused(f"^{file}: the field 'rate' is {shown}, which is no number of JSON", read_json_object, file, "")
+
+
+@pytest.mark.parametrize(
+    "one, other, shown",
+    [
+        (1, "1", ("1", "'1'")),
+        (f"{LONG}a{LONG}", f"{LONG}b{LONG}", (f"...{'x' * 100}a{'x' * 99}...", f"...{'x' * 100}b{'x' * 99}...")),
+        (LONG, None, (f"'{'x' * 199}...", "None")),
+        ("é", "e\u0301", (r"'\xe9'", r"'e\u0301'")),
+    ],
+)
+def test_the_two_sides_of_a_difference_differ_as_shown(one, other, shown):
+    assert contrast(one, other) == shown
+
+
+def test_fields_that_contradict_are_named_with_what_they_hold():
+    fields = Fields({"label": f"{LONG}a", "answer": f"{LONG}b", "gold": ""})
+    with pytest.raises(ValueError, match=r"'label' is \.\.\.x+a' and 'answer' is \.\.\.x+b', but only one"):
+        fields.one_of(["label", "answer", "gold"])
+    assert Fields(json.loads('{"a": NaN, "b": "x"}')).one_of(["b"]) == "x"
