@@ -214,11 +214,11 @@ def _make_again(prepared: Prepared, paths: list[Path], options: PreparationOptio
 
 
 def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Fault]:
-    """Prints the faults of one stage and, with --repair, repairs them; returns the files that remain broken."""
+    """Prints the faults of one stage and, with --repair, repairs them; returns those that remain."""
     title = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
         print(f"{title}: BROKEN\n  {prepared.fault}", flush=True)
-        return [prepared.manifest_path]
+        return [Fault(prepared.manifest_path, prepared.fault, Repair.USER)]
     if prepared.manifest is None:
         print(f"{title}: not finished, so not verified; --action status says more", flush=True)
         return []
