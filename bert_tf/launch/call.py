@@ -100,11 +100,11 @@ class Call(abc.ABC):
     def launch(self) -> int:
         """Shows the plan and, unless this is a dry run, carries it out; returns the first exit code that is not 0."""
         environment = self.environment
+        self.check()
         lines, data = self.describe()
         device = f"device = {environment.describe_device(self.num_ranks)}"
         limits = environment.describe_limits()
         show([*self.typed.describe(), *lines, device, *data, f"results_dir = {shown(self.folder)}", *limits])
-        self.check()
         work = environment.prepare(self.num_ranks, self.folder, self.prepare)
         if work is None:
             return 0

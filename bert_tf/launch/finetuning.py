@@ -80,9 +80,16 @@ class Finetuning(Call):
 
     def check(self) -> None:
         self.check_settings(self.program, self.typed.flags())
+
+    def prepare(self) -> Work:
         if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
             with contextlib.suppress(MissingError):
                 self._weights()
+        return Work(self.runs(), self._weights()[1])
+
+    @abc.abstractmethod
+    def runs(self) -> list[Run]:
+        """Raises `UserError` if files are missing."""
 
     def run(self, folder: str, mode: str, **flags: object) -> Run:
         """A run of the program in the folder of this name, and with the model in it where nothing is trained.
@@ -95,10 +102,6 @@ class Finetuning(Call):
         if self.trains:
             common["train_batch_size"] = self.batch_size
         return Run(f"{self.title}, {mode}", self.program, {**common, **self._weights()[0], "mode": mode, **flags})
-
-    def work(self, *runs: Run) -> Work:
-        """These runs, with the files that they need."""
-        return Work(runs, self._weights()[1])
 
     def _weights(self) -> tuple[Values, Mapping[Path, str]]:
         """The flags for a checkpoint's weights, or, if the argument is ``none``, for random ones, with their file."""
@@ -151,14 +154,14 @@ class SquadCall(Finetuning):
         default = environment.data_dir / "download" / "squad" / f"v{typed['squad_version']}"
         return cls(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
 
-    def prepare(self) -> Work:
+    def runs(self) -> list[Run]:
         flags = {"version_2_with_negative": self.typed["squad_version"] == "2.0"}
         if self.trains:
             run = self.run("squad", "train_and_predict", train_file=self.questions("train"), **flags)
         else:
             run = self.run("", "predict", **flags)
         run.flags["predict_file"] = self.questions("dev")
-        return self.work(run)
+        return [run]
 
     def questions(self, split: str) -> Path:
         """SQuAD's file for a split; raises `UserError` if it is missing."""
@@ -207,7 +210,7 @@ class GlueCall(Finetuning):
     def title(self) -> str:
         return self.data.name
 
-    def prepare(self) -> Work:
+    def runs(self) -> list[Run]:
         task, flags = find_task(self.title), {"task_name": self.title, "data_dir": self.data}
         for use in (TRAIN, EVAL) if self.trains else (EVAL,):
             try:
@@ -215,9 +218,9 @@ class GlueCall(Finetuning):
             except UserError as error:
                 raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
         if self.trains:
-            return self.work(self.run("glue", "train_and_eval", **flags))
+            return [self.run("glue", "train_and_eval", **flags)]
         to_predict = [self.data / names[0] for names in task.file_names(PREDICT).values()]
         modes = ["eval", *(["predict"] if all(path.is_file() for path in to_predict) else [])]
         if "predict" not in modes:
             show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
-        return self.work(*(self.run("", mode, **flags) for mode in modes))
+        return [self.run("", mode, **flags) for mode in modes]

@@ -10,7 +10,7 @@ from functools import partial
 from bert_tf.base.errors import MissingError
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, arguments
-from bert_tf.launch.call import Recipe, Work
+from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment
 from bert_tf.launch.finetuning import Finetuning, task_arguments
 from bert_tf.launch.pretraining import LENGTHS, Pretraining, make_phase
@@ -77,12 +77,12 @@ class EntitiesCall(_TaskCall):
     def title(self) -> str:
         return f"BC5CDR-{self.data.name}"
 
-    def prepare(self) -> Work:
+    def runs(self) -> list[Run]:
         training, test = ("train.tsv", "devel.tsv"), "test.tsv"  # trained on the first two, as there
         self.check_files((*training, test), "a token and its label", "BC5CDR")
         files = {"train_file": ",".join(str(self.data / name) for name in training), "predict_file": self.data / test}
         cased = self.typed["cased"]
-        return self.work(self.run("entities", "train_and_predict", do_lower_case=not cased, **files))
+        return [self.run("entities", "train_and_predict", do_lower_case=not cased, **files)]
 
 
 class RelationsCall(_TaskCall):
@@ -95,15 +95,15 @@ class RelationsCall(_TaskCall):
         "predictions": "../test/test_results.tsv",
     }
 
-    def prepare(self) -> Work:
+    def runs(self) -> list[Run]:
         self.check_files(("train.tsv", "dev.tsv", "test.tsv"), "index, sentence and label", "ChemProt")
         task = {"task_name": "ChemProt", "data_dir": self.data, "do_lower_case": not self.typed["cased"]}
         tested = {**task, "init_checkpoint": self.folder / "relations"}
-        return self.work(
+        return [
             self.run("relations", "train_and_eval", **task),
             self.run("test", "eval", **tested, eval_file=self.data / "test.tsv"),
             self.run("test", "predict", **tested),
-        )
+        ]
 
 
 def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) -> Pretraining:
