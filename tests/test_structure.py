@@ -48,7 +48,7 @@ PACKAGES = (
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets", "contrib.replay"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
-TASK_MODULES_WITH_TENSORFLOW = ("head", "classes")
+TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "evaluation")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it, and so may what contrib/ adds to it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare contrib".split()
@@ -92,7 +92,7 @@ def is_without_tensorflow(path):
 
 
 def is_of_a_task(module):
-    """Whether it lies in the folder of a task, and is no head: only these import TensorFlow, when a model is made."""
+    """Whether it lies in the folder of a task, and is none of those that import TensorFlow, when a model is made."""
     parts = module.split(".")
     return parts[0] == "tasks" and len(parts) > 2 and parts[-1] not in TASK_MODULES_WITH_TENSORFLOW
 

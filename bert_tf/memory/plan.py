@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_tf.base.machine import GIB, ask_nvidia_smi, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS
-from bert_tf.settings.training import compute_dtype
+from bert_tf.settings.training import TrainingConfig, compute_dtype
 
 FLOAT = 4
 # The largest flat copy that an all-reduce sends (`ranks.workers`), unless a single variable is larger: large enough
@@ -133,22 +132,16 @@ class Workload:
     has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
-        """What a program would train with these flags, given by name and completed by `split.with_scope`."""
+    def of(cls, config: TrainingConfig, bert_config: BertConfig, **task: Any) -> Workload:
+        """What a training with these settings takes, whose XLA scope is known; `task`: what its task knows of it."""
         return cls(
             bert_config,
-            flags["max_seq_length"],
-            flags.get("max_predictions_per_seq", 0),
-            flags["xla_scope"],
-            precision=flags["precision"],
-            recompute=flags["recompute"],
-            num_ranks=num_ranks,
-            classifies=flags.get("uses_pooler", False),
-            no_next_sentence=flags.get("no_next_sentence", False),
-            num_choices=flags.get("num_choices", 1),
-            num_at_once=flags["num_at_once"],
-            num_moments=len(OPTIMIZERS[flags.get("optimizer_type", "adamw")].slots),
-            has_kernels=flags["xla_scope"] == "step" and may_have_kernels(),
+            scope=config.xla_scope,
+            precision=config.precision,
+            recompute=config.recompute,
+            num_moments=len(OPTIMIZERS[config.optimizer_type].slots),
+            has_kernels=config.xla_scope == "step" and may_have_kernels(),
+            **task,
         )
 
     @property

@@ -1,10 +1,10 @@
 """Classifies sentences and pairs of sentences: GLUE's nine tasks, ChemProt, your own files. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.glue.settings import SETTINGS
 
-main = define_program("glue", SETTINGS)
+main = define_program("glue", SETTINGS, "model_dir")
 
 if __name__ == "__main__":
     run_program(main, __doc__, *SETTINGS)

@@ -1,10 +1,10 @@
 """Finds entities in sentences of tokens: fine-tunes, labels, scores. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.entities.settings import SETTINGS
 
-main = define_program("entities", SETTINGS)
+main = define_program("entities", SETTINGS, "model_dir")
 
 if __name__ == "__main__":
     run_program(main, __doc__, *SETTINGS)

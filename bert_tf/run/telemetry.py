@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine import memory_peak_mib
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
+from bert_tf.run.run_folder import write_whole
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
 
 # The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
@@ -151,6 +152,15 @@ class Telemetry:
         )
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
+
+    def results(self, update: int, scores: Mapping[str, float], speed: Mapping[str, float]) -> None:
+        """Records how good the weights are that stand for the run, in ``eval_results.txt`` too, and how fast."""
+        if scores and self.is_chief:
+            scores = {**scores, "global_step": update}
+            lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
+            write_whole(self.run_folder / "eval_results.txt", lines)
+        if scores or speed:
+            self.evaluation(update, **scores, **speed)
 
     @_on_chief
     def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:

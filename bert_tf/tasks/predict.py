@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
+from bert_tf.interchange.heads import Head
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.run_folder import write_whole
-from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.task import Conclusion, Task, TaskRows
-from bert_tf.text.vocabulary import Tokenizer
+from bert_tf.tasks.rows import TaskRows
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
@@ -174,66 +172,47 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
     return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Predictor:
-    """A trained model, with what a task needs to use it.
+    """A trained model, or one that is being trained, as what computes a task's rows.
 
     Attributes:
       compute: as returned by `compile_model`.
-      telemetry: of the job; scores go there, and files into its run folder.
-      update: number of updates that the weights were trained for.
+      max_length, rows_per_compilation: as in `Rows`.
       batch_size: rows of one rank's batch.
-      rows_per_compilation: as in `Rows`.
     """
 
     compute: Compute
-    task: Task
-    tokenizer: Tokenizer
-    workers: Workers
-    telemetry: Telemetry
-    update: int
-    batch_size: int
+    max_length: int
     rows_per_compilation: int | None
-    _batch_secs: list[float] = dataclasses.field(default_factory=list, init=False)  # of all predictions
+    batch_size: int
+    workers: Workers
+    head: Head
+    _update: int = dataclasses.field(default=-1, init=False)
+    _predicted: dict[str, Predicted] = dataclasses.field(default_factory=dict, init=False)
 
-    def predict(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
-        """The outputs for all rows, on each rank; says how fast that was."""
-        predicted = self.compute_all(rows)
-        for line in predicted.describe_speed():
-            self.telemetry.note(line)
-        self._batch_secs.extend(predicted.batch_secs)
-        return predicted.outputs
+    def predict(self, name: str, rows: TaskRows, update: int) -> Predicted:
+        """The outputs for all rows, which have a name, on each rank; `update`: to which the model has been trained.
 
-    def compute_all(self, rows: TaskRows) -> Predicted:
-        """The same, without a word."""
-        length, by_position = self.task.max_seq_length, not self.task.head.uses_pooler
-        work = Rows(rows.batch, rows.num_tokens, length, self.rows_per_compilation)
-        return predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
+        Those of the latest update are kept: if the weights that were scored last stand for the run, their outputs are
+        wanted again.
+        """
+        if update != self._update:
+            self._update, self._predicted = update, {}
+        if name not in self._predicted:
+            work = Rows(rows.batch, rows.num_tokens, self.max_length, self.rows_per_compilation)
+            by_position = not self.head.uses_pooler
+            self._predicted[name] = predict_rows(
+                self.compute, work, self.batch_size, self.workers, by_position=by_position
+            )
+        return self._predicted[name]
 
-    def predict_typed(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
-        """The outputs for a few rows, one after the other; says if many of their tokens are unknown."""
-        unknown = self.tokenizer.count_unknown(rows.tokens)
-        if unknown.are_many:
-            print(unknown.describe("text"), flush=True)
-        length, numbers = self.task.max_seq_length, np.arange(len(rows.num_tokens))[:, None]
-        return tuple(
-            map(np.concatenate, zip(*(compute_rows(self.compute, rows.batch, row, length) for row in numbers)))
-        )
+    def predict_each(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
+        """The outputs for a few rows, one after the other."""
+        numbers = np.arange(len(rows.num_tokens))[:, None]
+        each = (compute_rows(self.compute, rows.batch, row, self.max_length) for row in numbers)
+        return tuple(map(np.concatenate, zip(*each)))
 
-    def tell(self, concluded: Conclusion) -> None:
-        """Writes the files of a conclusion into the run folder, and shows its lines."""
-        for name, text in concluded.files.items():
-            write_whole(self.telemetry.run_folder / name, text)
-        places = [f"{concluded.about}: {self.telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
-        for line in [*places, *concluded.notes]:
-            self.telemetry.note(line)
-
-    def record(self, scores: Mapping[str, float]) -> None:
-        """Writes scores to ``eval_results.txt`` and the run's metrics; these get the speed of all predictions, too."""
-        scores = {**scores, "global_step": self.update} if scores else scores
-        if scores:
-            lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
-            write_whole(self.telemetry.run_folder / "eval_results.txt", lines)
-        speed = Predicted((), self._batch_secs, self.batch_size * self.workers.size).speed()
-        if scores or speed:
-            self.telemetry.evaluation(self.update, **scores, **speed)
+    def speed(self, batch_secs: Sequence[float]) -> dict[str, float]:
+        """As `Predicted.speed`, of batches of several predictions."""
+        return Predicted((), list(batch_secs), self.batch_size * self.workers.size).speed()

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,27 @@ from bert_tf.text.vocabulary import Tokenizer
 
 # Texts that are tokenised at once; progress is shown after each such batch.
 _BATCH = 10_000
+
+
+class TaskRows(Protocol):
+    """Rows for training or prediction, in memory. F rows, S positions of the longest."""
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """int [F]: the number of real tokens in each row; the rest is padding."""
+        ...
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The ids of all tokens, without padding."""
+        ...
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
+
+        A row of N sequences that belong together has inputs [..., N, S], and the tokens of its longest.
+        """
+        ...
 
 
 def tokenize_texts(

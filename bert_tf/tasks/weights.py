@@ -1,17 +1,41 @@
-"""Weights that were fine-tuned on a task: which ones a job predicts with, and loading them."""
+"""Models with a task's head: which weights a job starts from or predicts with, and loading them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
+from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, Head
-from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.run_folder import CONFIG, read_config
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
+from bert_tf.tasks.rows import content_key
+from bert_tf.text.hugging_face import TOKENIZER
+from bert_tf.text.tokenizer import CasingFlags
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
+
+
+def find_model(
+    options: Any, head: Head, weights: Weights | None, *, trains: bool
+) -> tuple[Weights | None, BertConfig, Tokenizer, str]:
+    """The weights to train from (None: random ones) or to predict with, if they are not given; the model's
+    configuration and tokenizer; and a line about what was assumed of that, or "".
+
+    Raises: UserError if something is missing, or does not fit the rest.
+    """
+    start = options.init_checkpoint
+    if not weights and not trains:
+        weights = find_trained_weights(Path(options.model_dir), start, head)
+    elif not weights and start:
+        weights = find_weights(start)
+    config = choose_config(options.bert_config_file, weights)
+    casing = CasingFlags(options.do_lower_case, options.strip_accents)
+    return weights, config, *choose_tokenizer(options.vocab_file, casing, config, weights)
 
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
@@ -69,3 +93,10 @@ def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> in
     if missing := [name for name in report.missing if name in used]:
         raise UserError(f"{weights.source} lacks {', '.join(missing)}; {remedy}")
     return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0
+
+
+def tokenizer_identity(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What tells tokenizers apart; one without a ``tokenizer.json`` counts as with an empty one."""
+    files = {"vocabulary": VOCABULARY, TOKENIZER: TOKENIZER}
+    keys = {name: content_key(tokenizer.files().get(file, "").encode("utf-8")) for name, file in files.items()}
+    return {**keys, **tokenizer.casing.flags()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,25 +21,21 @@ from bert_tf.settings.training import TrainingConfig
 from bert_tf.training.state import TrainState
 
 
-def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict[str, Any]:
+def run_record(config: TrainingConfig, model: keras.Model, work: Workload, **facts: Any) -> dict[str, Any]:
     """Settings, `facts`, machine and software, and what the memory plan says of all that."""
     record = {
-        "settings": config.to_dict(),
+        "settings": dataclasses.asdict(config),
         "bert_config": model.config.to_dict(),
         "global_batch_size": config.global_batch_size,
         **facts,
         "device": device_name(),
         **provenance(),
     }
-    settings, (micro_batch_size, num_micro_batches, num_ranks, _) = record["settings"], config.split()
-    uses_pooler = "max_predictions_per_seq" not in settings and model.bert.pooler.trainable
-    num_at_once = micro_batches_at_once(model.backend.scope)
-    work = Workload.from_flags(
-        {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}, model.config, num_ranks
-    )
-    work = split_into(work, micro_batch_size, num_micro_batches)
+    at_once = micro_batches_at_once(work.scope)
+    work = dataclasses.replace(work, num_ranks=config.num_ranks, num_at_once=at_once)
+    work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
-    if not settings.get("packing"):  # the memory plan does not cover packed rows
+    if not getattr(config, "packing", False):  # the memory plan does not cover packed rows
         # On a CPU the peak is the whole process's, so it includes the program itself.
         bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
         planned["memory_mib"] = round(bytes_planned / 2**20)

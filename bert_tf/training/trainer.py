@@ -1,9 +1,8 @@
-"""Any training: begins or resumes, updates, logs, saves, stops. Pre-training and tasks differ in what they pass."""
+"""Any training: begins or resumes, updates, logs, saves, stops. Tasks differ in what they pass."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
+from bert_tf.memory.plan import Workload
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features
 from bert_tf.optimizer.loss_scale import LossScale
@@ -41,7 +41,7 @@ LONG_UPDATE_SECS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
+    """What is trained, on what and towards which end: all in which tasks differ."""
 
     name: str  # of the phase or task, for the log
     model: keras.Model
@@ -54,6 +54,7 @@ class Training:
     warmup_steps: int
     identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
     flops_per_sequence: float
+    workload: Workload  # for the memory plan in config.json
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
@@ -95,8 +96,6 @@ class Trainer:
             workers=workers,
             telemetry=self._telemetry,
         )
-        # No method of this object: a cycle would hold the folder's lock until Python looks for such.
-        self._renew_report = functools.partial(_renew_report, self._telemetry)
         self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
         self._statistics = UpdateStatistics(training.objective, workers)
         self._split = config.split(workers.rank)
@@ -145,7 +144,7 @@ class Trainer:
         self.state.broadcast(self._workers)
         self._evaluator.resume(self.state.updates_applied)
         if self._workers.is_chief:  # not before: refused settings bind no folder
-            record = run_record(config, training.model, sources=training.sources, **training.facts)
+            record = run_record(config, training.model, training.workload, sources=training.sources, **training.facts)
             self._folder.bind(training.identity, record, training.companions)
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
@@ -305,7 +304,7 @@ class Trainer:
         """Scores the weights if that is due; returns whether they are the best so far."""
         if not self._is_evaluation_due:
             return False
-        with self._statistics.timed("saving"):
+        with self._statistics.timed("evaluation"):
             return self._evaluator.evaluate(self._applied)
 
     def _take_best(self) -> int:
@@ -334,12 +333,11 @@ class Trainer:
             is_last = bool(self._stopped_by) or self._is_at_end
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
-
-def _renew_report(telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
-    folder = telemetry.run_folder
-    try:
-        if telemetry.is_chief:
-            report.write_page([folder], folder / REPORT, title=folder.name)
-    except OSError as error:
-        telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+    def _renew_report(self) -> None:
+        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+        folder = self._folder.path
+        try:
+            if self._workers.is_chief:
+                report.write_page([folder], folder / REPORT, title=folder.name)
+        except OSError as error:
+            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")

@@ -13,11 +13,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 from bert_tf.tasks.glue.metrics import describe_predictions
 from bert_tf.tasks.glue.task import GlueTask, files_for
 from bert_tf.tasks.glue.tasks import custom_task, find_task
 from bert_tf.tasks.rows import make_rows
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model

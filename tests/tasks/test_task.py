@@ -23,8 +23,9 @@ from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import task
+from bert_tf.tasks.finetuning import Conclusion, FinetuningTask
 from bert_tf.tasks.predict import NO_LOGIT
-from bert_tf.tasks.task import Conclusion, Task
+from bert_tf.tasks.task import Task
 from tests.jobs import exported, small_job
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -73,17 +74,24 @@ class OddRows:
         return {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids, "is_odd": ids % 2}
 
 
+@dataclasses.dataclass(frozen=True)
+class OddOptions(FinetuningOptions):
+    """Has a setting of its own."""
+
+    oddity: int = setting(1, "How odd.", at_least=1, variable="ODDITY")
+
+
 @dataclasses.dataclass
-class Odd(Task):
+class Odd(FinetuningTask):
     """Which tokens have odd numbers. Its files hold seeds."""
 
-    main_score = "accuracy"
+    settings, main_score = (FinetuningConfig, OddOptions), "accuracy"
     name, head = "odd", Head("oddity", "cls/odd/", outputs=["logits"], uses_pooler=False)
 
     def read(self, use, paths):
         return int(paths[0].read_text()), ""
 
-    def rows_of(self, content, tokenizer, *, show_progress=False):
+    def rows_of(self, content, *, show_progress=False):
         return OddRows(content)
 
     def make_model(self, config, backend, seed):
@@ -108,13 +116,6 @@ def folder(tmp_path_factory):
     for name, seed in (("train", 1), ("test", 2)):
         (folder / name).write_text(str(seed))
     return folder
-
-
-@dataclasses.dataclass(frozen=True)
-class OddOptions(FinetuningOptions):
-    """Has a setting of its own."""
-
-    oddity: int = setting(1, "How odd.", at_least=1, variable="ODDITY")
 
 
 def register(monkeypatch):
@@ -161,4 +162,4 @@ def test_its_settings_are_known_to_the_launchers(monkeypatch):
 def test_every_registered_task_can_be_found():
     for name in task.TASKS:
         task_class = task.find_task_class(name)
-        assert issubclass(task_class, Task) and not task_class.__abstractmethods__ and task_class.head.variable
+        assert issubclass(task_class, Task) and not task_class.__abstractmethods__ and task_class.settings

@@ -101,7 +101,9 @@ def make_trainer(
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG, backend=backend or Plain())
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
-    made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
+    made_of = dict(
+        optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0, workload=None
+    )
     made_of |= dict(batches=lambda _: itertools.repeat(batch), evaluation=evaluation)
     training = Training("t", model, Objective(), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
