@@ -15,6 +15,7 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 from bert_tf.tasks.glue.metrics import describe_predictions
+from bert_tf.tasks.glue.settings import ClassifierOptions
 from bert_tf.tasks.glue.task import GlueTask, files_for
 from bert_tf.tasks.glue.tasks import custom_task, find_task
 from bert_tf.tasks.rows import make_rows
@@ -42,11 +43,8 @@ def settings(**changes):
 
 def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
     task = find_task(task) if isinstance(task, str) else task
-    flags = dict.fromkeys(("train_file", "eval_file", "predict_file"))
-    folder = data / task.name if folder is None else folder
-    files = {
-        use: paths for each in uses for use, paths in files_for(task, each, {**flags, "data_dir": str(folder)}).items()
-    }
+    options = ClassifierOptions(data_dir=str(data / task.name if folder is None else folder))
+    files = {use: paths for each in uses for use, paths in files_for(task, each, options).items()}
     common = dict(training=settings(), task=task, files=files, max_seq_length=8)
     return small_job(GlueTask, data / "model", model_dir, **{**common, **changes})
 
@@ -240,7 +238,7 @@ def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys)
     start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
     assert start.starting_from(source).run()
     assert "in the checkpoint, not used: output_bias" in capsys.readouterr().out
-    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.job.model_dir))
+    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.options.model_dir))
     name = "bert/pooler/dense/kernel"
     np.testing.assert_allclose(new.get_tensor(name), old.get_tensor(name), atol=1e-6)
 
