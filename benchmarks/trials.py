@@ -24,8 +24,9 @@ from benchmarks.results import number
 from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
+from bert_tf.memory.plan import Workload
 from bert_tf.run.events import read_events
-from bert_tf.run.gpus import pretraining_flops_per_sequence
+from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
@@ -175,7 +176,7 @@ def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples
         return [Phase(folder, max_seq_length, num_examples, trial.batch_size, trial.rate, None)]
     short = max_seq_length // 4
     cost = [
-        pretraining_flops_per_sequence(model, length, num_predictions(length)) for length in (short, max_seq_length)
+        flops_per_row(Workload(model, length, num_predictions(length), "off")) for length in (short, max_seq_length)
     ]
     num_long = round((1 - trial.short_share) * num_examples)
     num_short = round((num_examples - num_long) * cost[1] / cost[0])

@@ -50,7 +50,8 @@ def main():
     else:
         from bert_tf.tasks import job
 
-        job._use_trained = without_last(job._use_trained)
+        run_job = job.run_job
+        job.run_job = lambda *arguments: run_job(*arguments[:2], do_nothing)
     from bert_tf.training.trainer import Trainer
 
     Trainer._run_updates, Trainer.fit = do_nothing, without_last(Trainer.fit)

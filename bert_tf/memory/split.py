@@ -7,13 +7,11 @@ the split, so it may change from one update to the next.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, Callable
 
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.base.machine import count_cores
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan
 from bert_tf.settings.programs import ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, Config
@@ -36,27 +34,13 @@ def with_scope(config: Config, options: ProgramOptions) -> Config:
 def show_plan(config: Config, options: ProgramOptions, describe: Describe) -> str:
     """What --plan prints."""
     work = describe(with_scope(config, options))
-    work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope, options.plans_for_gpu))
     return "\n".join(plan(work, find_device(options.gpu_memory_gib, 1)))
 
 
 def settle(config: Config, options: ProgramOptions, describe: Describe, workers: Any) -> Config:
     """The settings with which these ranks train."""
-    config = with_scope(config, options)
+    config = dataclasses.replace(with_scope(config, options), num_ranks=workers.size)
     return config.with_split(choose_split(config, options, lambda: describe(config), workers))
-
-
-def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
-    """How many micro-batches of an update are computed at the same time: two on a CPU if TensorFlow has two threads.
-
-    On a CPU compiled blocks use a single core for much of their time. `for_gpu` as in `choose_scope`.
-    """
-    from bert_tf.base.tensorflow import tf  # imported late, because the launchers do without it
-
-    if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
-        return 1
-    given = os.environ.get("TF_NUM_INTEROP_THREADS", "")
-    return min(2, int(given) if given.isdecimal() and int(given) else count_cores())
 
 
 def choose_split(config: Config, options: ProgramOptions, describe: Callable[[], Workload], workers: Any) -> BatchSplit:
@@ -84,10 +68,7 @@ def choose_split(config: Config, options: ProgramOptions, describe: Callable[[],
         raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
     num_rows = global_size // workers.size
     limit = find_device(options.gpu_memory_gib, workers.size).memory
-    work = describe()
-    at_once = micro_batches_at_once(work.scope, options.plans_for_gpu)
-    work = dataclasses.replace(work, num_ranks=workers.size, num_at_once=at_once)
-    smallest = int(workers.gather(np.array([largest_micro_batch(work, limit, num_rows)])).min())
+    smallest = int(workers.gather(np.array([largest_micro_batch(describe(), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:
         print(

@@ -24,7 +24,7 @@ def _replay(flags: Any) -> bool:
     return True
 
 
-main = define_program("pretraining", SETTINGS, "input_files", "model_dir", "num_train_steps", before=_replay)
+main = define_program("pretraining", SETTINGS, _replay)
 
 if __name__ == "__main__":
     run_program(main, __doc__, *SETTINGS)

@@ -4,7 +4,7 @@ from bert_tf.programs.flags import run_program
 from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.choices.settings import SETTINGS
 
-main = define_program("choices", SETTINGS, "model_dir")
+main = define_program("choices", SETTINGS)
 
 if __name__ == "__main__":
     run_program(main, __doc__, *SETTINGS)

@@ -20,13 +20,11 @@ from bert_tf.tasks.task import Task, find_task_class
 
 
 def define_program(
-    task_name: str, settings: Sequence[type], *required: str, before: Callable[[Any], bool] = lambda _: False
+    task_name: str, settings: Sequence[type], before: Callable[[Any], bool] = lambda _: False
 ) -> Callable[[Sequence[str]], None]:
     """The program of a task of `tasks.task`: a main function whose flags, made here, are the `settings`.
 
-    Args:
-      required: the flags that must be given.
-      before: is called with the flags before the job begins; returns whether it has done what was asked for.
+    `before` is called with the flags before the job begins, and returns whether it has done what was asked for.
     """
     define_flags(*settings)
 
@@ -39,7 +37,7 @@ def define_program(
             return
         check_tensorflow(count_gpus(os.environ))
         if not before(FLAGS):
-            require_flags(FLAGS.flag_values_dict(), *required)
+            require_flags(*settings)
             _run(task_name)
 
     return main

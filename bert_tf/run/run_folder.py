@@ -61,7 +61,7 @@ class RunFolder:
         is_chief: bool = True,
         continue_with_changes: bool = False,
     ):
-        self.path, self.dllog_path = Path(path), dllog_path
+        self.path = Path(path)
         self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
         if not is_chief:
             return

@@ -164,14 +164,6 @@ class TrainingConfig:
         is_part = self.eval_steps == EPOCH or (steps or 1) < 1
         return max(1.0, steps * num_rows / self.global_batch_size) if steps and is_part else steps
 
-    def num_updates(self, num_rows: int) -> int:
-        """The number of updates in all, with so many rows in an epoch."""
-        raise NotImplementedError
-
-    def num_warmup_updates(self, num_rows: int) -> int:
-        """How many of them the learning rate rises in."""
-        raise NotImplementedError
-
     @property
     def joins_continuously(self) -> bool:
         """As `optimizer.schedule` has it."""

@@ -19,14 +19,14 @@ from bert_tf.memory.plan import Workload
 from bert_tf.run.run_folder import write_whole
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
-from bert_tf.tasks.task import Run, Task
+from bert_tf.tasks.task import Facts, Run, Task
 from bert_tf.text.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
     from bert_tf.base.tensorflow import keras
     from bert_tf.interchange.weights import Weights
     from bert_tf.run.telemetry import Telemetry
-    from bert_tf.tasks.predict import Predictor
+    from bert_tf.tasks.predict import Predicted, Predictor
 
 # What files are for: to train on; to predict and score; to predict, and score if the right answers are there.
 TRAIN, EVAL, PREDICT = "train", "eval", "predict"
@@ -45,8 +45,9 @@ _RECORDED = (
     *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
 )
 
+Outputs = Sequence[np.ndarray]  # of a model, for rows: each [F, ...]
 # The rows of what was typed, as `FinetuningTask.rows_of` makes them, and the model's outputs for them.
-Ask = Callable[[Any], tuple[Any, Sequence[np.ndarray]]]
+Ask = Callable[[Any], tuple[Any, Outputs]]
 
 
 def files_of_mode(config: FinetuningConfig, options: Any) -> dict[str, Sequence[Path]]:
@@ -124,7 +125,7 @@ class FinetuningTask(Task):
         """Tokenises what `read` has read, or what is typed."""
 
     @abc.abstractmethod
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """What the model's outputs for ``rows[use]`` say of ``contents[use]``."""
 
     def fit(self) -> str:
@@ -137,11 +138,11 @@ class FinetuningTask(Task):
         with run.workers.keep_alive():
             return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
 
-    def meaning(self) -> dict[str, Any]:
+    def meaning(self) -> Facts:
         """What the model's classes mean, for files beside the weights; empty if the head tells it."""
         return {}
 
-    def fixed(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         """Settings of model and rows that must not change within a run."""
         return {**self.meaning(), "max_seq_length": self.max_seq_length}
 
@@ -154,11 +155,11 @@ class FinetuningTask(Task):
         `export_settings` gave. Raises `UserError` if they are damaged."""
         raise NotImplementedError
 
-    def export_settings(self) -> dict[str, Any]:
+    def export_settings(self) -> Facts:
         """What the users of an exported model must know, among it "task", which says how to use it."""
         return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Facts:
         """All settings by their flags' names, for config.json."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in own.pop("files").items()}
@@ -199,7 +200,7 @@ class FinetuningTask(Task):
     def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **of_rows: int) -> Workload:
         length, classifies = options.max_seq_length, cls.head.uses_pooler
         return Workload.of(
-            config, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **of_rows
+            config, options, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **of_rows
         )
 
     def open(self, run: Run) -> None:
@@ -218,18 +219,19 @@ class FinetuningTask(Task):
 
     def prepare(self, run: Run) -> None:
         """Reads all files, and then makes their rows."""
+        notes = []
         with run.workers.keep_alive():
-            notes = [self._read(use) for use in self.files if use == TRAIN]
-            notes += [self.fit(), *(self._read(use) for use in self.files if use != TRAIN)]
+            for use in dict.fromkeys((TRAIN, *self.files)):
+                if use in self.files:
+                    self.contents[use], note = self.read(use, self.files[use])
+                    notes.append(note)
+                if use == TRAIN:
+                    notes.append(self.fit())
         for note in filter(None, notes):
             run.say(note)
         for use, paths in self.files.items():
             self.rows[use] = self.make_rows(use, run)
             run.say(self.tokenizer.count_unknown(self.rows[use].tokens).describe(", ".join(map(str, paths))))
-
-    def _read(self, use: str) -> str:
-        self.contents[use], note = self.read(use, self.files[use])
-        return note
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.
@@ -242,22 +244,20 @@ class FinetuningTask(Task):
         path, is_chief = run.folder / "features" / f"{name}.npz", run.workers.is_chief
         return run.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=is_chief))
 
-    def identity(self, run: Run) -> dict[str, Any]:
+    def identity(self, run: Run) -> Facts:
         from bert_tf.tasks.weights import tokenizer_identity
 
         tokenizer = tokenizer_identity(self.tokenizer)
         return {"task": self.name, "data": content_key(*self.files[TRAIN]), **tokenizer, **self.fixed()}
 
-    def training(self, run: Run, model: keras.Model) -> dict[str, Any]:
+    def training(self, run: Run, model: keras.Model) -> Facts:
         from bert_tf.interchange.initialise import choose_vocabulary, initialise_from
         from bert_tf.interchange.labels import TASK_FILE
         from bert_tf.tasks.data import TaskData
 
         config, options, files, meaning = run.config, run.options, self.files[TRAIN], self.meaning()
-        settings = {name: getattr(options, name) for name in _RECORDED}
         return dict(
             batches=TaskData(self.rows[TRAIN], config, run.workers.rank).batches,
-            flops_per_sequence=self._flops_per_row(model),
             initialise=lambda telemetry: initialise_from(
                 self.weights,
                 model if self.keeps_head else model.bert,
@@ -269,24 +269,18 @@ class FinetuningTask(Task):
                 "vocabulary": str(choose_vocabulary(options.vocab_file, self.weights)),
             },
             companions={**self.model_files, **({TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {})},
+            settings={**{name: getattr(options, name) for name in _RECORDED}, **self.recorded()},
             facts={
-                "settings": {**dataclasses.asdict(config), **settings, **self.recorded()},
                 "data": {"files": len(files), "first_file": str(files[0]), "instances": self.num_rows},
                 "main_score": self.main_score,
             },
         )
 
-    def _flops_per_row(self, model: keras.Model) -> float:
-        from bert_tf.run.gpus import task_flops_per_sequence
+    def num_outputs(self, model: keras.Model) -> int:
         from bert_tf.run.variables import named_variables
 
-        length, head = self.max_seq_length, self.head
-        num_sequences = self.rows[TRAIN].batch(np.array([0]))["input_ids"].size // length
-        num_outputs = named_variables(model.variables)[head.variable].shape.num_elements() // model.config.hidden_size
-        uses_pooler = head.uses_pooler
-        return num_sequences * task_flops_per_sequence(
-            model.config, length, num_outputs, by_position=not uses_pooler, uses_pooler=uses_pooler
-        )
+        size = named_variables(model.variables)[self.head.variable].shape.num_elements()
+        return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
 
     def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
         from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
@@ -297,29 +291,26 @@ class FinetuningTask(Task):
         )
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
-        scores: dict[str, float] = {}
-        for use in self.scored_uses:
-            outputs = predictor.predict(use, self.rows[use], update).outputs
-            with predictor.workers.keep_alive():
-                if predictor.workers.is_chief:
-                    scores.update(self.conclude(use, outputs).scores)
-        return scores
+        concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]
+        return {name: score for each in concluded for name, score in each.scores.items()}
+
+    def _conclude(self, predictor: Predictor, use: str, update: int) -> tuple[Predicted, Conclusion]:
+        """Predicts on all ranks, and concludes on the chief."""
+        predicted, workers = predictor.predict(use, self.rows[use], update), predictor.workers
+        with workers.keep_alive():
+            return predicted, self.conclude(use, predicted.outputs) if workers.is_chief else Conclusion()
 
     def finish(self, predictor: Predictor, telemetry: Telemetry, update: int) -> None:
         """Predicts, scores and writes what the job asks for."""
         scores: dict[str, float] = {}
         batch_secs: list[float] = []
-        for use in (use for use in self.files if use != TRAIN):
-            predicted = predictor.predict(use, self.rows[use], update)
+        for use in [use for use in self.files if use != TRAIN]:
+            predicted, concluded = self._conclude(predictor, use, update)
             batch_secs += predicted.batch_secs
-            for line in predicted.describe_speed():
+            for name, text in concluded.files.items():
+                write_whole(telemetry.run_folder / name, text)
+            written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
+            for line in [*predicted.describe_speed(), *written, *concluded.notes]:
                 telemetry.note(line)
-            if telemetry.is_chief:
-                concluded = self.conclude(use, predicted.outputs)
-                for name, text in concluded.files.items():
-                    write_whole(telemetry.run_folder / name, text)
-                written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
-                for line in [*written, *concluded.notes]:
-                    telemetry.note(line)
-                scores.update(concluded.scores)
+            scores.update(concluded.scores)
         telemetry.results(update, scores, predictor.speed(batch_secs))

@@ -24,19 +24,19 @@ from bert_tf.model.backends import make_backend
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.device import prepare_device
+from bert_tf.run.gpus import flops_per_row
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import AUTO, BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.tasks.finetuning import FinetuningTask
 from bert_tf.tasks.predict import Predictor
-from bert_tf.tasks.task import Run, Task
+from bert_tf.tasks.task import Facts, Run, Task
 from bert_tf.tasks.weights import load_trained_weights
 from bert_tf.training.evaluation import Evaluation
 from bert_tf.training.trainer import Trainer, Training
 
-# What is done with a trained model: with what `Task.make_scorer` made of it, telemetry, and the number of updates that
-# it was trained for.
-Use = Callable[[Any, Telemetry, int], None]
+# What is done with a trained model, with what `Task.make_scorer` made of it, and telemetry; and after how many updates.
+Use = Callable[[keras.Model, Any, Telemetry, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,29 +53,35 @@ def run_job(job: Job, workers: Workers, use: Use | None = None) -> bool:
 
     Returns False if a signal or --max_hours stopped the training.
     """
-    task: Task = job.task
-    with _opened(job, workers) as (run, folder):
+    task = job.task
+    with _opened(job, workers) as (run, folder, telemetry):
         model = make_model(run, task)
         scorer = task.make_scorer(run, model)
-        finish = functools.partial(use or task.finish, scorer)
+        finish = functools.partial(use, model, scorer) if use else functools.partial(task.finish, scorer)
         if task.trains:
-            return Trainer(run.config, make_training(run, task, model, scorer), workers, folder).fit(finish)
-        _use_trained(run, job.task, model, finish)
+            training = make_training(run, task, model, scorer)
+            return Trainer(run.config, training, workers, folder=folder, telemetry=telemetry).fit(finish)
+        for warning in task.weights.warnings:
+            telemetry.warning(warning)
+        update = load_trained_weights(task.weights, model, task.head)
+        telemetry.note(f"predicting with {task.weights.source}")
+        finish(telemetry, update)
     return True
 
 
 @contextlib.contextmanager
-def _opened(job: Job, workers: Workers) -> Iterator[tuple[Run, RunFolder]]:
+def _opened(job: Job, workers: Workers) -> Iterator[tuple[Run, RunFolder, Telemetry]]:
     """The job under way, in its locked folder, whose task has read its files. Errors of the chief end all ranks."""
     options, task = job.options, job.task
-    is_chief, goes_on = workers.is_chief, options.continue_with_changes
-    with RunFolder(options.model_dir, options.dllog_path, is_chief=is_chief, continue_with_changes=goes_on) as folder:
+    path, log, is_chief = options.model_dir, options.dllog_path, workers.is_chief
+    folder = RunFolder(path, log, is_chief=is_chief, continue_with_changes=options.continue_with_changes)
+    with folder, Telemetry(path, is_chief=is_chief, dllog_path=log) as telemetry:
         run = Run(job.config, options, workers, folder.path)
         task.open(run)
         run = run._replace(config=_settled(job, workers))
         prepare_device(run.config.precision, run.config.xla_scope)
         task.prepare(run)
-        yield run, folder
+        yield run, folder, telemetry
 
 
 def _settled(job: Job, workers: Workers) -> TrainingConfig:
@@ -96,12 +102,13 @@ def make_model(run: Run, task: Task) -> keras.Model:
 def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) -> Training:
     """The training of the model; `scorer`: what the task made of it."""
     config, num_rows = run.config, task.num_rows
+    workload = task.workload(config, run.options, task.bert_config)
     num_updates, warmup_steps = config.num_updates(num_rows), config.num_warmup_updates(num_rows)
     with run.workers.keep_alive():  # both look at every file
         identity, held_out = run_identity(run, task), task.held_out
-    evaluation = None
-    if scorer and held_out:
-        scores, interval = functools.partial(task.evaluate, scorer), config.eval_interval(num_rows)
+    evaluation, interval = None, config.eval_interval(num_rows)
+    if interval and held_out:
+        scores = functools.partial(task.evaluate, scorer)
         evaluation = Evaluation(scores, task.main_score, held_out, interval, task.lower_is_better)
     return Training(
         name=task.name or run.folder.name,
@@ -119,34 +126,17 @@ def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) 
         num_updates=num_updates,
         warmup_steps=warmup_steps,
         identity=identity,
-        workload=task.workload(config, run.options, task.bert_config),
+        workload=workload,
+        flops_per_sequence=flops_per_row(workload, task.num_outputs(model)),
         evaluation=evaluation,
         **task.training(run, model),
     )
 
 
-def run_identity(run: Run, task: Task) -> dict[str, Any]:
+def run_identity(run: Run, task: Task) -> Facts:
     """What must not change within a run."""
     start = {"bert_config": task.bert_config.to_dict(), "init_checkpoint": run.options.init_checkpoint}
     return {**run.config.identity(), **start, **task.identity(run)}
-
-
-def _telemetry(run: Run) -> Telemetry:
-    """That of a job without a training."""
-    is_chief, dllog_path = run.workers.is_chief, run.options.dllog_path
-    return Telemetry(run.folder, is_chief=is_chief, total_updates=0, dllog_path=dllog_path)
-
-
-def _use_trained(run: Run, task: FinetuningTask, model: keras.Model, finish: Callable[[Telemetry, int], None]) -> None:
-    """Loads the trained weights into the model, and calls `finish`."""
-    weights = task.weights
-    assert weights
-    with _telemetry(run) as telemetry:
-        for warning in weights.warnings:
-            telemetry.warning(warning)
-        update = load_trained_weights(weights, model, task.head)
-        telemetry.note(f"predicting with {weights.source}")
-        finish(telemetry, update)
 
 
 def converse(job: Job, workers: Workers) -> None:
@@ -155,7 +145,7 @@ def converse(job: Job, workers: Workers) -> None:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
     task: FinetuningTask = job.task
 
-    def answer(predictor: Predictor, *_: Any) -> None:
+    def answer(_: keras.Model, predictor: Predictor, *__: Any) -> None:
         def ask(content: Any) -> tuple[Any, tuple[np.ndarray, ...]]:
             """Says if many of the tokens are unknown."""
             rows = task.rows_of(content)
@@ -179,9 +169,7 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
         except UserError as error:
             raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
     task.weights = weights
-    of_export = dict.fromkeys(("bert_config_file", "vocab_file", "do_lower_case", "strip_accents"))
-    job = dataclasses.replace(job, task=task, options=dataclasses.replace(job.options, **of_export))
-    with _opened(job, workers) as (run, _), _telemetry(run) as telemetry:
+    with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())
         telemetry.note(f"predicting with {folder}: {stated}")
         batch_size = exported.batch_size or run.options.predict_batch_size
@@ -208,7 +196,7 @@ def export_task(job: Job, workers: Workers, folder: Path, batch_size: int | None
     job = Job(config, dataclasses.replace(job.options, enable_xla=False), job.task)
     task: FinetuningTask = job.task
 
-    def write(model: keras.Model, telemetry: Telemetry, update: int) -> None:
+    def write(model: keras.Model, _: Predictor, telemetry: Telemetry, update: int) -> None:
         if workers.is_chief:
             settings = {
                 **task.export_settings(),
@@ -220,6 +208,4 @@ def export_task(job: Job, workers: Workers, folder: Path, batch_size: int | None
             export_model(model, folder, task.head.outputs, settings, task.model_files)
             telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
 
-    with _opened(job, workers) as (run, _):
-        model = make_model(run, task)
-        _use_trained(run, task, model, functools.partial(write, model))
+    run_job(job, workers, write)

@@ -8,11 +8,11 @@ once; its head does, and is imported where a model is made.
 from __future__ import annotations
 
 import abc
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from bert_tf.base.registration import load
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.programs import ProgramOptions
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.ranks.workers import Workers
     from bert_tf.run.telemetry import Telemetry
+
+
+Facts = dict[str, Any]  # by name, for the files of a run
 
 
 class Run(NamedTuple):
@@ -96,16 +99,20 @@ class Task(abc.ABC):
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
         """The encoder, as ``model.bert``, with this task's head."""
 
+    def num_outputs(self, model: keras.Model) -> int:
+        """How many values a task's head gives for one sequence."""
+        return 0
+
     @abc.abstractmethod
     def make_objective(self) -> Any:
         """Like those of `bert_tf.model.losses`."""
 
     @abc.abstractmethod
-    def identity(self, run: Run) -> dict[str, Any]:
+    def identity(self, run: Run) -> Facts:
         """What must not change within a run besides settings that are fixed, the configuration and the start."""
 
     @abc.abstractmethod
-    def training(self, run: Run, model: keras.Model) -> dict[str, Any]:
+    def training(self, run: Run, model: keras.Model) -> Facts:
         """The fields of `training.trainer.Training` that only the task knows."""
 
     @abc.abstractmethod
@@ -121,21 +128,21 @@ class Task(abc.ABC):
         """Does with the trained model what the job asks for."""
 
 
+# The class in the ``task.py`` of each folder.
 TASKS = {
-    "pretraining": "task.PretrainingTask",
-    "squad": "task.SquadTask",
-    "glue": "task.GlueTask",
-    "entities": "task.EntityTask",
-    "choices": "task.ChoiceTask",
+    "pretraining": "PretrainingTask",
+    "squad": "SquadTask",
+    "glue": "GlueTask",
+    "entities": "EntityTask",
+    "choices": "ChoiceTask",
 }
 
 
 def find_task_class(name: str) -> type[Task]:
     """Imports only this task's folder."""
-    module, _, name_of_class = TASKS[name].rpartition(".")
-    return getattr(importlib.import_module(f"bert_tf.tasks.{name}.{module}"), name_of_class)
+    return load(f"bert_tf.tasks.{name}.task:{TASKS[name]}")
 
 
 def task_settings() -> dict[str, tuple[type, ...]]:
     """The classes that declare each task's settings, from the ``settings.py`` of its folder."""
-    return {name: importlib.import_module(f"bert_tf.tasks.{name}.settings").SETTINGS for name in TASKS}
+    return {name: load(f"bert_tf.tasks.{name}.settings:SETTINGS") for name in TASKS}

@@ -14,6 +14,7 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.run_folder import CONFIG, read_config
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
+from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.tasks.rows import content_key
 from bert_tf.text.hugging_face import TOKENIZER
 from bert_tf.text.tokenizer import CasingFlags
@@ -21,17 +22,19 @@ from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
 
 
 def find_model(
-    options: Any, head: Head, weights: Weights | None, *, trains: bool
+    options: FinetuningOptions, head: Head, exported: Weights | None, *, trains: bool
 ) -> tuple[Weights | None, BertConfig, Tokenizer, str]:
-    """The weights to train from (None: random ones) or to predict with, if they are not given; the model's
-    configuration and tokenizer; and a line about what was assumed of that, or "".
+    """The weights to train from (None: random ones) or to predict with, the model's configuration and tokenizer, and a
+    line about what was assumed of that, or "". Those of an `exported` model are the export's own.
 
     Raises: UserError if something is missing, or does not fit the rest.
     """
-    start = options.init_checkpoint
-    if not weights and not trains:
-        weights = find_trained_weights(Path(options.model_dir), start, head)
-    elif not weights and start:
+    start, weights = options.init_checkpoint, exported
+    if exported:
+        options = FinetuningOptions()
+    elif not trains:
+        weights = find_trained_weights(Path(options.model_dir or ""), start, head)
+    elif start:
         weights = find_weights(start)
     config = choose_config(options.bert_config_file, weights)
     casing = CasingFlags(options.do_lower_case, options.strip_accents)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.tensorflow import keras
 from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
-from bert_tf.memory.split import micro_batches_at_once
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
@@ -21,18 +19,16 @@ from bert_tf.settings.training import TrainingConfig
 from bert_tf.training.state import TrainState
 
 
-def run_record(config: TrainingConfig, model: keras.Model, work: Workload, **facts: Any) -> dict[str, Any]:
+def run_record(config: TrainingConfig, settings: Mapping[str, Any], work: Workload, **facts: Any) -> dict[str, Any]:
     """Settings, `facts`, machine and software, and what the memory plan says of all that."""
     record = {
-        "settings": dataclasses.asdict(config),
-        "bert_config": model.config.to_dict(),
+        "settings": {**dataclasses.asdict(config), **settings},
+        "bert_config": work.bert_config.to_dict(),
         "global_batch_size": config.global_batch_size,
         **facts,
         "device": device_name(),
         **provenance(),
     }
-    at_once = micro_batches_at_once(work.scope)
-    work = dataclasses.replace(work, num_ranks=config.num_ranks, num_at_once=at_once)
     work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
     if not getattr(config, "packing", False):  # the memory plan does not cover packed rows

@@ -58,11 +58,12 @@ class Training:
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
     companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # besides the config, for config.json
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # likewise
     warnings: Sequence[str] = ()  # about the settings
     name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
-    evaluation: Evaluation | None = None  # None: there is nothing to score on
+    evaluation: Evaluation | None = None  # while training; None: none
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
@@ -77,8 +78,11 @@ def make_step(config: TrainingConfig, training: Training, workers: Workers) -> t
 class Trainer:
     """One training, from its newest checkpoint to its end. `fit` changes its `state`."""
 
-    def __init__(self, config: TrainingConfig, training: Training, workers: Workers, folder: RunFolder):
-        self._config, self._training, self._workers, self._folder = config, training, workers, folder
+    def __init__(
+        self, config: TrainingConfig, training: Training, workers: Workers, *, folder: RunFolder, telemetry: Telemetry
+    ):
+        self._config, self._training, self._workers = config, training, workers
+        self._folder, self._telemetry = folder, telemetry
         self.state, self._step = make_step(config, training, workers)
         self._checkpoints = CheckpointFolder(
             folder.path / "checkpoints",
@@ -86,17 +90,10 @@ class Trainer:
             vocab_size=training.model.config.vocab_size,
             companions=training.companions,
         )
-        self._telemetry = Telemetry(
-            folder.path, is_chief=workers.is_chief, total_updates=training.num_updates, dllog_path=folder.dllog_path
-        )
         self._evaluator = Evaluator(
-            training.evaluation,
-            config.early_stopping,
-            self._checkpoints.folder,
-            workers=workers,
-            telemetry=self._telemetry,
+            training.evaluation, config.early_stopping, self._checkpoints.folder, workers=workers, telemetry=telemetry
         )
-        self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
+        self._writer = BackgroundWriter(self._checkpoints, telemetry, self._renew_report)
         self._statistics = UpdateStatistics(training.objective, workers)
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
@@ -124,16 +121,15 @@ class Trainer:
         """
         self._workers.require_same(self._training.identity)
         self._folder.check(self._training.identity, self._training.sources)
-        with self._telemetry as telemetry:
-            self._begin()
-            started = time.monotonic()
-            self._run_updates()
-            training_secs = time.monotonic() - started
-            if not self._stopped_by:
-                afterwards(telemetry, self._take_best())
-            reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
-            telemetry.end(reason, total_secs=training_secs)
-            self._renew_report()
+        self._begin()
+        started = time.monotonic()
+        self._run_updates()
+        training_secs = time.monotonic() - started
+        if not self._stopped_by:
+            afterwards(self._telemetry, self._take_best())
+        reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
+        self._telemetry.end(reason, total_secs=training_secs)
+        self._renew_report()
         return not self._stopped_by
 
     def _begin(self) -> None:
@@ -144,10 +140,13 @@ class Trainer:
         self.state.broadcast(self._workers)
         self._evaluator.resume(self.state.updates_applied)
         if self._workers.is_chief:  # not before: refused settings bind no folder
-            record = run_record(config, training.model, training.workload, sources=training.sources, **training.facts)
+            record = run_record(
+                config, training.settings, training.workload, sources=training.sources, **training.facts
+            )
             self._folder.bind(training.identity, record, training.companions)
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
+            training.num_updates,
             update=self.state.updates_applied,
             resumed_from=resumed_from,
             phase=training.name,

@@ -91,7 +91,7 @@ def test_kernels_are_planned_only_where_they_run(monkeypatch):
     ):
         monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
         monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
-        work = Workload.of(config, LARGE.bert_config, sequence_length=512, num_predictions=80)
+        work = Workload.of(config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80)
         assert work.has_kernels == expected
 
 
@@ -102,7 +102,11 @@ def test_a_new_optimizer_is_planned_and_saved_by_its_entry_alone(monkeypatch, tm
     monkeypatch.setattr(keras_optimizers, "New", made, raising=False)
     monkeypatch.setitem(OPTIMIZERS, "new", OPTIMIZERS["lars"]._replace(class_name="New", slots=slots))
     monkeypatch.setattr(TrainingConfig, "optimizer_type", "new")
-    found = predict(Workload.of(FinetuningConfig(xla_scope="blocks"), SMALL, sequence_length=512, num_predictions=0))
+    found = predict(
+        Workload.of(
+            FinetuningConfig(xla_scope="blocks"), ProgramOptions(), SMALL, sequence_length=512, num_predictions=0
+        )
+    )
     model, optimizer = SpanModel(SMALL), make_optimizer("new", 0.1, 1, 10)
     optimizer.build(model.trainable_variables)
     assert sum(4 * slot.shape.num_elements() for slot in optimizer.slot_variables) == found.moments
@@ -219,10 +223,10 @@ def test_what_names_a_gpu():
 def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
     monkeypatch, scope, threads, for_gpu, expected
 ):
-    monkeypatch.setattr(split, "count_cores", lambda: threads)
+    monkeypatch.setattr(memory, "count_cores", lambda: threads)
     for given in (str(threads), "0"):  # TensorFlow's word for "all cores"
         monkeypatch.setenv("TF_NUM_INTEROP_THREADS", given)
-        assert split.micro_batches_at_once(scope, for_gpu) == expected
+        assert memory.micro_batches_at_once(scope, for_gpu) == expected
 
 
 def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():

@@ -124,7 +124,7 @@ def register(monkeypatch):
         module = types.ModuleType(f"bert_tf.tasks.odd{name}")
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(task.TASKS, "odd", "task.Odd")
+    monkeypatch.setitem(task.TASKS, "odd", "Odd")
 
 
 def job(folder, model_dir, monkeypatch, **files):

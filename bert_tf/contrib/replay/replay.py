@@ -135,7 +135,7 @@ def _restore(model_dir: Path, update: int, training: Training, state: TrainState
         if number < update and find_damage(path) is None:
             state.restore(checkpoints, path)
             return str(path)
-    training.initialise(Telemetry(model_dir, is_chief=False, total_updates=0))
+    training.initialise(Telemetry(model_dir, is_chief=False))
     return "the start of the run, since no sound checkpoint before it is left"
 
 

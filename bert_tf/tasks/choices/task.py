@@ -16,10 +16,10 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.choices.read import Question, read_questions
 from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
 from bert_tf.tasks.choices.settings import SETTINGS, ChoiceOptions
-from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import Run
+from bert_tf.tasks.task import Facts, Run
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -72,14 +72,14 @@ class ChoiceTask(FinetuningTask):
 
         return ClassificationObjective()
 
-    def fixed(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         return {**super().fixed(), **({"fields": self.fields} if self.fields else {})}
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Facts:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}
         return {**super().recorded(), **choices}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line for each question, with the probabilities of its choices."""
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
         # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.

@@ -28,10 +28,10 @@ from bert_tf.tasks.entities.labels import (
 from bert_tf.tasks.entities.read import Sentences, read_sentences
 from bert_tf.tasks.entities.rows import EntityRows, make_rows
 from bert_tf.tasks.entities.settings import SETTINGS, EntityOptions
-from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import Run
+from bert_tf.tasks.task import Facts, Run
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 if TYPE_CHECKING:
@@ -130,10 +130,10 @@ class EntityTask(FinetuningTask):
 
         return TokenObjective()
 
-    def meaning(self) -> dict[str, Any]:
+    def meaning(self) -> Facts:
         return {"task_name": self.name, "labels": list(self.labels)}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line of token, right label if known, and predicted label for each token."""
         [sentences], rows = self.contents[use], self.rows[use]
         logits_KxC = rows.token_logits(outputs[0])

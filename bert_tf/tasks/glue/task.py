@@ -13,12 +13,13 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, Conclusion, FinetuningTask
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.rows import TextRows, make_rows
+from bert_tf.tasks.task import Facts
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -102,20 +103,20 @@ class GlueTask(FinetuningTask):
             return losses.WeightedClassificationObjective(self.class_weights_C)
         return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
 
-    def fixed(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         weights_C = self.class_weights_C
         return {**super().fixed(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
-    def meaning(self) -> dict[str, Any]:
+    def meaning(self) -> Facts:
         task = self.task
         columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
         columns |= {"columns": list(task.columns)} if task.is_custom and task.columns else {}
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Facts:
         return {name: value for name, value in super().recorded().items() if name != "task"}
 
-    def export_settings(self) -> dict[str, Any]:
+    def export_settings(self) -> Facts:
         return {**super().export_settings(), "task": "classification"}
 
     @property
@@ -123,7 +124,7 @@ class GlueTask(FinetuningTask):
         name = "f1" if self.task.no_score_for else self.task.metrics[0]
         return f"{self.task.parts[0]}_{name}" if f"{EVAL}_{self.task.parts[0]}" in self.files else name
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
             is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
@@ -144,8 +145,7 @@ def files_for(task: TextTask, use: str, options: ClassifierOptions) -> dict[str,
 def _text_task(options: ClassifierOptions) -> TextTask:
     name, mode = options.task_name, options.mode
     own = ("text_columns", "label_column", "regression", "no_score_for", "columns")
-    if not name:
-        raise UserError("--task_name is required: the name of a GLUE task, or custom for your own files")
+    assert name
     if name.lower() != CUSTOM:
         task = find_task(name)
         for flag in own:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.base.errors import UserError
@@ -16,11 +16,10 @@ from bert_tf.settings.declaration import pick
 from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, check_unpacked
 from bert_tf.tasks.pretraining.settings import SETTINGS
-from bert_tf.tasks.task import Run, Task
+from bert_tf.tasks.task import Facts, Run, Task
 from bert_tf.text.vocabulary import SETTINGS as TOKENIZER_SETTINGS
 
 if TYPE_CHECKING:
-    from bert_tf.batches.batches import Batch
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import MaskedWordModel
     from bert_tf.run.telemetry import Telemetry
@@ -66,6 +65,7 @@ class PretrainingTask(Task):
     def workload(cls, config: PretrainingConfig, options: PretrainingOptions, bert_config: BertConfig) -> Workload:
         return Workload.of(
             config,
+            options,
             bert_config,
             sequence_length=config.max_seq_length,
             num_predictions=config.max_predictions_per_seq,
@@ -136,51 +136,44 @@ class PretrainingTask(Task):
 
         return MaskedWordObjective() if self.no_next_sentence else PretrainingObjective()
 
-    def identity(self, run: Run) -> dict[str, Any]:
+    def identity(self, run: Run) -> Facts:
         return {"data": self.instances.fingerprint(run.config.packing)}
 
-    def training(self, run: Run, model: MaskedWordModel) -> dict[str, Any]:
+    def training(self, run: Run, model: MaskedWordModel) -> Facts:
         from bert_tf.batches.batches import training_batches
         from bert_tf.batches.data_order import GlobalOrder
         from bert_tf.interchange.initialise import find_weights, initialise_from
-        from bert_tf.run.gpus import pretraining_flops_per_sequence
         from bert_tf.run.statistics import LossWatch
 
-        config, options, workers, bert_config = run.config, run.options, run.workers, self.bert_config
+        config, options, workers = run.config, run.options, run.workers
+        start, vocab_size, global_size = options.init_checkpoint, model.config.vocab_size, config.global_batch_size
         data, order = self.instances, GlobalOrder(self.instances.copies, config.seed)
         # A single process may stand in for all ranks of the configuration; it computes their micro-batches in turn.
-        num_micro_batches = config.global_batch_size // config.train_batch_size // workers.size
+        num_micro_batches = global_size // config.train_batch_size // workers.size
         split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
-
-        def batches(first: int) -> Iterator[Batch]:
-            vocab_size, packing = bert_config.vocab_size, config.packing
-            return training_batches(data, order, split, first_batch=first, vocab_size=vocab_size, packing=packing)
-
-        def name_records(batch_number: int) -> list[str]:
-            return data.name(order.ranges(batch_number * config.global_batch_size, config.global_batch_size))
-
-        def initialise(telemetry: Telemetry) -> None:
-            weights = find_weights(options.init_checkpoint) if options.init_checkpoint else None
-            files, allow_missing = self.tokenizer_files, options.allow_missing_weights
-            initialise_from(weights, model, telemetry, tokenizer_files=files, allow_missing=allow_missing)
 
         described = f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"
         evaluation = self.held_out_instances.facts() if self.held_out_instances else None
         return dict(
-            batches=batches,
-            name_records=name_records,
-            flops_per_sequence=pretraining_flops_per_sequence(
-                bert_config, config.max_seq_length, config.max_predictions_per_seq, uses_pooler=model.has_pooler
+            batches=lambda first: training_batches(
+                data, order, split, first_batch=first, vocab_size=vocab_size, packing=config.packing
             ),
-            initialise=initialise,
+            name_records=lambda number: data.name(order.ranges(number * global_size, global_size)),
+            initialise=lambda telemetry: initialise_from(
+                find_weights(start) if start else None,
+                model,
+                telemetry,
+                tokenizer_files=self.tokenizer_files,
+                allow_missing=options.allow_missing_weights,
+            ),
             sources={"data": described},
             companions=self.model_files,
             facts={"data": data.facts(), "evaluation_data": evaluation, "tokenizer": self._tokenizer_facts()},
             warnings=[_PACKS_NOTHING] if config.packing and config.num_accumulation_steps == 1 else [],
-            watch=LossWatch(self.make_objective().untrained_loss(bert_config.vocab_size), config.warmup_steps),
+            watch=LossWatch(self.make_objective().untrained_loss(vocab_size), config.warmup_steps),
         )
 
-    def _tokenizer_facts(self) -> dict[str, Any]:
+    def _tokenizer_facts(self) -> Facts:
         files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.tokenizer_files.items()}
         return {**json.loads(self.tokenizer_files.get(TOKENIZER_SETTINGS, "{}")), "sha256": files}
 

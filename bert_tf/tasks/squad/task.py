@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
@@ -17,14 +15,14 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import pick, settings_of
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, files_of_mode
+from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings, SquadOptions
-from bert_tf.tasks.task import Run
+from bert_tf.tasks.task import Facts, Run
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
@@ -118,22 +116,22 @@ class SquadTask(FinetuningTask):
 
         return SpanObjective()
 
-    def fixed(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         return {**dataclasses.asdict(self.features), "version_2_with_negative": self.decoding.version_2_with_negative}
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Facts:
         values = super().recorded()
         del values["context"]
         return {**values, **dataclasses.asdict(values.pop("features")), **dataclasses.asdict(values.pop("decoding"))}
 
-    def export_settings(self) -> dict[str, Any]:
+    def export_settings(self) -> Facts:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
     def of_export(self, settings: Mapping[str, Any]) -> SquadTask:
         features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
         return dataclasses.replace(self, features=features, decoding=decoding)
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """The answers for ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0, ``null_odds.json``,
         scored by the official rules if the job asks for it.
 
