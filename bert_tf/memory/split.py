@@ -38,28 +38,24 @@ def show_plan(config: Config, options: ProgramOptions, describe: Describe) -> st
 
 
 def settle(config: Config, options: ProgramOptions, describe: Describe, workers: Any) -> Config:
-    """The settings with which these ranks train."""
-    config = dataclasses.replace(with_scope(config, options), num_ranks=workers.size)
-    return config.with_split(choose_split(config, options, lambda: describe(config), workers))
-
-
-def choose_split(config: Config, options: ProgramOptions, describe: Callable[[], Workload], workers: Any) -> BatchSplit:
-    """The batch split that --train_batch_size asks for: a number, or "auto" with a global batch to be split.
+    """The settings with which these ranks train, in the batch split that --train_batch_size asks for: a number, or
+    "auto" with a global batch to be split.
 
     Args:
-      describe: returns the training that must fit; its split is ignored.
+      describe: returns the training that must fit.
       workers: the ranks, from `ranks.workers`. The smallest of the micro-batches that they find is used.
 
     Raises:
-      UserError: these settings contradict each other, or the ranks cannot share the global batch.
+      UserError: the settings contradict each other, or the ranks cannot share the global batch.
     """
+    config = dataclasses.replace(with_scope(config, options), num_ranks=workers.size)
     size, global_size = config.train_batch_size, options.global_batch_size
     if size != AUTO:
         if global_size is not None:
             raise UserError(
                 f"--global_batch_size={global_size} belongs to --train_batch_size={AUTO}: omit it, or give that"
             )
-        return BatchSplit(size, config.num_accumulation_steps, workers.size)
+        return config.with_split(config.split())
     if global_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if options.num_accumulation_steps is not None:
@@ -68,7 +64,7 @@ def choose_split(config: Config, options: ProgramOptions, describe: Callable[[],
         raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
     num_rows = global_size // workers.size
     limit = find_device(options.gpu_memory_gib, workers.size).memory
-    smallest = int(workers.gather(np.array([largest_micro_batch(describe(), limit, num_rows)])).min())
+    smallest = int(workers.gather(np.array([largest_micro_batch(describe(config), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:
         print(
@@ -76,7 +72,7 @@ def choose_split(config: Config, options: ProgramOptions, describe: Callable[[],
             f"{split.micro_batch_size} on each rank fit",
             flush=True,
         )
-    return split
+    return config.with_split(split)
 
 
 def halve(split: BatchSplit) -> BatchSplit:

@@ -17,6 +17,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
 from bert_tf.run.run_folder import write_whole
+from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
 from bert_tf.tasks.task import Facts, Run, Task
@@ -176,8 +177,8 @@ class FinetuningTask(Task):
         return len(self.rows[TRAIN].num_tokens)
 
     @property
-    def model_files(self) -> dict[str, str]:  # type: ignore[override]
-        return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer.files()}
+    def tokenizer_files(self) -> dict[str, str]:  # type: ignore[override]
+        return self.tokenizer.files()
 
     @property
     def scored_uses(self) -> list[str]:
@@ -191,10 +192,10 @@ class FinetuningTask(Task):
 
     @classmethod
     def plan_config(cls, options: Any) -> BertConfig:
-        from bert_tf.interchange.initialise import choose_config, find_weights
+        from bert_tf.interchange.initialise import choose_config
+        from bert_tf.tasks.weights import find_start
 
-        weights = find_weights(options.init_checkpoint) if options.init_checkpoint else None
-        return choose_config(options.bert_config_file, weights)
+        return choose_config(options.bert_config_file, find_start(options, cls.head, trains=True))
 
     @classmethod
     def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **of_rows: int) -> Workload:
@@ -205,14 +206,22 @@ class FinetuningTask(Task):
 
     def open(self, run: Run) -> None:
         """`weights` are given of an exported model."""
-        from bert_tf.tasks.weights import find_model
+        from bert_tf.interchange.initialise import choose_config, choose_tokenizer
+        from bert_tf.tasks.weights import find_start
+        from bert_tf.text.tokenizer import CasingFlags
 
+        options = run.options
         if run.config.eval_steps and self.trains and not self.scored_uses:
             ways = "use --mode=train_and_predict or train_and_eval, with a file to score"
             raise UserError(f"--eval_steps needs held-out data: {ways}")
         with run.workers.keep_alive():
-            found = find_model(run.options, self.head, self.weights, trains=self.trains)
-            self.weights, self.bert_config, self.tokenizer, assumed = found
+            if self.weights:
+                options = FinetuningOptions()  # configuration and tokenizer are the export's, too
+            else:
+                self.weights = find_start(options, self.head, trains=self.trains)
+            self.bert_config = choose_config(options.bert_config_file, self.weights)
+            casing = CasingFlags(options.do_lower_case, options.strip_accents)
+            self.tokenizer, assumed = choose_tokenizer(options.vocab_file, casing, self.bert_config, self.weights)
         if assumed:
             run.say(assumed)
         self.bert_config.check_length(self.max_seq_length)
@@ -283,12 +292,9 @@ class FinetuningTask(Task):
         return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
 
     def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
-        from bert_tf.tasks.predict import Predictor, compile_model, rows_per_compilation
+        from bert_tf.tasks.predict import make_predictor
 
-        cost = rows_per_compilation(model)
-        return Predictor(
-            compile_model(model), self.max_seq_length, cost, run.options.predict_batch_size, run.workers, self.head
-        )
+        return make_predictor(model, run.workers, self.max_seq_length, run.options.predict_batch_size, self.head)
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
         concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]

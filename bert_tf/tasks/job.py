@@ -172,9 +172,10 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
     with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())
         telemetry.note(f"predicting with {folder}: {stated}")
-        batch_size = exported.batch_size or run.options.predict_batch_size
-        # It takes no other length.
-        predictor = Predictor(exported, task.max_seq_length, None, batch_size, workers, task.head)
+        batch_size, by_position = exported.batch_size or run.options.predict_batch_size, not task.head.uses_pooler
+        predictor = Predictor(
+            exported, workers, task.max_seq_length, batch_size, by_position, rows_per_compilation=None
+        )
         task.finish(predictor, telemetry, exported.settings.get("updates_applied", 0))
 
 

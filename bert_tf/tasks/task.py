@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from bert_tf.base.registration import load
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
-from bert_tf.settings.programs import ProgramOptions
-from bert_tf.settings.training import TrainingConfig
 
 if TYPE_CHECKING:
     from bert_tf.base.tensorflow import keras
@@ -57,20 +55,25 @@ class Task(abc.ABC):
       main_score: the score by which checkpoints are compared, of those that `evaluate` gives.
       trains: whether there is something to train on; else trained weights are used.
       bert_config: the model's.
-      model_files: the text files, by name, that are put beside every copy of the weights.
+      tokenizer_files: the files of its tokenizer, by name; {} if it is not known.
       num_rows: in an epoch.
       held_out: a fingerprint of the data that is scored while training; None: there is none.
     """
 
-    settings: ClassVar[tuple[type[TrainingConfig], type[ProgramOptions]]]
+    settings: ClassVar[tuple[type, type]]
     name: ClassVar[str]
     main_score: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
     trains: bool
     bert_config: BertConfig
-    model_files: Mapping[str, str]
+    tokenizer_files: Mapping[str, str]
     num_rows: int
     held_out: str | None
+
+    @property
+    def model_files(self) -> dict[str, str]:
+        """The text files, by name, that are put beside every copy of the weights."""
+        return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer_files}
 
     @classmethod
     @abc.abstractmethod

@@ -7,9 +7,8 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, Head
-from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.run_folder import CONFIG, read_config
@@ -17,28 +16,14 @@ from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.tasks.rows import content_key
 from bert_tf.text.hugging_face import TOKENIZER
-from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
 
 
-def find_model(
-    options: FinetuningOptions, head: Head, exported: Weights | None, *, trains: bool
-) -> tuple[Weights | None, BertConfig, Tokenizer, str]:
-    """The weights to train from (None: random ones) or to predict with, the model's configuration and tokenizer, and a
-    line about what was assumed of that, or "". Those of an `exported` model are the export's own.
-
-    Raises: UserError if something is missing, or does not fit the rest.
-    """
-    start, weights = options.init_checkpoint, exported
-    if exported:
-        options = FinetuningOptions()
-    elif not trains:
-        weights = find_trained_weights(Path(options.model_dir or ""), start, head)
-    elif start:
-        weights = find_weights(start)
-    config = choose_config(options.bert_config_file, weights)
-    casing = CasingFlags(options.do_lower_case, options.strip_accents)
-    return weights, config, *choose_tokenizer(options.vocab_file, casing, config, weights)
+def find_start(options: FinetuningOptions, head: Head, *, trains: bool) -> Weights | None:
+    """The weights to train from (None: random ones) or to predict with."""
+    if not trains:
+        return find_trained_weights(Path(options.model_dir or ""), options.init_checkpoint, head)
+    return find_weights(options.init_checkpoint) if options.init_checkpoint else None
 
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:

@@ -16,7 +16,7 @@ from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
 from bert_tf.memory import split
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
-from bert_tf.memory.split import choose_split
+from bert_tf.memory.split import settle
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.model.kernels import requirements
 from bert_tf.optimizer import keras_optimizers
@@ -158,7 +158,7 @@ def test_the_flags_of_a_split():
     def choose(size, num_steps=None, global_size=None):
         options = ProgramOptions(num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0)
         config = FinetuningConfig(train_batch_size=size, num_accumulation_steps=num_steps or 1)
-        return choose_split(config, options, lambda: tiny, TwoRanks())
+        return settle(config, options, lambda _: tiny, TwoRanks()).split()
 
     assert choose(8) == BatchSplit(8, 1, 2) and choose(8, 4) == BatchSplit(8, 4, 2)
     assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)

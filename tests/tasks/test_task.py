@@ -16,9 +16,11 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.launch import environment as launch_environment
+from bert_tf.memory.split import show_plan
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.losses import Objective
+from bert_tf.programs.settings_page import render
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
@@ -157,6 +159,17 @@ def test_its_settings_are_known_to_the_launchers(monkeypatch):
     finally:
         monkeypatch.undo()
         importlib.reload(launch_environment)
+
+
+def test_it_is_planned_and_documented_by_its_folder_and_entry_alone(folder, monkeypatch):
+    register(monkeypatch)
+    options = OddOptions(bert_config_file=str(folder / "bert_config.json"), gpu_memory_gib=1.0)
+    odd = task.find_task_class("odd")
+    shown = show_plan(
+        FinetuningConfig(), options, lambda config: odd.workload(config, options, odd.plan_config(options))
+    )
+    assert shown.startswith("model: ") and "sequences of 128" in shown
+    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.task_settings()["odd"]}))
 
 
 def test_every_registered_task_can_be_found():

@@ -115,10 +115,6 @@ class PretrainingTask(Task):
         run.workers.require_same({**data, "tokenizer": self.tokenizer_files})
 
     @property
-    def model_files(self) -> dict[str, str]:  # type: ignore[override]
-        return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer_files}
-
-    @property
     def num_rows(self) -> int:  # type: ignore[override]
         return self.instances.num_instances
 
