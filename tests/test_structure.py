@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import os
 import re
 import subprocess
@@ -117,6 +118,16 @@ def test_imports_go_upwards(path):
             assert not is_without_tensorflow(path), dotted
         if top == "horovod":
             assert module in MODULES_WITH_HOROVOD or (package == "launch" and dotted.startswith("horovod.runner."))
+
+
+def test_nothing_imports_itself_in_a_circle():
+    """Neither for the names of types, nor late, within a function."""
+    paths = {module_name(path).removesuffix(".__init__"): path for path in BERT_TF}
+    graph = {}
+    for module, path in paths.items():
+        found = [(inside, inside.rpartition(".")[0]) for inside in filter(None, map(inside_library, imported(path)))]
+        graph[module] = {next((name for name in names if name in paths), module) for names in found} - {module}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(paths)  # else it raises
 
 
 def test_every_package_says_what_it_is_for():

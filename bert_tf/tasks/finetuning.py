@@ -21,7 +21,6 @@ from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
 from bert_tf.tasks.task import Facts, Run, Task
-from bert_tf.text.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
     from bert_tf.base.tensorflow import keras
@@ -90,7 +89,7 @@ class FinetuningTask(Task):
       max_seq_length: positions of a row.
       keeps_head: whether a training starts with the head of its initial weights, if they have one.
       weights: those to train from or to predict with; None: random weights.
-      tokenizer: the model's.
+      tokenizer: the model's, from `open` on.
       contents, rows: what `prepare` has read, and made of it, by what the files are for.
     """
 
@@ -98,11 +97,8 @@ class FinetuningTask(Task):
     num_texts: ClassVar[int] = 1
     files: Mapping[str, Sequence[Path]]
     max_seq_length: int
-    keeps_head: bool = dataclasses.field(default=True, init=False)
     weights: Weights | None = dataclasses.field(default=None, init=False, repr=False)
-    tokenizer: Tokenizer = dataclasses.field(init=False, repr=False)
-    contents: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
-    rows: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    keeps_head = True
 
     @classmethod
     def from_settings(cls, config: FinetuningConfig, options: Any) -> FinetuningTask:
@@ -228,6 +224,8 @@ class FinetuningTask(Task):
 
     def prepare(self, run: Run) -> None:
         """Reads all files, and then makes their rows."""
+        self.contents: dict[str, Any] = {}
+        self.rows: dict[str, Any] = {}
         notes = []
         with run.workers.keep_alive():
             for use in dict.fromkeys((TRAIN, *self.files)):

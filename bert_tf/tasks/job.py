@@ -18,7 +18,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
 from bert_tf.base.tensorflow import keras
-from bert_tf.interchange.saved_model import SETTINGS, export_model, files_beside, load_exported
+from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, files_beside, load_exported
 from bert_tf.memory.split import settle, with_scope
 from bert_tf.model.backends import make_backend
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -167,7 +167,7 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
         try:
             task = task.of_export(exported.settings)
         except UserError as error:
-            raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
+            raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
     task.weights = weights
     with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())

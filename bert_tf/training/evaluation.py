@@ -7,9 +7,10 @@ resumed from a checkpoint forgets those of later updates, makes them again, and 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from bert_tf.run.evaluations import Evaluations, read_evaluations
 from bert_tf.run.telemetry import Telemetry
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """How a training is scored on held-out data.
 
     Attributes:
@@ -84,10 +84,11 @@ class Evaluator:
         """Scores the weights; returns whether they are the best so far."""
         how = self._evaluation
         assert how
+        started = time.monotonic()
         scores = how.scores(self._telemetry, update)
         with self._workers.keep_alive():
             if self._workers.is_chief:
-                self._telemetry.evaluation(update, **scores)
+                self._telemetry.evaluation(update, **scores, evaluation_secs=time.monotonic() - started)
                 if how.main_score not in scores:
                     raise UserError(f"--eval_steps: the held-out data give no {how.main_score}; use data that do")
                 self._add(update, scores[how.main_score])

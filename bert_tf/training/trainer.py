@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +38,7 @@ from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
 LONG_UPDATE_SECS = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """What is trained, on what and towards which end: all in which tasks differ."""
 
     name: str  # of the phase or task, for the log
@@ -56,10 +54,10 @@ class Training:
     flops_per_sequence: float
     workload: Workload  # for the memory plan in config.json
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
-    companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # besides the config, for config.json
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # likewise
+    sources: Mapping[str, str] = {}  # files that hashes in `identity` stand for
+    companions: Mapping[str, str] = {}  # text files that belong to the weights
+    settings: Mapping[str, Any] = {}  # besides the config, for config.json
+    facts: Mapping[str, Any] = {}  # likewise
     warnings: Sequence[str] = ()  # about the settings
     name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss

@@ -18,7 +18,7 @@ from bert_tf.tasks.glue.metrics import describe_predictions
 from bert_tf.tasks.glue.settings import ClassifierOptions
 from bert_tf.tasks.glue.task import GlueTask, files_for
 from bert_tf.tasks.glue.tasks import custom_task, find_task
-from bert_tf.tasks.rows import make_rows
+from bert_tf.tasks.rows import make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
@@ -147,7 +147,7 @@ def test_export_computes_the_same_logits(data, tmp_path):
     settings = exported_model.settings
     assert settings["labels"] == ["entailment", "not_entailment"] and settings["max_seq_length"] == 8
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", settings["do_lower_case"])
-    inputs = make_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
+    inputs = make_text_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
     model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
     [logits] = exported_model({name: tf.constant(values) for name, values in inputs.items()})
     np.testing.assert_allclose(logits, model(inputs), atol=1e-5)

@@ -87,6 +87,16 @@ def test_outputs_that_have_no_positions_and_models_of_one_length():
     assert set(compute.shapes) == {(4, MAX_LENGTH)}
 
 
+def test_what_was_predicted_last_is_kept_until_the_next_update():
+    compute = Echo()
+    made, rows = predictor(compute, 4), rows_of(20)
+    first = made.predict("dev", rows, 3)
+    num_computed = len(compute.shapes)
+    assert made.predict("dev", rows, 3) is first and len(compute.shapes) == num_computed
+    assert made.predict("test", rows, 3) is not first and made.predict("dev", rows, 3) is first
+    assert made.predict("dev", rows, 4) is not first and len(compute.shapes) == 3 * num_computed
+
+
 @pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
 def test_ranks_together_compute_every_row(num_rows, batch_size, size):
     sent = [[] for _ in range(size)]

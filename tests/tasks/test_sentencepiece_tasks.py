@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.interchange.export import export
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.entities.rows import make_rows
+from bert_tf.tasks.entities.rows import make_entity_rows
 from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
@@ -65,7 +65,7 @@ def test_an_answers_tokens_have_its_characters(model, context, text):
 
 def test_labels_stand_on_the_first_piece_which_may_be_the_mark_alone(model):
     tokenizer = open_tokenizer(model / "own.model", do_lower_case=False)
-    rows = make_rows([["river", "東京", "QQ"]], np.array([3, 1, 2]), tokenizer, 40)
+    rows = make_entity_rows([["river", "東京", "QQ"]], np.array([3, 1, 2]), tokenizer, 40)
     pieces = tokenizer.convert_ids_to_tokens(rows.tokens)
     labelled = {pieces[place]: int(rows.labels_P[place]) for place in np.flatnonzero(rows.labels_P >= 0)}
     assert pieces[1].startswith("▁r") and labelled.pop(pieces[1]) == 3

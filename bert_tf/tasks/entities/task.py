@@ -26,7 +26,7 @@ from bert_tf.tasks.entities.labels import (
     score,
 )
 from bert_tf.tasks.entities.read import Sentences, read_sentences
-from bert_tf.tasks.entities.rows import EntityRows, make_rows
+from bert_tf.tasks.entities.rows import EntityRows, make_entity_rows
 from bert_tf.tasks.entities.settings import SETTINGS, EntityOptions
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
@@ -111,7 +111,7 @@ class EntityTask(FinetuningTask):
         sentences = [tokens for file in content for tokens in file.tokens]
         labels = [labels for file in content for labels in file.labels or ()]
         classes_W = self.classes_of(labels) if labels else None
-        return make_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
+        return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
     def make_rows(self, use: str, run: Run) -> EntityRows:
         rows = super().make_rows(use, run)

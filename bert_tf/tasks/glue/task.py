@@ -18,7 +18,7 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
-from bert_tf.tasks.rows import TextRows, make_rows
+from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class GlueTask(FinetuningTask):
 
     def rows_of(self, content: Examples, *, show_progress: bool = False) -> TextRows:
         targets_F, length = content.targets_F, self.max_seq_length
-        return make_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
+        return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ClassifierModel:
         from bert_tf.model.heads import ClassifierModel

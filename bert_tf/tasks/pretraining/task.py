@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -31,7 +30,6 @@ _PACKS_NOTHING = (
 )
 
 
-@dataclasses.dataclass
 class PretrainingTask(Task):
     """One phase.
 
@@ -42,13 +40,13 @@ class PretrainingTask(Task):
       tokenizer_files: by name, of the tokenizer that the instances were made with; {} for records made elsewhere.
     """
 
-    no_next_sentence: bool = False
-    instances: InstanceSet = dataclasses.field(init=False)
-    held_out_instances: InstanceSet | None = dataclasses.field(default=None, init=False)
-    tokenizer_files: Mapping[str, str] = dataclasses.field(default_factory=dict, init=False)
+    settings, name, main_score, lower_is_better, trains = SETTINGS, "", "loss", True, True
+    instances: InstanceSet
+    held_out_instances: InstanceSet | None = None
+    tokenizer_files: Mapping[str, str] = {}
 
-    settings, name, main_score, lower_is_better = SETTINGS, "", "loss", True
-    trains = True
+    def __init__(self, no_next_sentence: bool):
+        self.no_next_sentence = no_next_sentence
 
     @classmethod
     def from_settings(cls, config: PretrainingConfig, options: PretrainingOptions) -> PretrainingTask:
