@@ -21,8 +21,7 @@ from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.memory.plan import Workload, predict, split_into
-from bert_tf.memory.split import micro_batches_at_once
+from bert_tf.memory.plan import Workload, micro_batches_at_once, predict, split_into
 
 NEEDS = "nothing"
 CORES = 0

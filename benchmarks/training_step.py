@@ -13,7 +13,8 @@ import argparse
 
 from benchmarks.frame import Bench, Variant
 from bert_tf.bert_config import BertConfig
-from bert_tf.run.gpus import pretraining_flops_per_sequence
+from bert_tf.memory.plan import Workload
+from bert_tf.run.gpus import flops_per_row
 
 NEEDS = "peers tf_models, pytorch"
 PEERS = ("tf_models", "pytorch")
@@ -52,7 +53,7 @@ def run(bench: Bench) -> None:
         variants[f"this project, {precision}, scope {scope}"] = update("this_project", **ours)
         for version, _, python in (text.partition("=") for text in options.also):
             variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = update("this_project", python, **ours)
-    flops = pretraining_flops_per_sequence(config, options.seq_length, options.predictions)
+    flops = flops_per_row(Workload(config, options.seq_length, options.predictions, "off"))
     steps, size = options.num_accumulation_steps, options.micro_batch_size
     title = f"{options.bert_model}, length {options.seq_length}: {steps} x {size} sequences"
     # On one core processor time is what the clock would show on an idle machine.

@@ -24,8 +24,9 @@ from benchmarks.results import number
 from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.bert_config import BertConfig
+from bert_tf.memory.plan import Workload
 from bert_tf.run.events import read_events
-from bert_tf.run.gpus import pretraining_flops_per_sequence
+from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
@@ -175,7 +176,7 @@ def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples
         return [Phase(folder, max_seq_length, num_examples, trial.batch_size, trial.rate, None)]
     short = max_seq_length // 4
     cost = [
-        pretraining_flops_per_sequence(model, length, num_predictions(length)) for length in (short, max_seq_length)
+        flops_per_row(Workload(model, length, num_predictions(length), "off")) for length in (short, max_seq_length)
     ]
     num_long = round((1 - trial.short_share) * num_examples)
     num_short = round((num_examples - num_long) * cost[1] / cost[0])
@@ -189,18 +190,13 @@ def num_predictions(max_seq_length: int) -> int:
 
 
 def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: Phase) -> None:
-    from bert_tf.batches.data_sets import open_instances
-    from bert_tf.batches.masking import MaskingRules
     from bert_tf.ranks.workers import Workers
-    from bert_tf.run.run_folder import RunFolder
-    from bert_tf.training.pretraining import PretrainingInputs, pretrain
+    from bert_tf.settings.programs import PretrainingOptions
+    from bert_tf.tasks.job import Job, run_job
+    from bert_tf.tasks.pretraining.task import PretrainingTask
     from bert_tf.training.record import DivergedError
 
     length = phase.max_seq_length
-    rules = MaskingRules(max_predictions_per_seq=num_predictions(length))
-    data, held_out = (
-        open_instances(str(folder_of_data / split), "data", length, rules) for split in ("training", "test")
-    )
     num_updates = phase.num_examples // phase.batch_size
     is_emulated = trial.precision in EMULATED
     config = PretrainingConfig(
@@ -213,9 +209,10 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
         num_train_steps=num_updates,
         warmup_steps=round(trial.warmup_share * num_updates),
         max_seq_length=length,
-        max_predictions_per_seq=rules.max_predictions_per_seq,
+        max_predictions_per_seq=num_predictions(length),
         optimizer_type=trial.optimizer,
         eval_batch_size=32,
+        max_eval_steps=0,
         save_checkpoint_steps=num_updates,
         display_loss_steps=min(UPDATES_A_LINE, num_updates),
     )
@@ -224,11 +221,19 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
             changes.enter_context(rounded_matmuls(trial.precision))
         if not trial.clips:
             changes.enter_context(_without_clipping())
-        inputs = PretrainingInputs(
-            model, data.tokenizer_files(), data, held_out, str(phase.start) if phase.start else None
+        model_file = phase.folder.parent / f"{phase.folder.name}.json"
+        model_file.parent.mkdir(parents=True, exist_ok=True)
+        model_file.write_text(model.to_json())
+        options = PretrainingOptions(
+            model_dir=str(phase.folder),
+            bert_config_file=str(model_file),
+            input_files=str(folder_of_data / "training"),
+            eval_files=str(folder_of_data / "test"),
+            init_checkpoint=str(phase.start) if phase.start else None,
+            enable_xla=True,
         )
         try:
-            is_finished = pretrain(config, inputs, RunFolder(phase.folder), Workers())
+            is_finished = run_job(Job(config, options, PretrainingTask.from_settings(config, options)), Workers())
         except DivergedError:
             raise SystemExit(DIVERGED) from None
         if not is_finished:

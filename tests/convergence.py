@@ -14,14 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.batches.data_sets import open_instances
-from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.run_folder import RunFolder, provenance
+from bert_tf.run.run_folder import provenance
 from bert_tf.settings.training import PretrainingConfig
-from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from tests.pretraining_data import write_records
+from tests.pretraining_data import pretrain, write_records
 
 GOLDEN = Path(__file__).parent / "golden" / "convergence.json"
 LENGTH, PREDICTIONS, NUM_TOPICS = 24, 4, 8
@@ -57,6 +54,7 @@ def write_data(path: Path, count: int = 3000) -> None:
         "next_sentence_labels": is_random,
     }
     write_records(path, arrays)
+    path.with_name("model.json").write_text(MODEL.to_json())
 
 
 def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) -> None:
@@ -65,7 +63,6 @@ def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) 
         learning_rate=PEAK_RATE / workers.size,
         train_batch_size=GLOBAL_BATCH // 2,
         num_accumulation_steps=2 // workers.size,
-        num_ranks=workers.size,
         precision=precision,
         seed=seed,
         num_train_steps=NUM_UPDATES,
@@ -75,11 +72,8 @@ def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) 
         save_checkpoint_steps=NUM_UPDATES,
         display_loss_steps=UPDATES_A_LINE,
     )
-    rules = MaskingRules(max_predictions_per_seq=PREDICTIONS)
-    data = open_instances(str(folder / "data.tfrecord"), "input_files", LENGTH, rules)
-    model_dir = run_folder(folder, precision, workers.size, seed)
-    folder = RunFolder(model_dir, is_chief=workers.is_chief)
-    assert pretrain(config, PretrainingInputs(MODEL, {}, data, None, None), folder, workers)
+    files = dict(input_files=str(folder / "data.tfrecord"), bert_config_file=str(folder / "model.json"))
+    assert pretrain(config, run_folder(folder, precision, workers.size, seed), workers, **files)
 
 
 def run_folder(folder: Path, precision: str, num_ranks: int, seed: int) -> Path:

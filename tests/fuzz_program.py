@@ -38,7 +38,7 @@ def do_nothing(*_, **__):
 
 def without_last(method):
     """The method with a last argument that does nothing: what comes after a training, or the prediction."""
-    return lambda self, *arguments: method(self, *arguments[:-1], do_nothing)
+    return lambda *arguments: method(*arguments[:-1], do_nothing)
 
 
 def main():
@@ -50,7 +50,8 @@ def main():
     else:
         from bert_tf.tasks import job
 
-        job.TaskRun.predict = without_last(job.TaskRun.predict)
+        run_job = job.run_job
+        job.run_job = lambda *arguments: run_job(*arguments[:2], do_nothing)
     from bert_tf.training.trainer import Trainer
 
     Trainer._run_updates, Trainer.fit = do_nothing, without_last(Trainer.fit)

@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,22 +16,20 @@ from bert_tf.interchange.saved_model import load_exported
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.job import FinetuningJob, converse, export_task, run_task
-from bert_tf.tasks.task import PREDICT, TRAIN, Task
+from bert_tf.tasks import job as jobs
+from bert_tf.tasks.finetuning import PREDICT, TRAIN
+from bert_tf.tasks.job import converse, export_task
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Job(NamedTuple):
-    job: FinetuningJob
-    task: Task
-
+class Job(jobs.Job):
     def run(self) -> bool:
-        return run_task(*self, Workers())
+        return jobs.run_job(self, Workers())
 
     def starting_from(self, folder) -> Job:
-        return self._replace(job=dataclasses.replace(self.job, init_checkpoint=str(folder)))
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, init_checkpoint=str(folder)))
 
 
 def from_checkpoint(start, **changes):
@@ -73,16 +70,19 @@ def small_job(task_class, folder, model_dir, **changes):
     """
     model = dict(bert_config_file=str(folder / "bert_config.json"), vocab_file=str(folder / "vocab.txt"))
     settings = {**model, "model_dir": model_dir, "training": short_training(), "predict_batch_size": 3, **changes}
-    names = {field.name for field in dataclasses.fields(FinetuningJob)} & {*settings}
-    job = FinetuningJob(**{name: settings.pop(name) for name in names})
-    given = {use: settings.pop(f"{use}_file", None) for use in (TRAIN, PREDICT)}
+    training, of_task = settings.pop("training"), {field.name for field in dataclasses.fields(task_class)}
+    names = {field.name for field in dataclasses.fields(task_class.settings[1])} & {*settings}
+    options = task_class.settings[1](**{name: settings[name] for name in names})
+    given = {use: settings.get(f"{use}_file") for use in (TRAIN, PREDICT)}
     files = {use: [Path(path)] for use, path in given.items() if path}
-    return Job(job, task_class(settings.pop("files", files), **settings))
+    assert {*settings} <= names | of_task | {"train_file", "predict_file"}
+    task = task_class(settings.pop("files", files), **{name: settings[name] for name in of_task & {*settings}})
+    return Job(training, options, task)
 
 
 def exported(job, folder, task):
     """What the job exports to a folder, read again."""
-    export_task(*job, Workers(), folder, None)
+    export_task(job, Workers(), folder, None)
     return load_exported(folder, task)
 
 
@@ -97,7 +97,7 @@ def typed(job, lines, monkeypatch, capsys):
     """What is printed at a prompt at which these lines are typed."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     capsys.readouterr()
-    converse(*job, Workers())
+    converse(job, Workers())
     return capsys.readouterr().out.splitlines()
 
 

@@ -14,12 +14,17 @@ import numpy as np
 from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.masking import MaskingRules
+from bert_tf.ranks.workers import Workers
 from bert_tf.records import shard
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
 from bert_tf.records.pair_file import encode_pairs, write_pairs
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import Features, RecordSchema
 from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
+from bert_tf.settings.programs import PretrainingOptions
+from bert_tf.settings.training import PretrainingConfig
+from bert_tf.tasks.job import Job, run_job
+from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests.small_models import small_config
 
 SCHEMA = RecordSchema(16, 3)
@@ -127,6 +132,12 @@ def open_dataset(
     rules = MaskingRules(0.15 if is_records else prob, schema.num_predictions)
     argument = "input_files" if split == "training" else "eval_files"
     return open_instances(str(folder / split), argument, schema.sequence_length, rules)
+
+
+def pretrain(config: PretrainingConfig, model_dir: Path, workers: Workers | None = None, **options: Any) -> bool:
+    """Pre-trains in a run folder, with these of the program's other settings."""
+    given = PretrainingOptions(**{"model_dir": str(model_dir), **options})
+    return run_job(Job(config, given, PretrainingTask.from_settings(config, given)), workers or Workers())
 
 
 def write_records(path: str | Path, rows: Features) -> None:

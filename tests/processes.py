@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bert_tf.training.pretraining", "bert_tf.tasks.job", "horovod.tensorflow"])
+_CONTEXT.set_forkserver_preload(["bert_tf.tasks.pretraining.evaluation", "bert_tf.tasks.job", "horovod.tensorflow"])
 
 
 class Program:

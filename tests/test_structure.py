@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import os
 import re
 import subprocess
@@ -48,7 +49,7 @@ PACKAGES = (
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets", "contrib.replay"}
 # Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
-TASK_MODULES_WITH_TENSORFLOW = ("head", "classes")
+TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "evaluation")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it, and so may what contrib/ adds to it.
 FOR_PREPARE = "base settings text records batches.masking batches.token_set prepare contrib".split()
@@ -92,7 +93,7 @@ def is_without_tensorflow(path):
 
 
 def is_of_a_task(module):
-    """Whether it lies in the folder of a task, and is no head: only these import TensorFlow, when a model is made."""
+    """Whether it lies in the folder of a task, and is none of those that import TensorFlow, when a model is made."""
     parts = module.split(".")
     return parts[0] == "tasks" and len(parts) > 2 and parts[-1] not in TASK_MODULES_WITH_TENSORFLOW
 
@@ -117,6 +118,16 @@ def test_imports_go_upwards(path):
             assert not is_without_tensorflow(path), dotted
         if top == "horovod":
             assert module in MODULES_WITH_HOROVOD or (package == "launch" and dotted.startswith("horovod.runner."))
+
+
+def test_nothing_imports_itself_in_a_circle():
+    """Neither for the names of types, nor late, within a function."""
+    paths = {module_name(path).removesuffix(".__init__"): path for path in BERT_TF}
+    graph = {}
+    for module, path in paths.items():
+        found = [(inside, inside.rpartition(".")[0]) for inside in filter(None, map(inside_library, imported(path)))]
+        graph[module] = {next((name for name in names if name in paths), module) for names in found} - {module}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(paths)  # else it raises
 
 
 def test_every_package_says_what_it_is_for():

@@ -196,11 +196,11 @@ def speed(row: Row, update_secs: float, mean_count: float, device_name: str) -> 
     """Rates of updates of `mean_count` micro-batches, beside what is predicted and the device's peak."""
     from bert_tf.memory.plan import find_device
     from bert_tf.planning.gpus import recognise
-    from bert_tf.run.gpus import peak_tflops, pretraining_flops_per_sequence
+    from bert_tf.run.gpus import flops_per_row, peak_tflops
 
     work = row.workload
     rows_per_sec = mean_count * work.micro_batch_size / update_secs
-    flops = pretraining_flops_per_sequence(work.bert_config, work.sequence_length, work.num_predictions)
+    flops = flops_per_row(work)
     peak = peak_tflops(device_name, row.precision)
     gpu = recognise(device_name, find_device(None, 1).memory, row.precision) if work.scope == "step" else None
     predicted_secs = mean_count * gpu.micro_batch_secs(work) + gpu.optimizer_secs(work) if gpu else None

@@ -91,7 +91,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.ranks.workers import Workers
     from bert_tf.run.variables import load_weights
     from bert_tf.settings.training import compute_dtype
-    from bert_tf.tasks.predict import Rows, compile_model, predict_rows
+    from bert_tf.tasks.predict import Predictor, compile_model
     from bert_tf.tasks.squad.decode import DecodeSettings, decode
     from bert_tf.tasks.squad.examples import Example, Paragraph
     from bert_tf.tasks.squad.features import FeatureSettings, make_windows
@@ -108,12 +108,18 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
         Example(str(number), question, Paragraph(context), None)
         for number, (question, context) in enumerate(read_questions(settings))
     ]
-    compute = compile_model(model)
+    predictor = Predictor(
+        compile_model(model),
+        Workers(),
+        windows.max_seq_length,
+        settings["batch_size"],
+        by_position=True,
+        rows_per_compilation=1,
+    )
 
     def answer() -> list[str]:
         features = make_windows(examples, tokenizer, windows, is_training=False)
-        rows = Rows(features.batch, features.num_tokens, windows.max_seq_length, rows_per_compilation=1)
-        logits = predict_rows(compute, rows, settings["batch_size"], Workers(), by_position=True).outputs
+        logits = predictor.compute_all(features).outputs
         return list(decode(examples, features, *logits, decoding).predictions.values())
 
     return answer

@@ -30,7 +30,7 @@ from bert_tf.run.run_folder import find_damage
 from bert_tf.text.tokenizer import StoredTokenizer
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-SETTINGS, TRITON_CONFIG = "settings.json", "config.pbtxt"
+SETTINGS_FILE, TRITON_CONFIG = "settings.json", "config.pbtxt"
 MODEL = Path("1") / "model.savedmodel"
 # The number of requests that Triton may join into a batch if the exported batch size is variable.
 _MAX_TRITON_BATCH = 64
@@ -74,7 +74,7 @@ def export_model(
         with atomic_folder(folder) as made:
             with _without_notes():  # these would name the temporary folder
                 tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
-            for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: settings_json}.items():
+            for name, text in {**companions, TRITON_CONFIG: config, SETTINGS_FILE: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
         way_out = "make room, or name another folder with --model_export_path"
@@ -138,10 +138,10 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
       UserError: there is no such model, it is damaged, or it is for another task.
     """
     export_again = "write one with --mode=export_only and name it with --model_export_path"
-    settings = read_json_object(folder / SETTINGS, export_again)
+    settings = read_json_object(folder / SETTINGS_FILE, export_again)
     if settings.get("task") != task:
         raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {export_again}")
-    if damage := find_damage(folder, SETTINGS):
+    if damage := find_damage(folder, SETTINGS_FILE):
         raise UserError(f"{folder} is not as it was exported ({damage}); copy it again, or {export_again}")
     try:
         signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]
@@ -149,7 +149,7 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
         raise UserError(f"{folder / MODEL} cannot be read ({first_line(error)}); {export_again}") from None
     length = signature.structured_input_signature[1][INPUTS[0]].shape[1]
     if settings.get("max_seq_length") != length:
-        raise UserError(f"{folder / SETTINGS} has another max_seq_length than the model, {length}; {export_again}")
+        raise UserError(f"{folder / SETTINGS_FILE} has another max_seq_length than the model, {length}; {export_again}")
     return ExportedModel(settings, signature)
 
 

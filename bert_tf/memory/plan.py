@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_gpus, free_memory
+from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, free_memory
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS
-from bert_tf.settings.training import compute_dtype
+from bert_tf.settings.programs import ProgramOptions
+from bert_tf.settings.training import TrainingConfig, compute_dtype
 
 FLOAT = 4
 # The largest flat copy that an all-reduce sends (`ranks.workers`), unless a single variable is larger: large enough
@@ -128,27 +128,23 @@ class Workload:
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
     no_next_sentence: bool = False  # with predictions: neither a pooler nor the head for the next sentence
     num_choices: int = 1  # sequences that make up a row of a micro-batch
-    num_at_once: int = 1  # micro-batches in memory at the same time, from `split.micro_batches_at_once`
+    num_at_once: int = 1  # micro-batches in memory at the same time
     num_moments: int = 2  # values that the optimizer keeps for each weight
     has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
-        """What a program would train with these flags, given by name and completed by `split.with_scope`."""
+    def of(cls, config: TrainingConfig, options: ProgramOptions, bert_config: BertConfig, **task: Any) -> Workload:
+        """What a training with these settings takes, whose XLA scope is known; `task`: what its task knows of it."""
         return cls(
             bert_config,
-            flags["max_seq_length"],
-            flags.get("max_predictions_per_seq", 0),
-            flags["xla_scope"],
-            precision=flags["precision"],
-            recompute=flags["recompute"],
-            num_ranks=num_ranks,
-            classifies=flags.get("uses_pooler", False),
-            no_next_sentence=flags.get("no_next_sentence", False),
-            num_choices=flags.get("num_choices", 1),
-            num_at_once=flags["num_at_once"],
-            num_moments=len(OPTIMIZERS[flags.get("optimizer_type", "adamw")].slots),
-            has_kernels=flags["xla_scope"] == "step" and may_have_kernels(),
+            scope=config.xla_scope,
+            precision=config.precision,
+            recompute=config.recompute,
+            num_ranks=config.num_ranks,
+            num_at_once=micro_batches_at_once(config.xla_scope, options.plans_for_gpu),
+            num_moments=len(OPTIMIZERS[config.optimizer_type].slots),
+            has_kernels=config.xla_scope == "step" and may_have_kernels(),
+            **task,
         )
 
     @property
@@ -190,6 +186,19 @@ class Workload:
     @property
     def compute_bytes(self) -> int:
         return 4 if compute_dtype(self.precision) == "float32" else 2
+
+
+def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
+    """How many micro-batches of an update are computed at the same time: two on a CPU if TensorFlow has two threads.
+
+    On a CPU compiled blocks use a single core for much of their time. `for_gpu` as in `choose_scope`.
+    """
+    from bert_tf.base.tensorflow import tf  # imported late, because the launchers do without it
+
+    if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
+        return 1
+    given = os.environ.get("TF_NUM_INTEROP_THREADS", "")
+    return min(2, int(given) if given.isdecimal() and int(given) else count_cores())
 
 
 @dataclasses.dataclass(frozen=True)

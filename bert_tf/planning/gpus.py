@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.memory.plan import Workload
-from bert_tf.run.gpus import GPUS, Card, pretraining_flops_per_sequence
+from bert_tf.run.gpus import GPUS, Card, flops_per_row
 from bert_tf.settings.declaration import Setting
 
 # The shares of a GPU's peaks that are reached. Matmuls on tensor cores: 728 of 989 TFLOP/s with 4 layers, a tenth less
@@ -68,9 +68,7 @@ class Gpu:
         scores = elements / config.head_size * work.sequence_length
         has_own_kernels = self.has_bf16 and work.compute_bytes == 2
         outside = _OWN_KERNELS if has_own_kernels else _XLA_KERNELS[work.compute_bytes]
-        flops = work.micro_batch_size * pretraining_flops_per_sequence(
-            config, work.sequence_length, work.num_predictions
-        )
+        flops = work.micro_batch_size * flops_per_row(work)
         flops *= num_layers / config.num_hidden_layers
         share = CORE_SHARE if self.precision == "fp32" else TENSOR_CORE_SHARE
         outside_secs = (

@@ -16,7 +16,7 @@ from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SENSIBLE, find_gpu
 from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, UpdateTime, plan_recipe
-from bert_tf.run.gpus import pretraining_flops_per_sequence
+from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
 
@@ -101,8 +101,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
 
 
 def _mfu(time: PhaseTime, cluster: Cluster) -> float:
-    flops = pretraining_flops_per_sequence(time.work.bert_config, time.work.sequence_length, time.work.num_predictions)
-    return time.sequences_per_sec * flops / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
+    return time.sequences_per_sec * flops_per_row(time.work) / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Classifies sentences and pairs of sentences: GLUE's nine tasks, ChemProt, your own files. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.glue.settings import SETTINGS
 
 main = define_program("glue", SETTINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import app, flags
@@ -67,11 +67,11 @@ def run_program(main: Any, about: str | None, *classes: type) -> None:
             print(textwrap.fill(each.help, 100, initial_indent="    ", subsequent_indent="    "))
 
 
-def require_flags(values: Mapping[str, Any], *names: str) -> None:
-    """Raises `UserError` if one of the flags has no value."""
-    for name in names:
-        if values[name] in (None, ""):
-            raise UserError(f"--{name} is required")
+def require_flags(*classes: type) -> None:
+    """Raises `UserError` if a flag has no value that the classes require."""
+    for each in settings_of(*classes):
+        if each.is_required and not flags.FLAGS[each.name].value:
+            raise UserError(f"--{each.name} is required: {each.help}")
 
 
 @exit_on_user_error

@@ -1,7 +1,7 @@
 """Finds entities in sentences of tokens: fine-tunes, labels, scores. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.entities.settings import SETTINGS
 
 main = define_program("entities", SETTINGS)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from bert_tf.settings.declaration import Setting, settings_of
 from bert_tf.settings.preparation import PreparationOptions
-from bert_tf.settings.programs import PRETRAINING, LaunchVariables
+from bert_tf.settings.programs import LaunchVariables
 from bert_tf.tasks.task import task_settings
 
+_TASKS = task_settings()
 TABLES: dict[str, tuple[type, ...]] = {
-    "Pre-training: `run_pretraining.py`": PRETRAINING,
-    **{f"Fine-tuning: `tasks/{name}`": classes for name, classes in task_settings().items()},
+    "Pre-training: `run_pretraining.py`": _TASKS.pop("pretraining"),
+    **{f"Fine-tuning: `tasks/{name}`": classes for name, classes in _TASKS.items()},
     "Preparation: `data/bertPrep.py`": (PreparationOptions,),
     "Variables of the launchers": (LaunchVariables,),
 }

@@ -1,7 +1,7 @@
 """Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.squad.settings import SETTINGS
 
 main = define_program("squad", SETTINGS)

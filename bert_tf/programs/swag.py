@@ -1,7 +1,7 @@
 """Chooses among several endings or answers (SWAG, your own): fine-tunes, predicts, scores. See docs/fine_tuning.md."""
 
-from bert_tf.programs.finetuning import define_program
 from bert_tf.programs.flags import run_program
+from bert_tf.programs.tasks import define_program
 from bert_tf.tasks.choices.settings import SETTINGS
 
 main = define_program("choices", SETTINGS)

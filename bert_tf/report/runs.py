@@ -16,7 +16,7 @@ from bert_tf.run.events import Event, is_number, json_object, read_events
 Point = tuple[int, float]  # update, value
 
 # Prefixes of an evaluation's fields that are not scores.
-_NOT_SCORES = ("update", "time_unix", "global_step", "throughput", "latency")
+_NOT_SCORES = ("update", "time_unix", "global_step", "throughput", "latency", "evaluation_secs")
 # Fields of config.json that are not settings, or follow from one.
 _NOT_SETTINGS = (
     "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir planned sources".split()

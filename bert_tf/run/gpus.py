@@ -1,4 +1,4 @@
-"""The GPUs whose data sheets are known, and floating-point operations per sequence, for TFLOP/s and MFU."""
+"""The GPUs whose data sheets are known, and floating-point operations per row, for TFLOP/s and MFU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bert_tf.bert_config import BertConfig
+from bert_tf.memory.plan import Workload
 
 
 class Card(NamedTuple):
@@ -58,10 +58,8 @@ def peak_tflops(device_name: str, precision: str) -> float | None:
     return None
 
 
-def pretraining_flops_per_sequence(
-    config: BertConfig, seq_length: int, num_predictions: int, *, uses_pooler: bool = True
-) -> float:
-    """Floating-point operations of one training sequence, MLM and (with the pooler) NSP heads included.
+def flops_per_row(work: Workload, num_outputs: int = 0) -> float:
+    """Floating-point operations of one training row, the head included.
 
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
     forward pass). The figure says what the model needs, not what an implementation spends: recomputation
@@ -76,26 +74,13 @@ def pretraining_flops_per_sequence(
     V is the real vocabulary: padding rows are not work of the model. The accounting is that of Narayanan
     et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
     BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
+
+    Args:
+      num_outputs: those of a task's head, for all positions that it reads of one sequence.
     """
-    width = config.hidden_size
-    head = num_predictions * (2 * width**2 + 2 * width * config.vocab_size)
-    head += 2 * width**2 if uses_pooler else 0
-    return 3.0 * (_encoder_flops(config, seq_length) + head)
-
-
-def task_flops_per_sequence(
-    config: BertConfig, seq_length: int, num_outputs: int, *, by_position: bool, uses_pooler: bool
-) -> float:
-    """Floating-point operations of one training sequence with a task's head.
-
-    Like `pretraining_flops_per_sequence`, but the head has `num_outputs` logits, of each token or of the sequence.
-    """
-    width = config.hidden_size
-    head = 2 * width * num_outputs * (seq_length if by_position else 1) + (2 * width**2 if uses_pooler else 0)
-    return 3.0 * (_encoder_flops(config, seq_length) + head)
-
-
-def _encoder_flops(config: BertConfig, seq_length: int) -> int:
+    config, length = work.bert_config, work.sequence_length
     width, inner = config.hidden_size, config.intermediate_size
-    a_token = 8 * width**2 + 4 * width * inner + 4 * seq_length * width
-    return seq_length * config.num_hidden_layers * a_token
+    encoder = length * config.num_hidden_layers * (8 * width**2 + 4 * width * inner + 4 * length * width)
+    head = work.num_predictions * (2 * width**2 + 2 * width * config.vocab_size) + 2 * width * num_outputs
+    head += 2 * width**2 if work.uses_pooler else 0
+    return work.num_choices * 3.0 * (encoder + head)

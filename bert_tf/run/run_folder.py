@@ -41,7 +41,7 @@ _WRITTEN = (
 
 
 class RunFolder:
-    """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
+    """Holds a run folder's lock until it is left or the process ends, and removes what a kill has left there.
 
     Args:
       dllog_path: another file that the run will append to, as `sinks.DLLogger` does; None for none.
@@ -61,7 +61,7 @@ class RunFolder:
         is_chief: bool = True,
         continue_with_changes: bool = False,
     ):
-        self.path, self.dllog_path = Path(path), dllog_path
+        self.path = Path(path)
         self._is_chief, self._continue_with_changes = is_chief, continue_with_changes
         if not is_chief:
             return
@@ -83,6 +83,13 @@ class RunFolder:
         except (OSError, LockedError) as error:
             fault = f"is in use by {error}" if isinstance(error, LockedError) else f"cannot be used ({error.strerror})"
             raise UserError(f"run folder {path} {fault}; choose another, or wait for what uses it") from None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_chief:
+            self._lock.release()
 
     def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
         """Writes ``config.json``; call `check` first.

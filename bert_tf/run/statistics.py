@@ -56,7 +56,7 @@ class UpdateStatistics:
     def _clear(self) -> None:
         self._results: list[UpdateResult] = []
         self._num_tokens = self._num_rows = self._num_positions = 0
-        self._secs = dict.fromkeys(("input", "compute", "saving"), 0.0)
+        self._secs = dict.fromkeys(("input", "compute", "saving", "evaluation"), 0.0)
         self._started = time.monotonic()
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ class UpdateStatistics:
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
         self.num_skipped += int((~applied).sum())
-        seconds = time.monotonic() - self._started - self._secs.pop("saving")
+        seconds = time.monotonic() - self._started - self._secs.pop("saving") - self._secs.pop("evaluation")
         timed, num_instances = results[:2][-1], global_batch_size * len(results)
         reducing = min(timed.waited_secs * len(results), self._secs["compute"])
         own_secs = timed.own_secs + self._secs["input"] / len(results)

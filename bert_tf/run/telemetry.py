@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
+from bert_tf.run.run_folder import write_whole
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
 
 # The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
@@ -58,14 +59,11 @@ class Telemetry:
       dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
     """
 
-    def __init__(
-        self, run_folder: str | Path, *, is_chief: bool, total_updates: int, dllog_path: str | Path | None = None
-    ):
+    def __init__(self, run_folder: str | Path, *, is_chief: bool, dllog_path: str | Path | None = None):
         self.run_folder = Path(run_folder)
         self.is_chief = is_chief
         self._lock = threading.RLock()  # checkpoints are reported from the thread that writes them
-        self._total_updates = total_updates
-        self._console = Console(total_updates)
+        self._console = Console(0)
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
         self._failed: list[str] = []
@@ -83,7 +81,13 @@ class Telemetry:
 
     @_on_chief
     def start(
-        self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
+        self,
+        total_updates: int,
+        *,
+        update: int = 0,
+        resumed_from: Path | None = None,
+        phase: str = "training",
+        **fields: Any,
     ) -> None:
         """Starts or continues the log. `update` is the number of updates already applied.
 
@@ -93,7 +97,7 @@ class Telemetry:
         """
         self._first_update = self._last_update = update
         self._static = fields
-        total, source = self._total_updates, str(resumed_from) if resumed_from else None
+        total, source = total_updates, str(resumed_from) if resumed_from else None
         record = dict(phase=phase, update=update, total_updates=total, resumed_from=source, **fields)
         self._record("start", record)
         self._log("PARAMETER", record)
@@ -152,6 +156,16 @@ class Telemetry:
         self._console.flush()
         if shown:
             self.note(f"evaluation at update {update:,}: {shown}")
+
+    @_on_chief
+    def results(self, update: int, scores: Mapping[str, float], speed: Mapping[str, float]) -> None:
+        """Records how good the weights are that stand for the run, in ``eval_results.txt`` too, and how fast."""
+        if scores:
+            scores = {**scores, "global_step": update}
+            lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
+            write_whole(self.run_folder / "eval_results.txt", lines)
+        if scores or speed:
+            self.evaluation(update, **scores, **speed)
 
     @_on_chief
     def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable, Union
+from typing import Any, Callable, TypeVar, Union
 
 from bert_tf.base.command_line import nearest, parse_number, parse_switch, parse_whole
 from bert_tf.base.errors import UserError
@@ -15,6 +15,7 @@ from bert_tf.base.errors import UserError
 LARGEST = 100_000_000
 
 Number = Union[int, float]
+Values = TypeVar("Values")
 _PARSE: dict[str, Callable[[str], Any]] = {"bool": parse_switch, "int": parse_whole, "float": parse_number, "str": str}
 
 
@@ -122,6 +123,13 @@ def with_default(cls: type, name: str, default: Any) -> Any:
 def same(cls: type, name: str) -> Any:
     """A setting that `cls` declares, for another class."""
     return with_default(cls, name, getattr(cls, name))
+
+
+def pick(cls: type[Values], source: Any, **others: Any) -> Values:
+    """The settings of a class with the values that an object has under their names; what it lacks is as declared."""
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    given = {name: value for name in names if (value := getattr(source, name, None)) is not None}
+    return cls(**{**given, **others})
 
 
 def settings_of(*classes: type) -> Iterator[Setting]:

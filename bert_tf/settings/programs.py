@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_tf.bert_config import PRESETS
 from bert_tf.settings.declaration import setting, with_default
-from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, PretrainingConfig, TrainingConfig
+from bert_tf.settings.training import MAX_GLOBAL_BATCH, PretrainingConfig, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,6 @@ class ProgramOptions:
     )
     use_horovod: bool = setting(False, "Share the work among the ranks of a Horovod job.")
     enable_xla: bool = setting(False, "Compile with XLA.")
-    xla_scope: str = with_default(TrainingConfig, "xla_scope", AUTO)
     plan: bool = setting(False, "Print how much memory the training needs and which micro-batches fit, and exit.")
     gpu_memory_gib: float | None = setting(
         None,
@@ -48,6 +47,11 @@ class ProgramOptions:
         at_least=0.25,
     )
     dllog_path: str | None = setting(None, "File for NVIDIA's DLLogger lines.")
+
+    @property
+    def plans_for_gpu(self) -> bool:
+        """Whether a plan is for a GPU that is specified by its memory, and need not be in this machine."""
+        return self.plan and self.gpu_memory_gib is not None and self.device != "cpu"
 
 
 @dataclasses.dataclass(frozen=True)

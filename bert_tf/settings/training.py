@@ -1,14 +1,16 @@
-"""The settings of a training run: `PretrainingConfig` and `FinetuningConfig`, frozen and checked when created."""
+"""The settings of a training run: `PretrainingConfig` and `FinetuningConfig`, frozen and checked when created.
+
+A config is first as it was typed; `memory.split.settle` makes of it what is trained on this machine and so many ranks.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.base.errors import UserError
 from bert_tf.optimizer_registry import OPTIMIZERS
-from bert_tf.settings.declaration import check, find_setting, fixed_settings, setting, with_default
+from bert_tf.settings.declaration import LARGEST, check, find_setting, fixed_settings, setting, with_default
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 XLA_SCOPES = ("step", "blocks", "off")
@@ -17,6 +19,8 @@ EPOCH = "epoch"  # --eval_steps
 SEED = 12345
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
+# Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
+EVALUATED_INSTANCES = 10_240
 
 
 class BatchSplit(NamedTuple):
@@ -45,7 +49,7 @@ class BatchSplit(NamedTuple):
         return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
 
 
-_Config = TypeVar("_Config", bound="TrainingConfig")
+Config = TypeVar("Config", bound="TrainingConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +77,7 @@ class TrainingConfig:
     num_ranks: int = setting(1, at_least=1, at_most=MAX_RANKS, is_flag=False)
     precision: str = setting("fp32", "Type of the matmuls.", choices=PRECISIONS, is_fixed=True)
     xla_scope: str = setting(
-        "off",
+        AUTO,
         "What XLA compiles; auto: the whole step on GPUs, the element-wise blocks on CPUs and with --recompute.",
         choices=(AUTO, *XLA_SCOPES),
     )
@@ -118,9 +122,11 @@ class TrainingConfig:
         variable="MAX_HOURS",
     )
 
+    optimizer_type = "adamw"
+
     def __post_init__(self) -> None:
         check(self)
-        if self.global_batch_size > MAX_GLOBAL_BATCH:
+        if self.train_batch_size != AUTO and self.global_batch_size > MAX_GLOBAL_BATCH:
             raise UserError(f"global_batch_size={self.global_batch_size}: must be at most {MAX_GLOBAL_BATCH:,}")
         if isinstance(self.eval_steps, float) and self.eval_steps > 1 and self.eval_steps % 1:
             rule = "above 1 it is a number of updates, which must be whole, and below 1 a part of an epoch"
@@ -128,18 +134,15 @@ class TrainingConfig:
         if self.early_stopping and not self.eval_steps:
             raise UserError(f"early_stopping={self.early_stopping} counts evaluations: give eval_steps, too")
 
-    @classmethod
-    def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
-        """The settings that a program's flags give by name, and those that are `computed` from them."""
-        values = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
-        values.update(
+    def with_split(self: Config, split: BatchSplit) -> Config:
+        """The same settings for ranks that share the global batch so."""
+        return dataclasses.replace(
+            self,
             train_batch_size=split.micro_batch_size,
             num_accumulation_steps=split.num_accumulation_steps,
             num_ranks=split.num_ranks,
-            may_split_more=flags["train_batch_size"] == AUTO,
-            **computed,
+            may_split_more=self.train_batch_size == AUTO,
         )
-        return cls(**values)
 
     @property
     def global_batch_size(self) -> int:
@@ -161,6 +164,17 @@ class TrainingConfig:
         is_part = self.eval_steps == EPOCH or (steps or 1) < 1
         return max(1.0, steps * num_rows / self.global_batch_size) if steps and is_part else steps
 
+    @property
+    def joins_continuously(self) -> bool:
+        """As `optimizer.schedule` has it."""
+        return OPTIMIZERS[self.optimizer_type].continuous_join
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """Arguments of the optimizer's class, besides its schedule."""
+        options = OPTIMIZERS[self.optimizer_type].options
+        return {argument: getattr(self, name) for name, argument in options.items()}
+
     def identity(self) -> dict[str, Any]:
         """The settings that must not change when a run is resumed.
 
@@ -170,10 +184,8 @@ class TrainingConfig:
             **fixed_settings(self),
             "effective_learning_rate": self.effective_learning_rate,
             "global_batch_size": self.global_batch_size,
+            "continuous_join": self.joins_continuously,
         }
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +194,8 @@ class PretrainingConfig(TrainingConfig):
 
     learning_rate: float = with_default(TrainingConfig, "learning_rate", 7.5e-4)
     train_batch_size: int = with_default(TrainingConfig, "train_batch_size", 32)
-    num_train_steps: int = setting(0, "Updates in this phase.", at_least=1, is_required=True, is_fixed=True)
+    # Only a plan does without it.
+    num_train_steps: int = setting(LARGEST, "Updates in this phase.", at_least=1, is_required=True, is_fixed=True)
     max_seq_length: int = setting(
         128, "Tokens of an instance; records have one length, token files any.", at_least=1, is_fixed=True
     )
@@ -241,20 +254,27 @@ class PretrainingConfig(TrainingConfig):
             most = f"at most max_seq_length={self.max_seq_length}"
             raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq}: must be {most}")
 
+    def with_split(self, split: BatchSplit) -> PretrainingConfig:
+        config = super().with_split(split)
+        if config.max_eval_steps is not None:
+            return config
+        return dataclasses.replace(
+            config, max_eval_steps=-(-EVALUATED_INSTANCES // (config.eval_batch_size * config.num_ranks))
+        )
+
+    def num_updates(self, num_rows: int) -> int:
+        return self.num_train_steps
+
+    def num_warmup_updates(self, num_rows: int) -> int:
+        return self.warmup_steps
+
     @property
-    def optimizer_options(self) -> dict[str, Any]:
-        """Arguments of the optimizer's class, besides its schedule."""
-        options = OPTIMIZERS[self.optimizer_type].options
-        return {argument: getattr(self, name) for name, argument in options.items()}
+    def joins_continuously(self) -> bool:
+        return super().joins_continuously if self.continuous_join is None else self.continuous_join
 
     def identity(self) -> dict[str, Any]:
-        joins = self.continuous_join
-        return {
-            **super().identity(),
-            "continuous_join": OPTIMIZERS[self.optimizer_type].continuous_join if joins is None else joins,
-            # None, because that is what runs have that began before there was a choice.
-            "no_next_sentence": self.no_next_sentence or None,
-        }
+        # None, because that is what runs have that began before there was a choice.
+        return {**super().identity(), "no_next_sentence": self.no_next_sentence or None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,7 +293,7 @@ class FinetuningConfig(TrainingConfig):
     )
 
     def num_updates(self, num_rows: int) -> int:
-        """The number of updates in all epochs. Raises `UserError` if the rows do not fill a single update."""
+        """Those of all epochs. Raises `UserError` if the rows do not fill a single update."""
         # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
@@ -283,13 +303,12 @@ class FinetuningConfig(TrainingConfig):
             raise UserError(f"{said} ({split}): make it smaller, or num_train_epochs larger")
         return updates
 
+    def num_warmup_updates(self, num_rows: int) -> int:
+        return int(self.num_updates(num_rows) * self.warmup_proportion)
+
     def identity(self) -> dict[str, Any]:
-        return {
-            **super().identity(),
-            "continuous_join": OPTIMIZERS["adamw"].continuous_join,
-            # None, because that is what runs have that began before there was a choice.
-            "adam_bias_correction": self.adam_bias_correction or None,
-        }
+        # None, because that is what runs have that began before there was a choice.
+        return {**super().identity(), "adam_bias_correction": self.adam_bias_correction or None}
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:

@@ -10,7 +10,7 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.batches.batches import Batch
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.task import TaskRows
+from bert_tf.tasks.rows import TaskRows
 
 
 class TaskData:

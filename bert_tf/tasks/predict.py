@@ -10,39 +10,28 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
+from bert_tf.interchange.heads import Head
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.run_folder import write_whole
-from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.task import Conclusion, Task, TaskRows
-from bert_tf.text.vocabulary import Tokenizer
+from bert_tf.tasks.rows import TaskRows
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
 # The cost of tracing or compiling a model for one more length, in rows of the greatest length, by XLA scope.
-_ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
+ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
 # The logit of a position that was not computed, because no row of its batch reaches it.
 NO_LOGIT = -np.inf
 # The percentiles of the batches' latency that are shown, as by NVIDIA's programs.
 _CONFIDENCES = (50, 90, 95, 99, 100)
 
 Compute = Callable[[dict[str, tf.Tensor]], Sequence[tf.Tensor]]
-MakeBatch = Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> at least the model's inputs [B, ..., S]
-
-
-class Rows(NamedTuple):
-    batch: MakeBatch
-    num_tokens: np.ndarray  # int [F]: number of real tokens in each row; the rest is padding
-    max_length: int  # S
-    # The cost of one more length, in rows of S positions; None: always S, for a model that takes no other length.
-    rows_per_compilation: int | None
 
 
 class Predicted(NamedTuple):
@@ -73,49 +62,6 @@ class Predicted(NamedTuple):
         ]
 
 
-def choose_lengths(longest: np.ndarray, global_batch_size: int, rows: Rows) -> list[int]:
-    """The lengths, ascending, to which batches are padded: those that minimise the cost of padding and compilation.
-
-    Each batch gets the shortest length that fits its longest row. Found by dynamic programming over multiples of
-    `_LENGTH_STEP`; `longest`: number of tokens in each batch's longest row, ascending.
-    """
-    max_length = rows.max_length
-    if rows.rows_per_compilation is None:
-        return [max_length]
-    steps = range(_LENGTH_STEP, max_length + _LENGTH_STEP, _LENGTH_STEP)
-    lengths = [min(step, max_length) for step in steps if step - _LENGTH_STEP < longest[-1]]
-    num_up_to = [0, *np.searchsorted(longest, lengths, side="right")]
-    compilation = rows.rows_per_compilation * max_length
-    best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths chosen
-    for number, length in enumerate(lengths, 1):
-        costs = []
-        for before in range(number):
-            num_batches = int(num_up_to[number] - num_up_to[before])
-            costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
-        before = int(np.argmin(costs))
-        best.append((costs[before], [*best[before][1], length]))
-    return best[-1][1]
-
-
-def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarray]]:
-    """The batches of each length: (length, row numbers [batches, global batch]), the shortest first.
-
-    The first batch is filled up with copies of the shortest row.
-    """
-    order = np.argsort(rows.num_tokens, kind="stable")
-    batches = np.pad(order, (-len(order) % global_batch_size, 0), mode="edge").reshape(-1, global_batch_size)
-    longest = np.asarray(rows.num_tokens)[batches[:, -1]]
-    lengths = choose_lengths(longest, global_batch_size, rows)
-    length_of_batch = np.searchsorted(lengths, longest)
-    groups = [(length, batches[length_of_batch == number]) for number, length in enumerate(lengths)]
-    return [(length, group) for length, group in groups if len(group)]
-
-
-def rows_per_compilation(model: keras.Model) -> int:
-    """The value for `Rows` if the model is compiled by `compile_model`."""
-    return _ROWS_PER_COMPILATION[model.backend.scope]
-
-
 def compile_model(model: keras.Model) -> Compute:
     """The model without dropout, as a function of its features."""
     return tf.function(
@@ -125,115 +71,131 @@ def compile_model(model: keras.Model) -> Compute:
     )
 
 
-def compute_rows(compute: Compute, batch: MakeBatch, numbers: np.ndarray, length: int) -> list[np.ndarray]:
-    """The model's outputs for the rows `numbers` [B], of which no token is beyond `length`."""
-    inputs = batch(numbers)
-    return [output.numpy() for output in compute({name: tf.constant(inputs[name][..., :length]) for name in INPUTS})]
+def make_predictor(model: keras.Model, workers: Workers, max_length: int, batch_size: int, head: Head) -> Predictor:
+    """The predictor of a model with a task's head."""
+    cost, by_position = ROWS_PER_COMPILATION[model.backend.scope], not head.uses_pooler
+    return Predictor(compile_model(model), workers, max_length, batch_size, by_position, cost)
 
 
-def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers, *, by_position: bool) -> Predicted:
-    """The model's outputs for all rows in their order, computed by all ranks together and returned on each.
-
-    Every rank takes its part of each global batch (`make_batches`), so the shapes are the same on all ranks.
-
-    Args:
-      compute: as returned by `compile_model`.
-      batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L, ...], logits of each position; they are padded to S with `NO_LOGIT`.
-    """
-    groups = make_batches(rows, batch_size * workers.size)
-    first = workers.rank * batch_size
-    work = [(length, batches[:, first : first + batch_size]) for length, batches in groups]
-    results: list[list[list[np.ndarray]]] = []  # by length, batch and output
-    batch_secs: list[float] = []
-    progress = Progress(
-        total=sum(len(mine) for _, mine in work), unit="batches", description="predicting", disable=not workers.is_chief
-    )
-    with workers.keep_alive(), progress:
-        for length, mine in work:
-            results.append([])
-            for batch, numbers in enumerate(mine):
-                started = time.perf_counter()
-                results[-1].append(compute_rows(compute, rows.batch, numbers, length))
-                if batch > 0:  # the first one includes compilation
-                    batch_secs.append(time.perf_counter() - started)
-                progress.update(1)
-    outputs: list[Any] = [None] * len(results[0][0])
-    for (length, group), batches in zip(groups, results):
-        for number, parts in enumerate(zip(*batches)):
-            width = parts[0].shape[1:]
-            by_rank = workers.gather(np.concatenate(parts).ravel()).reshape(-1, len(group), batch_size, *width)
-            everyone = by_rank.swapaxes(0, 1).reshape(-1, *width)
-            if outputs[number] is None:
-                shape = [len(rows.num_tokens), *([rows.max_length, *width[1:]] if by_position else width)]
-                outputs[number] = np.full(shape, NO_LOGIT, everyone.dtype)
-            if by_position:
-                outputs[number][group.ravel(), :length] = everyone
-            else:
-                outputs[number][group.ravel()] = everyone
-    return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Predictor:
-    """A trained model, with what a task needs to use it.
+    """A trained model, or one that is being trained, as what computes a task's rows, on all ranks together.
 
     Attributes:
       compute: as returned by `compile_model`.
-      telemetry: of the job; scores go there, and files into its run folder.
-      update: number of updates that the weights were trained for.
-      batch_size: rows of one rank's batch.
-      rows_per_compilation: as in `Rows`.
+      max_length: S.
+      batch_size: B, of one rank.
+      by_position: whether the outputs are [B, L, ...], logits of each position; they are padded to S with `NO_LOGIT`.
+      rows_per_compilation: the cost of one more length, in rows of S positions; None: always S, for a model that takes
+        no other length.
     """
 
     compute: Compute
-    task: Task
-    tokenizer: Tokenizer
     workers: Workers
-    telemetry: Telemetry
-    update: int
+    max_length: int
     batch_size: int
+    by_position: bool
     rows_per_compilation: int | None
-    _batch_secs: list[float] = dataclasses.field(default_factory=list, init=False)  # of all predictions
+    _update: int = dataclasses.field(default=-1, init=False)
+    _predicted: dict[str, Predicted] = dataclasses.field(default_factory=dict, init=False)
 
-    def predict(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
-        """The outputs for all rows, on each rank; says how fast that was."""
-        predicted = self.compute_all(rows)
-        for line in predicted.describe_speed():
-            self.telemetry.note(line)
-        self._batch_secs.extend(predicted.batch_secs)
-        return predicted.outputs
+    def predict(self, name: str, rows: TaskRows, update: int) -> Predicted:
+        """The outputs for all rows, which have a name, on each rank; `update`: to which the model has been trained.
+
+        Those of the latest update are kept: if the weights that were scored last stand for the run, their outputs are
+        wanted again.
+        """
+        if update != self._update:
+            self._update, self._predicted = update, {}
+        if name not in self._predicted:
+            self._predicted[name] = self.compute_all(rows)
+        return self._predicted[name]
 
     def compute_all(self, rows: TaskRows) -> Predicted:
-        """The same, without a word."""
-        length, by_position = self.task.max_seq_length, not self.task.head.uses_pooler
-        work = Rows(rows.batch, rows.num_tokens, length, self.rows_per_compilation)
-        return predict_rows(self.compute, work, self.batch_size, self.workers, by_position=by_position)
+        """The outputs for all rows in their order, computed by all ranks together and returned on each.
 
-    def predict_typed(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
-        """The outputs for a few rows, one after the other; says if many of their tokens are unknown."""
-        unknown = self.tokenizer.count_unknown(rows.tokens)
-        if unknown.are_many:
-            print(unknown.describe("text"), flush=True)
-        length, numbers = self.task.max_seq_length, np.arange(len(rows.num_tokens))[:, None]
-        return tuple(
-            map(np.concatenate, zip(*(compute_rows(self.compute, rows.batch, row, length) for row in numbers)))
+        Every rank takes its part of each global batch (`batches`), so the shapes are the same on all ranks.
+        """
+        workers, batch_size = self.workers, self.batch_size
+        groups, first = self.batches(rows.num_tokens), workers.rank * batch_size
+        work = [(length, batches[:, first : first + batch_size]) for length, batches in groups]
+        results: list[list[list[np.ndarray]]] = []  # by length, batch and output
+        batch_secs: list[float] = []
+        total, is_silent = sum(len(mine) for _, mine in work), not workers.is_chief
+        progress = Progress(total=total, unit="batches", description="predicting", disable=is_silent)
+        with workers.keep_alive(), progress:
+            for length, mine in work:
+                results.append([])
+                for batch, numbers in enumerate(mine):
+                    started = time.perf_counter()
+                    results[-1].append(self._compute(rows, numbers, length))
+                    if batch > 0:  # the first one includes compilation
+                        batch_secs.append(time.perf_counter() - started)
+                    progress.update(1)
+        outputs: list[Any] = [None] * len(results[0][0])
+        for (length, group), batches in zip(groups, results):
+            for number, parts in enumerate(zip(*batches)):
+                width = parts[0].shape[1:]
+                by_rank = workers.gather(np.concatenate(parts).ravel()).reshape(-1, len(group), batch_size, *width)
+                everyone = by_rank.swapaxes(0, 1).reshape(-1, *width)
+                if outputs[number] is None:
+                    shape = [len(rows.num_tokens), *([self.max_length, *width[1:]] if self.by_position else width)]
+                    outputs[number] = np.full(shape, NO_LOGIT, everyone.dtype)
+                if self.by_position:
+                    outputs[number][group.ravel(), :length] = everyone
+                else:
+                    outputs[number][group.ravel()] = everyone
+        return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
+
+    def predict_each(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
+        """The outputs for a few rows, one after the other."""
+        each = (self._compute(rows, np.array([row]), self.max_length) for row in range(len(rows.num_tokens)))
+        return tuple(map(np.concatenate, zip(*each)))
+
+    def _compute(self, rows: TaskRows, numbers: np.ndarray, length: int) -> list[np.ndarray]:
+        """The outputs for the rows `numbers` [B], of which no token is beyond `length`."""
+        inputs = rows.batch(numbers)
+        features = {name: tf.constant(inputs[name][..., :length]) for name in INPUTS}
+        return [output.numpy() for output in self.compute(features)]
+
+    def speed(self, batch_secs: Sequence[float]) -> dict[str, float]:
+        """As `Predicted.speed`, of batches of several predictions."""
+        return Predicted((), list(batch_secs), self.batch_size * self.workers.size).speed()
+
+    def batches(self, num_tokens: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The batches of each length: (length, row numbers [batches, global batch]), the shortest first.
+
+        The first batch is filled up with copies of the shortest row. `num_tokens`: int [F], of each row.
+        """
+        order, global_batch_size = np.argsort(num_tokens, kind="stable"), self.batch_size * self.workers.size
+        batches = np.pad(order, (-len(order) % global_batch_size, 0), mode="edge").reshape(-1, global_batch_size)
+        longest = np.asarray(num_tokens)[batches[:, -1]]
+        lengths = self._choose_lengths(longest)
+        length_of_batch = np.searchsorted(lengths, longest)
+        groups = [(length, batches[length_of_batch == number]) for number, length in enumerate(lengths)]
+        return [(length, group) for length, group in groups if len(group)]
+
+    def _choose_lengths(self, longest: np.ndarray) -> list[int]:
+        """The lengths, ascending, to which batches are padded: those that minimise the cost of padding and compilation.
+
+        Each batch gets the shortest length that fits its longest row. Found by dynamic programming over multiples of
+        `_LENGTH_STEP`; `longest`: number of tokens in each batch's longest row, ascending.
+        """
+        if self.rows_per_compilation is None:
+            return [self.max_length]
+        steps = range(_LENGTH_STEP, self.max_length + _LENGTH_STEP, _LENGTH_STEP)
+        lengths = [min(step, self.max_length) for step in steps if step - _LENGTH_STEP < longest[-1]]
+        num_up_to = [0, *np.searchsorted(longest, lengths, side="right")]
+        compilation, global_batch_size = (
+            self.rows_per_compilation * self.max_length,
+            self.batch_size * self.workers.size,
         )
-
-    def tell(self, concluded: Conclusion) -> None:
-        """Writes the files of a conclusion into the run folder, and shows its lines."""
-        for name, text in concluded.files.items():
-            write_whole(self.telemetry.run_folder / name, text)
-        places = [f"{concluded.about}: {self.telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
-        for line in [*places, *concluded.notes]:
-            self.telemetry.note(line)
-
-    def record(self, scores: Mapping[str, float]) -> None:
-        """Writes scores to ``eval_results.txt`` and the run's metrics; these get the speed of all predictions, too."""
-        scores = {**scores, "global_step": self.update} if scores else scores
-        if scores:
-            lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
-            write_whole(self.telemetry.run_folder / "eval_results.txt", lines)
-        speed = Predicted((), self._batch_secs, self.batch_size * self.workers.size).speed()
-        if scores or speed:
-            self.telemetry.evaluation(self.update, **scores, **speed)
+        best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths
+        for number, length in enumerate(lengths, 1):
+            costs = []
+            for before in range(number):
+                num_batches = int(num_up_to[number] - num_up_to[before])
+                costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
+            before = int(np.argmin(costs))
+            best.append((costs[before], [*best[before][1], length]))
+        return best[-1][1]

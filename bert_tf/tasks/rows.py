@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,27 @@ from bert_tf.text.vocabulary import Tokenizer
 
 # Texts that are tokenised at once; progress is shown after each such batch.
 _BATCH = 10_000
+
+
+class TaskRows(Protocol):
+    """Rows for training or prediction, in memory. F rows, S positions of the longest."""
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """int [F]: the number of real tokens in each row; the rest is padding."""
+        ...
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The ids of all tokens, without padding."""
+        ...
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
+
+        A row of N sequences that belong together has inputs [..., N, S], and the tokens of its longest.
+        """
+        ...
 
 
 def tokenize_texts(
@@ -45,7 +66,7 @@ def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.nd
     """The model's inputs for rows of one text or two: int32 arrays input_ids, input_mask, segment_ids [..., S].
 
     Args:
-      input_ids: [..., S]; what stands behind a row's tokens is padding, whatever it is.
+      input_ids: [..., S]; ids beyond a row's number of tokens are ignored.
       num_tokens: [...], of each row; `num_first`: [...], of these the first text's, with its [CLS] and [SEP].
     """
     columns = np.arange(input_ids.shape[-1])
@@ -68,22 +89,22 @@ class TextRows(NamedTuple):
     labels_F: np.ndarray | None  # int32 classes or float32 numbers
     max_seq_length: int
 
-    def places(self, rows: np.ndarray) -> np.ndarray:
-        """int64 [..., S]: where in `tokens` those of the rows numbered `rows` are; behind them stands whatever."""
-        places = self.starts_F[rows][..., None] + np.arange(self.max_seq_length)
-        return np.minimum(places, len(self.tokens) - 1)
+    def token_indices(self, rows: np.ndarray) -> np.ndarray:
+        """int64 [..., S]: indices in `tokens` for the rows numbered `rows`; beyond a row's end, those of other rows."""
+        indices = self.starts_F[rows][..., None] + np.arange(self.max_seq_length)
+        return np.minimum(indices, len(self.tokens) - 1)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and the targets if known, for the rows numbered `rows` (any shape [...]).
 
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
         """
-        input_ids = self.tokens[self.places(rows)]
+        input_ids = self.tokens[self.token_indices(rows)]
         targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
         return {**model_inputs(input_ids, self.num_tokens[rows], self.first_lengths_F[rows]), **targets}
 
 
-def make_rows(
+def make_text_rows(
     texts: Sequence[Sequence[str]],
     labels_F: np.ndarray | None,
     tokenizer: Tokenizer,
@@ -91,7 +112,10 @@ def make_rows(
     *,
     show_progress: bool = False,
 ) -> TextRows:
-    """Tokenises one or two lists of sentences; one that is N times shorter has each of its in N rows in succession."""
+    """Rows of a list of sentences, or of pairs from two lists.
+
+    If a list is N times shorter than the other, each of its sentences belongs to N consecutive rows.
+    """
     num_rows = max(map(len, texts))
     tokenized = []  # ids of a list's sentences; for each row where its sentence starts there, and how long it is
     for sentences in texts:

@@ -1,8 +1,9 @@
-"""Weights that were fine-tuned on a task: which ones a job predicts with, and loading them."""
+"""Models with a task's head: which weights a job starts from or predicts with, and loading them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import keras
@@ -12,6 +13,17 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
 from bert_tf.run.run_folder import CONFIG, read_config
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
+from bert_tf.settings.programs import FinetuningOptions
+from bert_tf.tasks.rows import content_key
+from bert_tf.text.hugging_face import TOKENIZER
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
+
+
+def find_start(options: FinetuningOptions, head: Head, *, trains: bool) -> Weights | None:
+    """The weights to train from (None: random ones) or to predict with."""
+    if not trains:
+        return find_trained_weights(Path(options.model_dir or ""), options.init_checkpoint, head)
+    return find_weights(options.init_checkpoint) if options.init_checkpoint else None
 
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
@@ -69,3 +81,10 @@ def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> in
     if missing := [name for name in report.missing if name in used]:
         raise UserError(f"{weights.source} lacks {', '.join(missing)}; {remedy}")
     return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0
+
+
+def tokenizer_identity(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What tells tokenizers apart; one without a ``tokenizer.json`` counts as with an empty one."""
+    files = {"vocabulary": VOCABULARY, TOKENIZER: TOKENIZER}
+    keys = {name: content_key(tokenizer.files().get(file, "").encode("utf-8")) for name, file in files.items()}
+    return {**keys, **tokenizer.casing.flags()}

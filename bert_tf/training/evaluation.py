@@ -1,15 +1,16 @@
 """Evaluation while training: when it is due, which checkpoint is the best, and when to stop for want of a better one.
 
-Pre-training and tasks say how they score (`Evaluation`). The scores are part of the run's state: a run that is
+Tasks say how they score (`Evaluation`). The scores are part of the run's state: a run that is
 resumed from a checkpoint forgets those of later updates, makes them again, and so ends as one that was never stopped.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -19,21 +20,20 @@ from bert_tf.run.evaluations import Evaluations, read_evaluations
 from bert_tf.run.telemetry import Telemetry
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """How a training is scored on held-out data.
 
     Attributes:
       scores: of the weights after an update, by name; called on all ranks, the chief's count.
       main_score: the name of the one by which checkpoints are compared.
       data: a fingerprint of the held-out data.
-      interval: updates between two evaluations, not always whole; None: none while training.
+      interval: updates between two evaluations, not always whole.
     """
 
     scores: Callable[[Telemetry, int], Mapping[str, float]]
     main_score: str
     data: str
-    interval: float | None
+    interval: float
     lower_is_better: bool = False
 
 
@@ -41,7 +41,7 @@ class Evaluator:
     """Evaluates one run. All ranks must call everything here alike; `resume` first.
 
     Args:
-      evaluation: None, or one without an interval: nothing is ever due.
+      evaluation: None: nothing is ever due.
       patience: so many evaluations without a better score end the training; None: none do.
       checkpoints: the folder of the checkpoints.
     """
@@ -55,8 +55,7 @@ class Evaluator:
         workers: Workers,
         telemetry: Telemetry,
     ):
-        self._interval = evaluation.interval if evaluation else None
-        self._evaluation = evaluation if self._interval else None
+        self._evaluation = evaluation
         self._patience, self._folder, self._workers, self._telemetry = patience, checkpoints, workers, telemetry
         self._last = self._best = self._num_since_best = 0  # the same on all ranks
 
@@ -75,20 +74,21 @@ class Evaluator:
 
     def is_due(self, update: int, *, is_last: bool) -> bool:
         """Whether the weights after an `update` are to be scored; those after the last one are."""
-        if not self._interval or update <= self._last:
+        if not self._evaluation or update <= self._last:
             return False
         # How many are due up to an update; 1e-9, because 0.3 / 0.1 is less than 3 in floating point.
-        before, now = (int(number / self._interval + 1e-9) for number in (update - 1, update))
+        before, now = (int(number / self._evaluation.interval + 1e-9) for number in (update - 1, update))
         return is_last or now > before
 
     def evaluate(self, update: int) -> bool:
         """Scores the weights; returns whether they are the best so far."""
         how = self._evaluation
         assert how
+        started = time.monotonic()
         scores = how.scores(self._telemetry, update)
         with self._workers.keep_alive():
             if self._workers.is_chief:
-                self._telemetry.evaluation(update, **scores)
+                self._telemetry.evaluation(update, **scores, evaluation_secs=time.monotonic() - started)
                 if how.main_score not in scores:
                     raise UserError(f"--eval_steps: the held-out data give no {how.main_score}; use data that do")
                 self._add(update, scores[how.main_score])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.tensorflow import keras
 from bert_tf.memory.plan import PROGRAM, Workload, predict, split_into
-from bert_tf.memory.split import micro_batches_at_once
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
@@ -20,25 +19,19 @@ from bert_tf.settings.training import TrainingConfig
 from bert_tf.training.state import TrainState
 
 
-def run_record(config: TrainingConfig, model: keras.Model, **facts: Any) -> dict[str, Any]:
+def run_record(config: TrainingConfig, settings: Mapping[str, Any], work: Workload, **facts: Any) -> dict[str, Any]:
     """Settings, `facts`, machine and software, and what the memory plan says of all that."""
     record = {
-        "settings": config.to_dict(),
-        "bert_config": model.config.to_dict(),
+        "settings": {**dataclasses.asdict(config), **settings},
+        "bert_config": work.bert_config.to_dict(),
         "global_batch_size": config.global_batch_size,
         **facts,
         "device": device_name(),
         **provenance(),
     }
-    settings, (micro_batch_size, num_micro_batches, num_ranks, _) = record["settings"], config.split()
-    uses_pooler = "max_predictions_per_seq" not in settings and model.bert.pooler.trainable
-    num_at_once = micro_batches_at_once(model.backend.scope)
-    work = Workload.from_flags(
-        {**settings, "num_at_once": num_at_once, "uses_pooler": uses_pooler}, model.config, num_ranks
-    )
-    work = split_into(work, micro_batch_size, num_micro_batches)
+    work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
-    if not settings.get("packing"):  # the memory plan does not cover packed rows
+    if not getattr(config, "packing", False):  # the memory plan does not cover packed rows
         # On a CPU the peak is the whole process's, so it includes the program itself.
         bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
         planned["memory_mib"] = round(bytes_planned / 2**20)

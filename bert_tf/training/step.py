@@ -11,7 +11,7 @@ on what is compiled:
   instances, and A here is the update's number of micro-batches, at most the A of the shapes.
 * Gradients are summed in float32 over A micro-batches inside one loop, always in order, averaged over
   the R ranks in one all-reduce, and then unscaled. On a CPU two micro-batches may be computed at
-  the same time (`memory.split.micro_batches_at_once`).
+  the same time (`memory.plan.micro_batches_at_once`).
 
 So the size of the micro-batches may change from one update to the next; `trainer` makes use of that.
 
@@ -30,7 +30,8 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import tf
-from bert_tf.memory.split import micro_batches_at_once, out_of_memory
+from bert_tf.memory.plan import micro_batches_at_once
+from bert_tf.memory.split import out_of_memory
 from bert_tf.model.losses import Features, Objective
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.update_rules import gradient_norms

@@ -1,14 +1,12 @@
-"""Any training: begins or resumes, updates, logs, saves, stops. Pre-training and tasks differ in what they pass."""
+"""Any training: begins or resumes, updates, logs, saves, stops. Tasks differ in what they pass."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
+from bert_tf.memory.plan import Workload
 from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
 from bert_tf.model.losses import Features
 from bert_tf.optimizer.loss_scale import LossScale
@@ -39,9 +38,8 @@ from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
 LONG_UPDATE_SECS = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """What is trained, on what and towards which end: all in which pre-training and the tasks differ."""
+class Training(NamedTuple):
+    """What is trained, on what and towards which end: all in which tasks differ."""
 
     name: str  # of the phase or task, for the log
     model: keras.Model
@@ -54,14 +52,16 @@ class Training:
     warmup_steps: int
     identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
     flops_per_sequence: float
+    workload: Workload  # for the memory plan in config.json
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)  # files that hashes in `identity` stand for
-    companions: Mapping[str, str] = dataclasses.field(default_factory=dict)  # text files that belong to the weights
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for config.json
+    sources: Mapping[str, str] = {}  # files that hashes in `identity` stand for
+    companions: Mapping[str, str] = {}  # text files that belong to the weights
+    settings: Mapping[str, Any] = {}  # besides the config, for config.json
+    facts: Mapping[str, Any] = {}  # likewise
     warnings: Sequence[str] = ()  # about the settings
     name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
-    evaluation: Evaluation | None = None  # None: there is nothing to score on
+    evaluation: Evaluation | None = None  # while training; None: none
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
@@ -76,8 +76,11 @@ def make_step(config: TrainingConfig, training: Training, workers: Workers) -> t
 class Trainer:
     """One training, from its newest checkpoint to its end. `fit` changes its `state`."""
 
-    def __init__(self, config: TrainingConfig, training: Training, workers: Workers, folder: RunFolder):
-        self._config, self._training, self._workers, self._folder = config, training, workers, folder
+    def __init__(
+        self, config: TrainingConfig, training: Training, workers: Workers, *, folder: RunFolder, telemetry: Telemetry
+    ):
+        self._config, self._training, self._workers = config, training, workers
+        self._folder, self._telemetry = folder, telemetry
         self.state, self._step = make_step(config, training, workers)
         self._checkpoints = CheckpointFolder(
             folder.path / "checkpoints",
@@ -85,19 +88,10 @@ class Trainer:
             vocab_size=training.model.config.vocab_size,
             companions=training.companions,
         )
-        self._telemetry = Telemetry(
-            folder.path, is_chief=workers.is_chief, total_updates=training.num_updates, dllog_path=folder.dllog_path
-        )
         self._evaluator = Evaluator(
-            training.evaluation,
-            config.early_stopping,
-            self._checkpoints.folder,
-            workers=workers,
-            telemetry=self._telemetry,
+            training.evaluation, config.early_stopping, self._checkpoints.folder, workers=workers, telemetry=telemetry
         )
-        # No method of this object: a cycle would hold the folder's lock until Python looks for such.
-        self._renew_report = functools.partial(_renew_report, self._telemetry)
-        self._writer = BackgroundWriter(self._checkpoints, self._telemetry, self._renew_report)
+        self._writer = BackgroundWriter(self._checkpoints, telemetry, self._renew_report)
         self._statistics = UpdateStatistics(training.objective, workers)
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
@@ -125,16 +119,15 @@ class Trainer:
         """
         self._workers.require_same(self._training.identity)
         self._folder.check(self._training.identity, self._training.sources)
-        with self._telemetry as telemetry:
-            self._begin()
-            started = time.monotonic()
-            self._run_updates()
-            training_secs = time.monotonic() - started
-            if not self._stopped_by:
-                afterwards(telemetry, self._take_best())
-            reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
-            telemetry.end(reason, total_secs=training_secs)
-            self._renew_report()
+        self._begin()
+        started = time.monotonic()
+        self._run_updates()
+        training_secs = time.monotonic() - started
+        if not self._stopped_by:
+            afterwards(self._telemetry, self._take_best())
+        reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
+        self._telemetry.end(reason, total_secs=training_secs)
+        self._renew_report()
         return not self._stopped_by
 
     def _begin(self) -> None:
@@ -145,10 +138,13 @@ class Trainer:
         self.state.broadcast(self._workers)
         self._evaluator.resume(self.state.updates_applied)
         if self._workers.is_chief:  # not before: refused settings bind no folder
-            record = run_record(config, training.model, sources=training.sources, **training.facts)
+            record = run_record(
+                config, training.settings, training.workload, sources=training.sources, **training.facts
+            )
             self._folder.bind(training.identity, record, training.companions)
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
+            training.num_updates,
             update=self.state.updates_applied,
             resumed_from=resumed_from,
             phase=training.name,
@@ -305,7 +301,7 @@ class Trainer:
         """Scores the weights if that is due; returns whether they are the best so far."""
         if not self._is_evaluation_due:
             return False
-        with self._statistics.timed("saving"):
+        with self._statistics.timed("evaluation"):
             return self._evaluator.evaluate(self._applied)
 
     def _take_best(self) -> int:
@@ -334,12 +330,11 @@ class Trainer:
             is_last = bool(self._stopped_by) or self._is_at_end
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
-
-def _renew_report(telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
-    folder = telemetry.run_folder
-    try:
-        if telemetry.is_chief:
-            report.write_page([folder], folder / REPORT, title=folder.name)
-    except OSError as error:
-        telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+    def _renew_report(self) -> None:
+        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+        folder = self._folder.path
+        try:
+            if self._workers.is_chief:
+                report.write_page([folder], folder / REPORT, title=folder.name)
+        except OSError as error:
+            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")

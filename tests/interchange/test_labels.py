@@ -212,7 +212,7 @@ def test_training_goes_on_in_the_order_of_the_same_labels(data, tmp_path, capsys
     described = json.loads((tmp_path / "back/config.json").read_text())
     assert described["id2label"] == {"0": "not_entailment", "1": "entailment"}
     job = trained_job(data, tmp_path / "export_run", (), task="RTE")
-    export_task(*job.starting_from(tmp_path / "back"), Workers(), tmp_path / "saved", None)
+    export_task(job.starting_from(tmp_path / "back"), Workers(), tmp_path / "saved", None)
     assert load_exported(tmp_path / "saved", "classification").settings["labels"] == task["labels"]
 
     others = write_classifier(tmp_path / "others", data, ("yes", "no"))

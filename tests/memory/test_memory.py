@@ -15,14 +15,15 @@ from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
 from bert_tf.memory import split
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
-from bert_tf.memory.split import choose_split
+from bert_tf.memory.split import settle
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.model.kernels import requirements
 from bert_tf.optimizer import keras_optimizers
 from bert_tf.optimizer.keras_optimizers import LARS, make_optimizer
 from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.run.variables import file_tensors, named_variables, open_checkpoint, save_tensors
-from bert_tf.settings.training import AUTO, BatchSplit
+from bert_tf.settings.programs import ProgramOptions
+from bert_tf.settings.training import AUTO, BatchSplit, FinetuningConfig, PretrainingConfig, TrainingConfig
 from tests import processes
 from tests.refusals import refused
 from tests.small_models import small_config
@@ -75,7 +76,7 @@ def test_kernels_are_planned_only_where_they_run(monkeypatch):
     assert step.uses_kernels
     for changes in ({"precision": "fp32"}, {"scope": "blocks"}, {"sequence_length": 500}, {"has_kernels": False}):
         assert not change(step, **changes).uses_kernels
-    flags = dict(max_seq_length=512, xla_scope="step", precision="fp16", recompute=False, num_at_once=1)
+    config = PretrainingConfig(num_train_steps=1, xla_scope="step", precision="fp16")
     for capabilities, triton, expected in (
         ([(9, 0), (8, 0)], object(), True),
         ([(9, 0), (7, 0)], object(), False),
@@ -84,7 +85,8 @@ def test_kernels_are_planned_only_where_they_run(monkeypatch):
     ):
         monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
         monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
-        assert Workload.from_flags(flags, LARGE.bert_config, 1).has_kernels == expected
+        work = Workload.of(config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80)
+        assert work.has_kernels == expected
 
 
 @pytest.mark.parametrize("slots", [(), ("momentum",), ("fast", "slow", "adam_v")])
@@ -93,8 +95,12 @@ def test_a_new_optimizer_is_planned_and_saved_by_its_entry_alone(monkeypatch, tm
     made = type("New", (LARS,), {"slot_names": slots})
     monkeypatch.setattr(keras_optimizers, "New", made, raising=False)
     monkeypatch.setitem(OPTIMIZERS, "new", OPTIMIZERS["lars"]._replace(class_name="New", slots=slots))
-    flags = dict(max_seq_length=512, xla_scope="blocks", precision="fp32", recompute=False, num_at_once=1)
-    found = predict(Workload.from_flags({**flags, "optimizer_type": "new"}, SMALL, 1))
+    monkeypatch.setattr(TrainingConfig, "optimizer_type", "new")
+    found = predict(
+        Workload.of(
+            FinetuningConfig(xla_scope="blocks"), ProgramOptions(), SMALL, sequence_length=512, num_predictions=0
+        )
+    )
     model, optimizer = SpanModel(SMALL), make_optimizer("new", 0.1, 1, 10)
     optimizer.build(model.trainable_variables)
     assert sum(4 * slot.shape.num_elements() for slot in optimizer.slot_variables) == found.moments
@@ -144,10 +150,9 @@ def test_the_flags_of_a_split():
     tiny = Workload(BertConfig.preset("tiny", 1000), 128, 20, "off", num_ranks=2)
 
     def choose(size, num_steps=None, global_size=None):
-        flags = dict(
-            train_batch_size=size, num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0
-        )
-        return choose_split(flags, lambda: tiny, TwoRanks())
+        options = ProgramOptions(num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0)
+        config = FinetuningConfig(train_batch_size=size, num_accumulation_steps=num_steps or 1)
+        return settle(config, options, lambda _: tiny, TwoRanks()).split()
 
     assert choose(8) == BatchSplit(8, 1, 2) and choose(8, 4) == BatchSplit(8, 4, 2)
     assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)
@@ -198,10 +203,10 @@ def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
 
 def test_what_names_a_gpu():
     """A machine without GPUs plans for one by its memory."""
-    flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
-    assert split.with_scope(flags)["xla_scope"] == "step"
+    options, config = ProgramOptions(plan=True, gpu_memory_gib=32.0, enable_xla=True), FinetuningConfig()
+    assert split.with_scope(config, options).xla_scope == "step"
     for changes in ({"plan": False}, {"gpu_memory_gib": None}, {"device": "cpu"}):
-        assert split.with_scope({**flags, **changes})["xla_scope"] == "blocks"
+        assert split.with_scope(config, change(options, **changes)).xla_scope == "blocks"
 
 
 @pytest.mark.parametrize(
@@ -211,10 +216,10 @@ def test_what_names_a_gpu():
 def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
     monkeypatch, scope, threads, for_gpu, expected
 ):
-    monkeypatch.setattr(split, "count_cores", lambda: threads)
+    monkeypatch.setattr(memory, "count_cores", lambda: threads)
     for given in (str(threads), "0"):  # TensorFlow's word for "all cores"
         monkeypatch.setenv("TF_NUM_INTEROP_THREADS", given)
-        assert split.micro_batches_at_once(scope, for_gpu) == expected
+        assert memory.micro_batches_at_once(scope, for_gpu) == expected
 
 
 def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():

@@ -22,7 +22,11 @@ def read(monkeypatch, updates, workers, input_secs, compute_secs):
     now = [0.0]
     monkeypatch.setattr(statistics.time, "monotonic", lambda: now[0])
     figures, one = UpdateStatistics(Objective(), workers), tf.constant(1.0)
-    for activity, secs in [("saving", 90.0), *[("input", input_secs), ("compute", compute_secs)] * len(updates)]:
+    for activity, secs in [
+        ("saving", 90.0),
+        ("evaluation", 9.0),
+        *[("input", input_secs), ("compute", compute_secs)] * len(updates),
+    ]:
         with figures.timed(activity):
             now[0] += secs
     for own_secs, waited_secs in updates:
@@ -30,7 +34,7 @@ def read(monkeypatch, updates, workers, input_secs, compute_secs):
     return figures.read(global_batch_size=8)[0]
 
 
-def test_saving_is_not_counted_in_the_rate(monkeypatch):
+def test_saving_and_evaluations_are_not_counted_in_the_rate(monkeypatch):
     figures = read(monkeypatch, [(3.0, 0.0)] * 4, Workers(), 1.0, 4.0)
     assert figures["throughput_train"] == pytest.approx(8 / 5.0) and figures["update_secs"] == pytest.approx(5.0)
     shares = [figures[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import math
@@ -17,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.memory.plan import Workload
 from bert_tf.run import gpus
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.telemetry import Telemetry
@@ -38,8 +40,8 @@ EVALUATION = {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.5, "loss": 6.0, "g
 
 
 def start(folder, total_updates=20, is_chief=True, dllog_path=None, **fields):
-    logs = Telemetry(folder, is_chief=is_chief, total_updates=total_updates, dllog_path=dllog_path)
-    logs.start(**fields)
+    logs = Telemetry(folder, is_chief=is_chief, dllog_path=dllog_path)
+    logs.start(total_updates, **fields)
     return logs
 
 
@@ -69,8 +71,8 @@ def dllogger_lines(path):
 )
 def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     config = BertConfig.preset(name, vocab_size=30522)
-    flops = gpus.pretraining_flops_per_sequence(config, seq_length, num_predictions)
-    alone = gpus.pretraining_flops_per_sequence(config, seq_length, num_predictions, uses_pooler=False)
+    work = Workload(config, seq_length, num_predictions, "off")
+    flops, alone = gpus.flops_per_row(work), gpus.flops_per_row(dataclasses.replace(work, no_next_sentence=True))
     assert flops - alone == 3 * 2 * config.hidden_size**2
     assert round(flops / 1e9, 1) == gflop
 

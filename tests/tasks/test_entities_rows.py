@@ -5,7 +5,7 @@ import pytest
 
 from bert_tf.base.tensorflow import keras
 from bert_tf.model.losses import TokenObjective
-from bert_tf.tasks.entities.rows import NO_LABEL, make_rows
+from bert_tf.tasks.entities.rows import NO_LABEL, make_entity_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.entity_data import write_model
 
@@ -21,7 +21,7 @@ def pieces_of(tokenizer, rows, row):
 
 
 def test_labels_stand_on_first_pieces(tokenizer):
-    rows = make_rows([["Anna", "reds", "\x07", "."], ["lamp"]], np.array([3, 1, 0, 2, 1]), tokenizer, 8)
+    rows = make_entity_rows([["Anna", "reds", "\x07", "."], ["lamp"]], np.array([3, 1, 0, 2, 1]), tokenizer, 8)
     assert pieces_of(tokenizer, rows, 0) == ["[CLS]", "anna", "red", "##s", ".", "[SEP]"]
     batch = rows.batch(np.array([[0, 1]]))
     np.testing.assert_array_equal(batch["label_weights"], [[[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]]])
@@ -37,7 +37,7 @@ def test_every_token_is_labelled_once_and_sees_its_own_sentence(tokenizer, lengt
     words = ["a", "lamp", "reds", "absta", "\x07", "annabobcat", "."]
     sentences = [list(rng.choice(words, rng.integers(1, 40))) for _ in range(30)]
     tokens = [token for sentence in sentences for token in sentence]
-    rows = make_rows(sentences, np.arange(len(tokens)), tokenizer, length)
+    rows = make_entity_rows(sentences, np.arange(len(tokens)), tokenizer, length)
     assert rows.num_tokens.max() <= length
     labels = rows.labels_P[rows.labels_P != NO_LABEL]
     np.testing.assert_array_equal(labels, np.flatnonzero(rows.has_piece_W))  # each once, and in order
@@ -57,7 +57,7 @@ def test_every_token_is_labelled_once_and_sees_its_own_sentence(tokenizer, lengt
 
 def test_context_is_shared_out_evenly(tokenizer):
     """40 tokens of one piece in windows of 20: each token has 5 on its shorter side, or the sentence ends there."""
-    rows = make_rows([["a"] * 40], np.zeros(40, np.int64), tokenizer, 22)
+    rows = make_entity_rows([["a"] * 40], np.zeros(40, np.int64), tokenizer, 22)
     np.testing.assert_array_equal(rows.num_tokens, [22, 22, 22])
     np.testing.assert_array_equal(np.bincount(rows.rows_W), [15, 10, 15])
     middle = rows.positions_W[rows.rows_W == 1]
@@ -80,7 +80,7 @@ def test_the_loss_is_summed_over_the_labelled_tokens(tokenizer):
 
     from bert_tf.model.backends.plain import Plain
 
-    rows = make_rows([["Anna", "reds", "."], ["lamp"]], np.array([3, 1, 2, 1]), tokenizer, 8)
+    rows = make_entity_rows([["Anna", "reds", "."], ["lamp"]], np.array([3, 1, 2, 1]), tokenizer, 8)
     features = {name: tf.constant(values) for name, values in rows.batch(np.arange(2)).items()}
     logits = np.random.default_rng(0).normal(size=[2, 8, 4]).astype(np.float32)
     losses, metrics = TokenObjective()(Answers(tf.constant(logits), Plain()), features, None)

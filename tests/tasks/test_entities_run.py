@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.interchange.export import export
-from bert_tf.tasks.entities.rows import make_rows
+from bert_tf.tasks.entities.rows import make_entity_rows
 from bert_tf.tasks.entities.task import EntityTask
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
@@ -103,7 +103,7 @@ def test_export_computes_the_same_logits_and_says_what_it_is(finished, data, tmp
     model = exported(about, tmp_path / "export", "entities")
     assert model.settings["labels"] == LABELS and model.settings["max_seq_length"] == 10
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", model.settings["do_lower_case"])
-    rows = make_rows([words.split() for words, _ in SENTENCES], None, tokenizer, 10)
+    rows = make_entity_rows([words.split() for words, _ in SENTENCES], None, tokenizer, 10)
     [logits] = model({name: tf.constant(value) for name, value in rows.batch(np.arange(4)).items()})
     found = about.task.labels_of(rows, rows.token_logits(logits.numpy()))
     assert found == [line[2] for lines in predicted_in(finished) for line in lines]

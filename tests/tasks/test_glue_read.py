@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.tasks.finetuning import TRAIN
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import custom_task, find_files, find_task
-from bert_tf.tasks.task import TRAIN
 from tests.glue_data import write_cola, write_lines
 from tests.refusals import refused
 

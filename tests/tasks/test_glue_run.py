@@ -13,11 +13,12 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 from bert_tf.tasks.glue.metrics import describe_predictions
+from bert_tf.tasks.glue.settings import ClassifierOptions
 from bert_tf.tasks.glue.task import GlueTask, files_for
 from bert_tf.tasks.glue.tasks import custom_task, find_task
-from bert_tf.tasks.rows import make_rows
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
+from bert_tf.tasks.rows import make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
@@ -42,11 +43,8 @@ def settings(**changes):
 
 def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
     task = find_task(task) if isinstance(task, str) else task
-    flags = dict.fromkeys(("train_file", "eval_file", "predict_file"))
-    folder = data / task.name if folder is None else folder
-    files = {
-        use: paths for each in uses for use, paths in files_for(task, each, {**flags, "data_dir": str(folder)}).items()
-    }
+    options = ClassifierOptions(data_dir=str(data / task.name if folder is None else folder))
+    files = {use: paths for each in uses for use, paths in files_for(task, each, options).items()}
     common = dict(training=settings(), task=task, files=files, max_seq_length=8)
     return small_job(GlueTask, data / "model", model_dir, **{**common, **changes})
 
@@ -148,7 +146,7 @@ def test_export_computes_the_same_logits(data, tmp_path):
     settings = exported_model.settings
     assert settings["labels"] == ["entailment", "not_entailment"] and settings["max_seq_length"] == 8
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", settings["do_lower_case"])
-    inputs = make_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
+    inputs = make_text_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
     model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
     [logits] = exported_model({name: tf.constant(values) for name, values in inputs.items()})
     np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
@@ -235,7 +233,7 @@ def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys)
     start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
     assert start.starting_from(source).run()
     assert "in the checkpoint, not used: output_bias" in capsys.readouterr().out
-    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.job.model_dir))
+    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.options.model_dir))
     name = "bert/pooler/dense/kernel"
     np.testing.assert_allclose(new.get_tensor(name), old.get_tensor(name), atol=1e-6)
 

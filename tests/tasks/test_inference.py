@@ -1,6 +1,7 @@
 """Predicting over rows: fixed shapes, fill rows, shares of ranks."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
+from bert_tf.tasks.predict import NO_LOGIT, Predicted, Predictor, compile_model
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.refusals import refused
 from tests.small_models import small_config
@@ -34,7 +35,7 @@ MAX_LENGTH = 96
 NUM_TOKENS = np.random.default_rng(0).integers(3, MAX_LENGTH + 1, 500)
 
 
-def rows_of(num_rows, rows_per_compilation=8):
+def rows_of(num_rows):
     """Row r holds the ids r+1 and then padding."""
 
     def batch(numbers):
@@ -42,7 +43,11 @@ def rows_of(num_rows, rows_per_compilation=8):
         ids = np.where(is_token, numbers[:, None] + 1, 0).astype(np.int32)
         return {"input_ids": ids, "input_mask": is_token.astype(np.int32), "segment_ids": ids, "start_positions": ids}
 
-    return Rows(batch, NUM_TOKENS[:num_rows], MAX_LENGTH, rows_per_compilation)
+    return SimpleNamespace(batch=batch, num_tokens=NUM_TOKENS[:num_rows])
+
+
+def predictor(compute, batch_size, workers=None, by_position=True, rows_per_compilation=8, max_length=MAX_LENGTH):
+    return Predictor(compute, workers or Workers(), max_length, batch_size, by_position, rows_per_compilation)
 
 
 class Echo:
@@ -61,26 +66,36 @@ class Echo:
 @pytest.mark.parametrize("num_rows, batch_size", [(500, 7), (6, 3), (2, 8), (1, 1)])
 def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
     compute = Echo()
-    predicted = predict_rows(compute, rows_of(num_rows), batch_size, Workers(), by_position=True)
+    made = predictor(compute, batch_size)
+    predicted = made.compute_all(rows_of(num_rows))
     for output, factor in zip(predicted.outputs, (2, 3)):
         is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:num_rows, None]
         expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
         np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
         assert (output[is_token] != NO_LOGIT).all()
-    lengths = [length for length, _ in make_batches(rows_of(num_rows), batch_size)]
+    lengths = [length for length, _ in made.batches(NUM_TOKENS[:num_rows])]
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
 
 
 def test_outputs_that_have_no_positions_and_models_of_one_length():
     compute = Echo()
-    (pooled,) = predict_rows(
-        lambda features: [compute(features)[0][:, 0]], rows_of(20), 4, Workers(), by_position=False
-    ).outputs
+    pooling = predictor(lambda features: [compute(features)[0][:, 0]], 4, by_position=False)
+    (pooled,) = pooling.compute_all(rows_of(20)).outputs
     np.testing.assert_array_equal(pooled, 2.0 * (np.arange(20) + 1))
     compute = Echo()
-    predict_rows(compute, rows_of(20, None), 4, Workers(), by_position=True)
+    predictor(compute, 4, rows_per_compilation=None).compute_all(rows_of(20))
     assert set(compute.shapes) == {(4, MAX_LENGTH)}
+
+
+def test_what_was_predicted_last_is_kept_until_the_next_update():
+    compute = Echo()
+    made, rows = predictor(compute, 4), rows_of(20)
+    first = made.predict("dev", rows, 3)
+    num_computed = len(compute.shapes)
+    assert made.predict("dev", rows, 3) is first and len(compute.shapes) == num_computed
+    assert made.predict("test", rows, 3) is not first and made.predict("dev", rows, 3) is first
+    assert made.predict("dev", rows, 4) is not first and len(compute.shapes) == 3 * num_computed
 
 
 @pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
@@ -88,7 +103,8 @@ def test_ranks_together_compute_every_row(num_rows, batch_size, size):
     sent = [[] for _ in range(size)]
     for rank in range(size):
         first_ids = lambda features: [tf.cast(features["input_ids"][:, 0], tf.float32)]  # noqa: E731
-        predict_rows(first_ids, rows_of(num_rows), batch_size, OneOf(rank, size, sent[rank]), by_position=False)
+        ranks = OneOf(rank, size, sent[rank])
+        predictor(first_ids, batch_size, ranks, by_position=False).compute_all(rows_of(num_rows))
     for vectors in zip(*sent):
         assert len({len(vector) for vector in vectors}) == 1  # all ranks alike, or gathering would hang
     everyone = {row for vectors in sent for vector in vectors for row in vector}
@@ -97,8 +113,8 @@ def test_ranks_together_compute_every_row(num_rows, batch_size, size):
 
 def test_lengths_save_positions_and_are_few():
     def lengths(num_tokens, rows_per_compilation, max_length=384, global_batch_size=8):
-        rows = Rows(None, np.array(num_tokens), max_length, rows_per_compilation)
-        return [length for length, _ in make_batches(rows, global_batch_size)]
+        made = predictor(None, global_batch_size, rows_per_compilation=rows_per_compilation, max_length=max_length)
+        return [length for length, _ in made.batches(np.array(num_tokens))]
 
     assert lengths([30] * 900 + [380] * 100, 256) == [32, 384]
     assert lengths([30] * 90 + [380] * 10, 256) == [384]  # not worth a compilation
@@ -127,10 +143,9 @@ def test_speed_is_shown_in_words_that_scripts_know():
 def test_a_model_answers_alike_in_rows_of_any_length():
     config = small_config(600, positions=512)
     model = SpanModel(config, seed=1)
-    assert len(make_batches(rows_of(300), 8)) > 2
-    by_length, whole = (
-        predict_rows(compile_model(model), rows_of(300, cost), 8, Workers(), by_position=True) for cost in (8, None)
-    )
+    made = [predictor(compile_model(model), 8, rows_per_compilation=cost) for cost in (8, None)]
+    assert len(made[0].batches(NUM_TOKENS[:300])) > 2
+    by_length, whole = (each.compute_all(rows_of(300)) for each in made)
     is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:300, None]
     for mine, theirs in zip(by_length.outputs, whole.outputs):
         np.testing.assert_allclose(mine[is_token], theirs[is_token], atol=1e-5)

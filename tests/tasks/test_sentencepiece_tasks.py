@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.interchange.export import export
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.entities.rows import make_rows
+from bert_tf.tasks.entities.rows import make_entity_rows
 from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
@@ -65,7 +65,7 @@ def test_an_answers_tokens_have_its_characters(model, context, text):
 
 def test_labels_stand_on_the_first_piece_which_may_be_the_mark_alone(model):
     tokenizer = open_tokenizer(model / "own.model", do_lower_case=False)
-    rows = make_rows([["river", "東京", "QQ"]], np.array([3, 1, 2]), tokenizer, 40)
+    rows = make_entity_rows([["river", "東京", "QQ"]], np.array([3, 1, 2]), tokenizer, 40)
     pieces = tokenizer.convert_ids_to_tokens(rows.tokens)
     labelled = {pieces[place]: int(rows.labels_P[place]) for place in np.flatnonzero(rows.labels_P >= 0)}
     assert pieces[1].startswith("▁r") and labelled.pop(pieces[1]) == 3
@@ -89,9 +89,9 @@ def test_trained_served_exported_and_read_back_it_answers_alike(model, tmp_path)
     assert job(model, again, init_checkpoint=str(trained), **only).run()
     assert job(model, back, init_checkpoint=str(tmp_path / "theirs"), **only).run()
     about = job(model, tmp_path / "made", init_checkpoint=str(trained), **only)
-    export_task(*about, Workers(), tmp_path / "export", batch_size=None)
+    export_task(about, Workers(), tmp_path / "export", batch_size=None)
     served = job(model, tmp_path / "served", **only)
-    predict_with_export(*served, Workers(), tmp_path / "export")
+    predict_with_export(served, Workers(), tmp_path / "export")
     assert predictions(trained) == predictions(again) == predictions(back) == predictions(tmp_path / "served")
     more = job(model, tmp_path / "more", init_checkpoint=str(tmp_path / "theirs"), vocab_file=None, **trains)
     assert more.run(), "training goes on from the export"

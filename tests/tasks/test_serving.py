@@ -13,12 +13,11 @@ from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.settings.declaration import settings_of
 from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.prompt import typed_lines
-from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings
+from bert_tf.tasks.squad.settings import DecodeSettings, FeatureSettings, SquadOptions
 from bert_tf.tasks.squad.task import SquadTask
-from tests.jobs import from_checkpoint, typed
+from tests.jobs import from_checkpoint, short_training, typed
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 from tests.tasks.test_finetuning import job as squad_job
@@ -54,7 +53,7 @@ def predicted(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "bert"
-    export_task(*job(trained, folder.parent / "run"), Workers(), folder, batch_size=None)
+    export_task(job(trained, folder.parent / "run"), Workers(), folder, batch_size=None)
     return folder
 
 
@@ -70,14 +69,14 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     if batch_size:
         folder = tmp_path / "fixed"
         with caplog.at_level("INFO", "absl"):  # as in the programs
-            export_task(*job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+            export_task(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
         assert not caplog.text
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
-    predict_with_export(*other, Workers(), moved)
+    predict_with_export(other, Workers(), moved)
     assert f"predicting with {moved}: task squad, max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
@@ -116,11 +115,11 @@ def test_triton_config_has_its_fields(exported):
 
 def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, exported, tmp_path):
     about, before = job(trained, tmp_path / "run"), sorted(exported.rglob("*"))
-    refused("already exists; name another folder", export_task, *about, Workers(), exported, None)
+    refused("already exists; name another folder", export_task, about, Workers(), exported, None)
     assert sorted(exported.rglob("*")) == before
     for folder in (tmp_path / "absent", trained):
         about = job(trained, tmp_path / f"of_{folder.name}", init_checkpoint=None)
-        refused("settings.json cannot be read .*; write one with", predict_with_export, *about, Workers(), folder)
+        refused("settings.json cannot be read .*; write one with", predict_with_export, about, Workers(), folder)
     whole = json.loads((exported / "settings.json").read_text())
     *pieces, one, other = (exported / "vocab.txt").read_text(encoding="utf-8").splitlines()
     swapped = "\n".join([*pieces, other, one]) + "\n"
@@ -143,7 +142,7 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
         else:
             text = json.dumps({**whole, **content}) if isinstance(content, dict) else content
             (damaged / file).write_text(text, encoding="utf-8")
-        refused(message, predict_with_export, *job(trained, tmp_path / f"run{number}"), Workers(), damaged)
+        refused(message, predict_with_export, job(trained, tmp_path / f"run{number}"), Workers(), damaged)
 
 
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):
@@ -167,8 +166,7 @@ def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys
 def test_what_is_typed_or_named_must_be_text(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
     refused("^what was typed is not UTF-8", list, typed_lines(""))
-    flags = {each.name: each.default for each in settings_of(*SETTINGS)}
-    flags = {**flags, "mode": "interactive", "context_file": str(tmp_path / "text.txt")}
+    options = SquadOptions(mode="interactive", context_file=str(tmp_path / "text.txt"))
     for content, message in ((b"\xff", "is not UTF-8"), (b"\n", "^--context_file=.*text.txt: the text is empty")):
         (tmp_path / "text.txt").write_bytes(content)
-        refused(message, SquadTask.from_flags, flags)
+        refused(message, SquadTask.from_settings, short_training(), options)

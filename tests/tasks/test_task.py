@@ -16,15 +16,18 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.launch import environment as launch_environment
+from bert_tf.memory.split import show_plan
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.losses import Objective
+from bert_tf.programs.settings_page import render
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks import task
+from bert_tf.tasks.finetuning import Conclusion, FinetuningTask
 from bert_tf.tasks.predict import NO_LOGIT
-from bert_tf.tasks.task import Conclusion, Task
+from bert_tf.tasks.task import Task
 from tests.jobs import exported, small_job
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -73,17 +76,24 @@ class OddRows:
         return {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids, "is_odd": ids % 2}
 
 
+@dataclasses.dataclass(frozen=True)
+class OddOptions(FinetuningOptions):
+    """Has a setting of its own."""
+
+    oddity: int = setting(1, "How odd.", at_least=1, variable="ODDITY")
+
+
 @dataclasses.dataclass
-class Odd(Task):
+class Odd(FinetuningTask):
     """Which tokens have odd numbers. Its files hold seeds."""
 
-    main_score = "accuracy"
+    settings, main_score = (FinetuningConfig, OddOptions), "accuracy"
     name, head = "odd", Head("oddity", "cls/odd/", outputs=["logits"], uses_pooler=False)
 
     def read(self, use, paths):
         return int(paths[0].read_text()), ""
 
-    def rows_of(self, content, tokenizer, *, show_progress=False):
+    def rows_of(self, content, *, show_progress=False):
         return OddRows(content)
 
     def make_model(self, config, backend, seed):
@@ -110,20 +120,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-@dataclasses.dataclass(frozen=True)
-class OddOptions(FinetuningOptions):
-    """Has a setting of its own."""
-
-    oddity: int = setting(1, "How odd.", at_least=1, variable="ODDITY")
-
-
 def register(monkeypatch):
     """The task's folder, and the one line."""
     for name, content in {"": {}, ".task": {"Odd": Odd}, ".settings": {"SETTINGS": (OddOptions,)}}.items():
         module = types.ModuleType(f"bert_tf.tasks.odd{name}")
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(task.TASKS, "odd", "task.Odd")
+    monkeypatch.setitem(task.TASKS, "odd", "Odd")
 
 
 def job(folder, model_dir, monkeypatch, **files):
@@ -158,7 +161,18 @@ def test_its_settings_are_known_to_the_launchers(monkeypatch):
         importlib.reload(launch_environment)
 
 
+def test_it_is_planned_and_documented_by_its_folder_and_entry_alone(folder, monkeypatch):
+    register(monkeypatch)
+    options = OddOptions(bert_config_file=str(folder / "bert_config.json"), gpu_memory_gib=1.0)
+    odd = task.find_task_class("odd")
+    shown = show_plan(
+        FinetuningConfig(), options, lambda config: odd.workload(config, options, odd.plan_config(options))
+    )
+    assert shown.startswith("model: ") and "sequences of 128" in shown
+    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.task_settings()["odd"]}))
+
+
 def test_every_registered_task_can_be_found():
     for name in task.TASKS:
         task_class = task.find_task_class(name)
-        assert issubclass(task_class, Task) and not task_class.__abstractmethods__ and task_class.head.variable
+        assert issubclass(task_class, Task) and not task_class.__abstractmethods__ and task_class.settings

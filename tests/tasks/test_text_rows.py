@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.tasks.rows import make_rows, truncated_pair
+from bert_tf.tasks.rows import make_text_rows, truncated_pair
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.glue_data import GOOD, VOCAB, write_model
 
@@ -33,7 +33,7 @@ def test_rows(tmp_path, monkeypatch, max_seq_length, is_pair):
     monkeypatch.setattr("bert_tf.tasks.rows._BATCH", 3)  # several batches, one of them short
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt")
     texts = (GOOD, SECOND) if is_pair else (SECOND,)
-    features = make_rows(texts, np.arange(4, dtype=np.int32), tokenizer, max_seq_length)
+    features = make_text_rows(texts, np.arange(4, dtype=np.int32), tokenizer, max_seq_length)
     order = np.array([[2, 0], [1, 3]])
     batch = features.batch(order)
     assert {name: values.shape for name, values in batch.items()} == {
@@ -58,4 +58,4 @@ def test_rows(tmp_path, monkeypatch, max_seq_length, is_pair):
 
 def test_without_labels(tmp_path):
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt")
-    assert "labels" not in make_rows((GOOD,), None, tokenizer, 8).batch(np.arange(2))
+    assert "labels" not in make_text_rows((GOOD,), None, tokenizer, 8).batch(np.arange(2))

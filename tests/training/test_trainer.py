@@ -20,6 +20,7 @@ from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError
 from bert_tf.run.device import has_fast_bf16
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.statistics import UpdateResult
+from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
 from bert_tf.training.step import GradientSums
@@ -101,11 +102,23 @@ def make_trainer(
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG, backend=backend or Plain())
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
-    made_of = dict(optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0)
+    made_of = dict(
+        optimizer=None, num_updates=num_updates, warmup_steps=0, identity={}, flops_per_sequence=1.0, workload=None
+    )
     made_of |= dict(batches=lambda _: itertools.repeat(batch), evaluation=evaluation)
     training = Training("t", model, Objective(), **made_of)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
-    return Trainer(config, training, workers or Workers(), RunFolder(folder))
+    telemetry = Telemetry(folder, is_chief=True)
+    locked = RunFolder(folder)
+    made = Trainer(config, training, workers or Workers(), folder=locked, telemetry=telemetry)
+    fit = made.fit
+
+    def fit_and_unlock(*arguments):
+        with locked, telemetry:
+            return fit(*arguments)
+
+    made.fit = fit_and_unlock
+    return made
 
 
 def write_plainly(checkpoints, snapshot, _):

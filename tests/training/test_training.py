@@ -15,16 +15,13 @@ import pytest
 
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.memory.plan import PROGRAM, Workload, predict
-from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.run.run_folder import RunFolder
 from bert_tf.settings.training import PretrainingConfig
-from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.step import TrainStep
 from tests import processes
 from tests.fuzz_program import answers
 from tests.jobs import events
-from tests.pretraining_data import ROOMY, TINY, open_dataset, write_dataset
+from tests.pretraining_data import ROOMY, TINY, pretrain, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -202,8 +199,8 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         return update(step, *arguments, **options)
 
     monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
-    inputs = PretrainingInputs(TINY, {}, open_dataset(dataset), None, None)
-    assert pretrain(make_config(), inputs, RunFolder(tmp_path), Workers()) is False
+    files = dict(input_files=str(dataset / "training"), bert_config_file=str(dataset / "bert_config.json"))
+    assert pretrain(make_config(), tmp_path, **files) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
 

@@ -23,11 +23,15 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
+from bert_tf.run.device import prepare_device
 from bert_tf.run.run_folder import CONFIG, find_checkpoints
 from bert_tf.run.statistics import UpdateResult, first_non_finite
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import PretrainingConfig
-from bert_tf.training.pretraining import PretrainingInputs, make_training, run_identity
+from bert_tf.tasks.job import make_model, make_training, run_identity
+from bert_tf.tasks.pretraining.task import PretrainingTask
+from bert_tf.tasks.task import Run
 from bert_tf.training.record import max_skips
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
@@ -108,17 +112,20 @@ def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingC
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
-    training = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
     # What may be missing in the initial weights was decided when the run began.
-    inputs = PretrainingInputs(bert_config, {}, training, None, identity["init_checkpoint"], allow_missing_weights=True)
-    now = run_identity(config, inputs)
+    options = PretrainingOptions(init_checkpoint=identity["init_checkpoint"], allow_missing_weights=True)
+    run, task = Run(config, options, Workers(), model_dir), PretrainingTask(config.no_next_sentence)
+    task.instances = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
+    task.bert_config = bert_config
+    now = run_identity(run, task)
     changed = [name for name in identity if identity[name] != now.get(name)]
     if changed:
         raise UserError(
             f"{patterns} or the settings are no longer those of the run in {model_dir} "
             f"({', '.join(changed)} differ); name the run's own records with --input_files"
         )
-    return config, make_training(config, inputs, now, Workers())
+    prepare_device(config.precision, config.xla_scope)
+    return config, make_training(run, task, make_model(run, task))
 
 
 def _restore(model_dir: Path, update: int, training: Training, state: TrainState) -> str:
@@ -128,7 +135,7 @@ def _restore(model_dir: Path, update: int, training: Training, state: TrainState
         if number < update and find_damage(path) is None:
             state.restore(checkpoints, path)
             return str(path)
-    training.initialise(Telemetry(model_dir, is_chief=False, total_updates=0))
+    training.initialise(Telemetry(model_dir, is_chief=False))
     return "the start of the run, since no sound checkpoint before it is left"
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.tasks.choices.read import Question
-from bert_tf.tasks.rows import TextRows, make_rows
+from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.text.vocabulary import Tokenizer
 
 
@@ -55,6 +55,6 @@ def make_choice_rows(
     """Tokenises questions with equally many choices."""
     choices = list(itertools.chain.from_iterable(question.choices for question in questions))
     texts = ([question.context for question in questions], choices)
-    sequences = make_rows(texts, None, tokenizer, max_seq_length, show_progress=show_progress)
+    sequences = make_text_rows(texts, None, tokenizer, max_seq_length, show_progress=show_progress)
     labels = [question.label for question in questions]
     return ChoiceRows(sequences, len(questions[0].choices), None if None in labels else np.array(labels, np.int32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,47 +11,49 @@ import numpy as np
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import CHOICES
+from bert_tf.memory.plan import Workload
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.choices.read import Question, read_questions
 from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
+from bert_tf.tasks.choices.settings import SETTINGS, ChoiceOptions
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import PREDICT, TRAIN, Conclusion, Task
+from bert_tf.tasks.task import Facts, Run
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ChoiceModel
     from bert_tf.model.losses import ClassificationObjective
-    from bert_tf.tasks.job import TaskRun
-    from bert_tf.tasks.predict import Predictor
-    from bert_tf.text.vocabulary import Tokenizer
 
 _SWAG_CHOICES = 4
 
 
 @dataclasses.dataclass
-class ChoiceTask(Task):
+class ChoiceTask(FinetuningTask):
     """One job of run_swag.py."""
 
     fields: str | None = None  # what the files call them, by --fields
     max_bad_records: int = 0
 
-    name, head, num_texts, main_score = "choices", CHOICES, 2, "accuracy"
+    settings, name, head, num_texts, main_score = SETTINGS, "choices", CHOICES, 2, "accuracy"
 
     @classmethod
-    def num_choices_of(cls, flags: Mapping[str, Any]) -> int:
-        if not flags["train_file"]:
-            return _SWAG_CHOICES
-        options = {"fields": flags["fields"], "max_bad_records": flags["max_bad_records"], "limit": 1}
-        return len(read_questions(Path(flags["train_file"]), needs_labels=True, **options)[0][0].choices)
+    def workload(cls, config: FinetuningConfig, options: ChoiceOptions, bert_config: BertConfig, **_: int) -> Workload:
+        num_choices = _SWAG_CHOICES
+        if options.train_file:
+            how: dict[str, Any] = {"fields": options.fields, "max_bad_records": options.max_bad_records, "limit": 1}
+            num_choices = len(read_questions(Path(options.train_file), needs_labels=True, **how)[0][0].choices)
+        return super().workload(config, options, bert_config, num_choices=num_choices)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Question], str]:
         options: dict[str, Any] = {"fields": self.fields, "max_bad_records": self.max_bad_records}
         return read_questions(paths[0], needs_labels=use != PREDICT, **options)
 
-    def rows_of(self, content: Sequence[Question], tokenizer: Tokenizer, *, show_progress: bool = False) -> ChoiceRows:
-        return make_choice_rows(content, tokenizer, self.max_seq_length, show_progress=show_progress)
+    def rows_of(self, content: Sequence[Question], *, show_progress: bool = False) -> ChoiceRows:
+        return make_choice_rows(content, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: TaskRun) -> ChoiceRows:
+    def make_rows(self, use: str, run: Run) -> ChoiceRows:
         rows: ChoiceRows = super().make_rows(use, run)
         num_alike = int((rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum())
         if num_alike:
@@ -70,14 +72,14 @@ class ChoiceTask(Task):
 
         return ClassificationObjective()
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), **({"fields": self.fields} if self.fields else {})}
+    def fixed(self) -> Facts:
+        return {**super().fixed(), **({"fields": self.fields} if self.fields else {})}
 
-    def settings(self) -> dict[str, Any]:
+    def recorded(self) -> Facts:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}
-        return {**super().settings(), **choices}
+        return {**super().recorded(), **choices}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line for each question, with the probabilities of its choices."""
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
         # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.
@@ -90,12 +92,11 @@ class ChoiceTask(Task):
         scores = {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, labels_F)}
         return Conclusion(files, about, scores=scores)
 
-    def converse(self, predictor: Predictor) -> None:
+    def converse(self, ask: Ask) -> None:
         """Chooses among the lines after each line of context."""
         for context in typed_lines("\nContext (an empty line ends): "):
             if choices := list(typed_lines("Choice (an empty line ends them): ")):
-                rows = self.rows_of([Question(context, choices, None)], predictor.tokenizer)
-                [scores_1xN] = predictor.predict_typed(rows)
+                _, [scores_1xN] = ask([Question(context, choices, None)])
                 for value, choice in sorted(zip(-probabilities(scores_1xN)[0], choices)):
                     print(f"{-value:7.3f}  {choice}", flush=True)
 

@@ -52,11 +52,11 @@ class EntityRows(NamedTuple):
           float32, 1 where there is a label.
         """
         inputs = self.sequences.batch(rows)
-        labels = np.where(inputs["input_mask"], self.labels_P[self.sequences.places(rows)], NO_LABEL)
+        labels = np.where(inputs["input_mask"], self.labels_P[self.sequences.token_indices(rows)], NO_LABEL)
         return {**inputs, "label_ids": np.maximum(labels, 0), "label_weights": (labels != NO_LABEL).astype(np.float32)}
 
 
-def make_rows(
+def make_entity_rows(
     sentences: Sequence[Sequence[str]],
     classes_W: np.ndarray | None,
     tokenizer: Tokenizer,

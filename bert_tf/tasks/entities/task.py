@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TOKENS
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.entities.labels import (
     OUTSIDE,
     all_labels,
@@ -25,43 +26,41 @@ from bert_tf.tasks.entities.labels import (
     score,
 )
 from bert_tf.tasks.entities.read import Sentences, read_sentences
-from bert_tf.tasks.entities.rows import EntityRows, make_rows
+from bert_tf.tasks.entities.rows import EntityRows, make_entity_rows
+from bert_tf.tasks.entities.settings import SETTINGS, EntityOptions
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import PREDICT, TRAIN, Conclusion, Task
+from bert_tf.tasks.task import Facts, Run
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 if TYPE_CHECKING:
-    from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import TokenModel
     from bert_tf.model.losses import TokenObjective
-    from bert_tf.tasks.job import TaskRun
-    from bert_tf.tasks.predict import Predictor
-    from bert_tf.text.vocabulary import Tokenizer
 
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 
 
 @dataclasses.dataclass
-class EntityTask(Task):
+class EntityTask(FinetuningTask):
     """One job of run_ner.py."""
 
     label_names: str | None = None  # with commas between; None: those of the training files
     max_bad_records: int = 0
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
 
-    name, head, main_score = "entities", TOKENS, "f1"
+    settings, name, head, main_score = SETTINGS, "entities", TOKENS, "f1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.labels = _label_names(self.label_names)
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> Task:
-        task = super().from_flags(flags)
+    def from_settings(cls, config: FinetuningConfig, options: EntityOptions) -> FinetuningTask:
+        task = super().from_settings(config, options)
         if TRAIN in task.files:
-            paths = [Path(path) for path in split_paths(flags["train_file"])]
+            paths = [Path(path) for path in split_paths(options.train_file or "")]
             task.files = {**task.files, TRAIN: paths}
         return task
 
@@ -76,7 +75,7 @@ class EntityTask(Task):
         _check_schemes([*self.contents.get(TRAIN, ()), *files])
         return files, "\n".join(file.describe() for file in files)
 
-    def fit(self, weights: Weights | None) -> str:
+    def fit(self) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
 
         Raises: UserError if there is nothing to learn, or if the weights are to predict, and their labels are not known
@@ -88,7 +87,7 @@ class EntityTask(Task):
         found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
         if found == {OUTSIDE}:
             raise UserError(f"{training[0].path}: all labels are {OUTSIDE}: nothing to learn; is it the last column?")
-        self.labels = self.labels or sorted(found) if training else ()
+        self.labels, weights = self.labels or sorted(found) if training else (), self.weights
         if weights is None or TOKENS.variable not in weights.shapes:
             return ""
         trained = read_task(weights, TOKENS.variable)
@@ -108,13 +107,13 @@ class EntityTask(Task):
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers[label] for label in itertools.chain(*labels)], np.int64)
 
-    def rows_of(self, content: Sequence[Sentences], tokenizer: Tokenizer, *, show_progress: bool = False) -> EntityRows:
+    def rows_of(self, content: Sequence[Sentences], *, show_progress: bool = False) -> EntityRows:
         sentences = [tokens for file in content for tokens in file.tokens]
         labels = [labels for file in content for labels in file.labels or ()]
         classes_W = self.classes_of(labels) if labels else None
-        return make_rows(sentences, classes_W, tokenizer, self.max_seq_length, show_progress=show_progress)
+        return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: TaskRun) -> EntityRows:
+    def make_rows(self, use: str, run: Run) -> EntityRows:
         rows = super().make_rows(use, run)
         if num_without := len(rows.rows_W) - int(rows.has_piece_W.sum()):
             source = ", ".join(map(str, self.files[use]))
@@ -131,10 +130,10 @@ class EntityTask(Task):
 
         return TokenObjective()
 
-    def meaning(self) -> dict[str, Any]:
+    def meaning(self) -> Facts:
         return {"task_name": self.name, "labels": list(self.labels)}
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line of token, right label if known, and predicted label for each token."""
         [sentences], rows = self.contents[use], self.rows[use]
         logits_KxC = rows.token_logits(outputs[0])
@@ -154,12 +153,12 @@ class EntityTask(Task):
         labels_W[rows.has_piece_W] = np.array(self.labels, object)[logits_KxC.argmax(axis=1)]
         return labels_W.tolist()
 
-    def converse(self, predictor: Predictor) -> None:
+    def converse(self, ask: Ask) -> None:
         """Shows the entities in each sentence."""
         for text in typed_lines("\nSentence (an empty line ends): "):
-            print("\n".join(self._entities_in(text, predictor)) or "(no entity)", flush=True)
+            print("\n".join(self._entities_in(text, ask)) or "(no entity)", flush=True)
 
-    def _entities_in(self, text: str, predictor: Predictor) -> Iterator[str]:
+    def _entities_in(self, text: str, ask: Ask) -> Iterator[str]:
         """A line for each entity in a text: the mean probability of its tokens' labels, its type, and its characters.
 
         The tokens are the text's words and signs, as BERT's tokenizer and those of most corpora part them.
@@ -168,8 +167,8 @@ class EntityTask(Task):
         if not spans:  # nothing but control characters
             return
         tokens = [text[start:end] for start, end in spans]
-        rows = self.rows_of([Sentences(Path(), [tokens], None, None, "")], predictor.tokenizer)
-        logits_KxC = rows.token_logits(*predictor.predict_typed(rows))
+        rows, outputs = ask([Sentences(Path(), [tokens], None, None, "")])
+        logits_KxC = rows.token_logits(*outputs)
         sure_W = np.ones(len(spans))
         sure_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)
         for kind, start, end in read_entities(self.labels_of(rows, logits_KxC)):

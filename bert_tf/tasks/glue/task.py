@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,25 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TEXTS
+from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
+from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
-from bert_tf.tasks.rows import TextRows, make_rows
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN, Conclusion, Task
+from bert_tf.tasks.rows import TextRows, make_text_rows
+from bert_tf.tasks.task import Facts
 
 if TYPE_CHECKING:
-    from bert_tf.interchange.weights import Weights
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ClassifierModel
-    from bert_tf.text.vocabulary import Tokenizer
 
 # The files that a mode reads.
 _READS = {"train_and_eval": (TRAIN, EVAL), "train": (TRAIN,), "eval": (EVAL,), "predict": (PREDICT,)}
 
 
 @dataclasses.dataclass
-class GlueTask(Task):
+class GlueTask(FinetuningTask):
     """One job of run_classifier.py."""
 
     task: TextTask  # a custom one has no labels before its files have been read
@@ -38,22 +39,22 @@ class GlueTask(Task):
     class_weights: str | None = None  # as in `classes.weights_of`
     class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
-    head = TEXTS
+    settings, head = SETTINGS, TEXTS
 
     @property
     def num_texts(self) -> int:  # type: ignore[override]
         return len(self.task.text_columns)
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> GlueTask:
-        task = _text_task(flags)
+    def from_settings(cls, config: FinetuningConfig, options: ClassifierOptions) -> GlueTask:
+        task = _text_task(options)
         files = {}
-        for use in _READS.get(flags["mode"], ()):
-            files.update(files_for(task, use, flags))
-        given = {name: flags[name] for name in ("max_bad_records", "quoting", "class_weights")}
-        if given["class_weights"] and task.is_regression:
-            raise UserError(f"--class_weights={given['class_weights']} is for labels, {task.name} has numbers")
-        return cls(files, flags["max_seq_length"], task, **given)
+        for use in _READS.get(options.mode, ()):
+            files.update(files_for(task, use, options))
+        if options.class_weights and task.is_regression:
+            raise UserError(f"--class_weights={options.class_weights} is for labels, {task.name} has numbers")
+        how = options.max_bad_records, options.quoting, options.class_weights
+        return cls(files, options.max_seq_length, task, *how)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -66,7 +67,7 @@ class GlueTask(Task):
             examples = examples._replace(targets_F=targets(examples, self.task))
         return examples, "\n".join([*examples.notes, examples.describe()])
 
-    def fit(self, weights: Weights | None) -> str:
+    def fit(self) -> str:
         """Gives the task its labels, in the order of the model's classes."""
         from bert_tf.tasks.glue import classes
 
@@ -74,21 +75,21 @@ class GlueTask(Task):
         if examples:
             if classes.learns_labels(self.task):
                 self.task = dataclasses.replace(self.task, labels=find_labels(examples))
-            self.task, self.keeps_head, note = classes.as_started(self.task, weights)
+            self.task, self.keeps_head, note = classes.as_started(self.task, self.weights)
             targets_F = targets(examples, self.task)
             check_variety(examples, targets_F)
             self.contents[TRAIN] = examples._replace(targets_F=targets_F)
             if self.class_weights:
                 self.class_weights_C = classes.weights_of(self.class_weights, self.task.labels, targets_F)
         else:
-            assert weights
-            self.task, note = classes.as_trained(self.task, weights)
+            assert self.weights
+            self.task, note = classes.as_trained(self.task, self.weights)
         self.task.check_unscored()
         return note
 
-    def rows_of(self, content: Examples, tokenizer: Tokenizer, *, show_progress: bool = False) -> TextRows:
+    def rows_of(self, content: Examples, *, show_progress: bool = False) -> TextRows:
         targets_F, length = content.targets_F, self.max_seq_length
-        return make_rows(content.texts, targets_F, tokenizer, length, show_progress=show_progress)
+        return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ClassifierModel:
         from bert_tf.model.heads import ClassifierModel
@@ -102,20 +103,20 @@ class GlueTask(Task):
             return losses.WeightedClassificationObjective(self.class_weights_C)
         return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
 
-    def identity(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         weights_C = self.class_weights_C
-        return {**super().identity(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
+        return {**super().fixed(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
-    def meaning(self) -> dict[str, Any]:
+    def meaning(self) -> Facts:
         task = self.task
         columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
         columns |= {"columns": list(task.columns)} if task.is_custom and task.columns else {}
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
-    def settings(self) -> dict[str, Any]:
-        return {name: value for name, value in super().settings().items() if name != "task"}
+    def recorded(self) -> Facts:
+        return {name: value for name, value in super().recorded().items() if name != "task"}
 
-    def export_settings(self) -> dict[str, Any]:
+    def export_settings(self) -> Facts:
         return {**super().export_settings(), "task": "classification"}
 
     @property
@@ -123,7 +124,7 @@ class GlueTask(Task):
         name = "f1" if self.task.no_score_for else self.task.metrics[0]
         return f"{self.task.parts[0]}_{name}" if f"{EVAL}_{self.task.parts[0]}" in self.files else name
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
             is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
@@ -135,24 +136,23 @@ class GlueTask(Task):
         return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
 
 
-def files_for(task: TextTask, use: str, flags: Mapping[str, Any]) -> dict[str, list[Path]]:
+def files_for(task: TextTask, use: str, options: ClassifierOptions) -> dict[str, list[Path]]:
     """The files for a use, under its name with that of their part, if there are several."""
-    found = find_files(task, use, flags["data_dir"], flags[f"{use}_file"])
+    found = find_files(task, use, options.data_dir, getattr(options, f"{use}_file"))
     return {f"{use}_{part}" if part else use: [path] for part, path in found.items()}
 
 
-def _text_task(flags: Mapping[str, Any]) -> TextTask:
-    name, mode = flags["task_name"], flags["mode"]
+def _text_task(options: ClassifierOptions) -> TextTask:
+    name, mode = options.task_name, options.mode
     own = ("text_columns", "label_column", "regression", "no_score_for", "columns")
-    if not name:
-        raise UserError("--task_name is required: the name of a GLUE task, or custom for your own files")
+    assert name
     if name.lower() != CUSTOM:
         task = find_task(name)
         for flag in own:
-            if flags[flag]:
+            if getattr(options, flag):
                 raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; for {task.name} it is known")
         return task
-    if mode in ("train_and_eval", "train", "eval") and not flags["label_column"]:
+    if mode in ("train_and_eval", "train", "eval") and not options.label_column:
         raise UserError(f"--label_column is required with --mode={mode}")
-    texts, label, is_regression, unscored, columns = (flags[name] for name in own)
+    texts, label, is_regression, unscored, columns = (getattr(options, name) for name in own)
     return custom_task(texts, label, is_regression, unscored, columns=columns)

@@ -15,7 +15,7 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.base.registration import load
-from bert_tf.tasks.task import EVAL, PREDICT, TRAIN
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 
 CUSTOM = "custom"
 _STEMS = {TRAIN: "train", EVAL: "dev", PREDICT: "test"}

@@ -43,7 +43,7 @@ class DecodeSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadOptions(FinetuningOptions):
+class SquadOptions(DecodeSettings, FeatureSettings, FinetuningOptions):
     """What to do, and with which files."""
 
     learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-6)
@@ -61,4 +61,4 @@ class SquadOptions(FinetuningOptions):
     )
 
 
-SETTINGS = (FinetuningConfig, SquadOptions, FeatureSettings, DecodeSettings)
+SETTINGS = (FinetuningConfig, SquadOptions)

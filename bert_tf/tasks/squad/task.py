@@ -8,34 +8,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
-from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.declaration import pick, settings_of
+from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
-from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
+from bert_tf.tasks.squad.decode import Decoded, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
-from bert_tf.tasks.squad.features import FeatureSettings, Windows, count_unreachable, make_windows
+from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
-from bert_tf.tasks.task import EVAL, TRAIN, Conclusion, Task, files_of_mode
+from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings, SquadOptions
+from bert_tf.tasks.task import Facts, Run
 
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import SpanModel
     from bert_tf.model.losses import SpanObjective
-    from bert_tf.tasks.job import TaskRun
-    from bert_tf.tasks.predict import Predictor
-    from bert_tf.text.vocabulary import Tokenizer
 
 _NUM_SHOWN = 4  # at a prompt: the answer and its runners-up
 
 
 @dataclasses.dataclass
-class SquadTask(Task):
+class SquadTask(FinetuningTask):
     """One job of run_squad.py."""
 
     max_seq_length: int = dataclasses.field(init=False)  # that of `features`
@@ -44,30 +42,23 @@ class SquadTask(Task):
     wants_scores: bool | None = None  # None: if the file contains answers
     context: str = ""  # that typed questions are about; "": it is typed, too
 
-    name, head, main_score = "squad", SPANS, "f1"
+    settings, name, head, main_score = SETTINGS, "squad", SPANS, "f1"
 
     def __post_init__(self) -> None:
         self.max_seq_length = self.features.max_seq_length
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> SquadTask:
-        mode, context_file = flags["mode"], flags["context_file"]
-        files = files_of_mode(flags)
-        if EVAL in files and flags["eval"] is False:
-            scoring = "--mode=eval" if mode == "eval" else "--eval_steps"
+    def from_settings(cls, config: FinetuningConfig, options: SquadOptions) -> SquadTask:
+        files, context, context_file = files_of_mode(config, options), "", options.context_file
+        if EVAL in files and options.eval is False:
+            scoring = "--mode=eval" if options.mode == "eval" else "--eval_steps"
             raise UserError(f"{scoring} scores, --noeval does not; choose one of them, or --mode=predict")
-        context = ""
-        if mode == "interactive" and context_file:
+        if options.mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
             context = "".join(line for _, line in decoded_lines(Path(context_file)))
             _check_text(context, f"--context_file={context_file}")
-        return cls(
-            files,
-            FeatureSettings(**{field.name: flags[field.name] for field in dataclasses.fields(FeatureSettings)}),
-            DecodeSettings(**{field.name: flags[field.name] for field in dataclasses.fields(DecodeSettings)}),
-            wants_scores=flags["eval"],
-            context=context,
-        )
+        features, decoding = pick(FeatureSettings, options), pick(DecodeSettings, options)
+        return cls(files, features, decoding, wants_scores=options.eval, context=context)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Sequence[Example], str]:
         """The questions; those to train on only where their windows are not known (`make_rows`).
@@ -89,7 +80,7 @@ class SquadTask(Task):
         examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
         return examples, (named := unread.describe()) and f"{path}: {named}"
 
-    def make_rows(self, use: str, run: TaskRun) -> Windows:
+    def make_rows(self, use: str, run: Run) -> Windows:
         """The windows, from the run folder's cache if it has them."""
         [path], is_training, is_chief = self.files[use], use == TRAIN, run.workers.is_chief
 
@@ -100,17 +91,20 @@ class SquadTask(Task):
                 examples, left_out = sound_answers(examples, path)
                 for note in filter(None, [*notes, left_out]):
                     run.say(note)
-            return make_windows(examples, run.tokenizer, self.features, is_training=is_training, show_progress=is_chief)
+            return make_windows(
+                examples, self.tokenizer, self.features, is_training=is_training, show_progress=is_chief
+            )
 
-        windows = run.cached(Windows, make, path, self.features, self.decoding.version_2_with_negative, is_training)
+        allows_none = self.decoding.version_2_with_negative
+        windows = self.cached(run, Windows, make, path, self.features, allows_none, is_training)
         longest = self.decoding.max_answer_length
         if number := count_unreachable(self.contents[use], windows, longest):
             unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
             run.say(f"{path}: {unreachable}, so they cannot be answered rightly; a larger number reaches them")
         return windows
 
-    def rows_of(self, content: Sequence[Example], tokenizer: Tokenizer, *, show_progress: bool = False) -> Windows:
-        return make_windows(content, tokenizer, self.features, is_training=False, show_progress=show_progress)
+    def rows_of(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
+        return make_windows(content, self.tokenizer, self.features, is_training=False, show_progress=show_progress)
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> SpanModel:
         from bert_tf.model.heads import SpanModel
@@ -122,22 +116,22 @@ class SquadTask(Task):
 
         return SpanObjective()
 
-    def identity(self) -> dict[str, Any]:
+    def fixed(self) -> Facts:
         return {**dataclasses.asdict(self.features), "version_2_with_negative": self.decoding.version_2_with_negative}
 
-    def settings(self) -> dict[str, Any]:
-        values = super().settings()
+    def recorded(self) -> Facts:
+        values = super().recorded()
         del values["context"]
         return {**values, **dataclasses.asdict(values.pop("features")), **dataclasses.asdict(values.pop("decoding"))}
 
-    def export_settings(self) -> dict[str, Any]:
+    def export_settings(self) -> Facts:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
     def of_export(self, settings: Mapping[str, Any]) -> SquadTask:
         features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
         return dataclasses.replace(self, features=features, decoding=decoding)
 
-    def conclude(self, use: str, outputs: Sequence[np.ndarray]) -> Conclusion:
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """The answers for ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0, ``null_odds.json``,
         scored by the official rules if the job asks for it.
 
@@ -168,20 +162,19 @@ class SquadTask(Task):
             return score_version_2(questions, decoded.predictions, decoded.null_odds)
         return score(questions, decoded.predictions)
 
-    def converse(self, predictor: Predictor) -> None:
+    def converse(self, ask: Ask) -> None:
         """Answers questions about one text."""
         text = self.context
         if not text:
             text = " ".join(typed_lines("Text (an empty line ends): "))
             _check_text(text, "what was typed")
         for question in typed_lines("\nQuestion (an empty line ends): "):
-            print("\n".join(self._answers_to(question, text, predictor)), flush=True)
+            print("\n".join(self._answers_to(question, text, ask)), flush=True)
 
-    def _answers_to(self, question: str, text: str, predictor: Predictor) -> Iterator[str]:
+    def _answers_to(self, question: str, text: str, ask: Ask) -> Iterator[str]:
         """Lines with the answer and the runners-up, with their probabilities."""
         examples = [Example("question", question, Paragraph(text), None)]
-        windows = self.rows_of(examples, predictor.tokenizer)
-        starts, ends = predictor.predict_typed(windows)
+        windows, (starts, ends) = ask(examples)
         decoded = decode(examples, windows, starts, ends, self.decoding)
         if self.decoding.version_2_with_negative:
             odds = decoded.null_odds["question"]

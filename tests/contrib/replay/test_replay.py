@@ -10,12 +10,8 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.contrib.replay import replay as module
 from bert_tf.contrib.replay.replay import replay
-from bert_tf.ranks.workers import Workers
-from bert_tf.records.schema import RecordSchema
-from bert_tf.run.run_folder import RunFolder
-from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from tests.jobs import events
-from tests.pretraining_data import ROOMY, TINY, instances, open_dataset, write_dataset, write_records
+from tests.pretraining_data import ROOMY, TINY, instances, pretrain, write_dataset, write_records
 from tests.refusals import refused
 from tests.training.test_training import make_config
 
@@ -23,8 +19,9 @@ from tests.training.test_training import make_config
 def train(dataset, model_dir, bert_config=TINY, **changes):
     settings = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
     config = make_config(**{**settings, "num_accumulation_steps": 2, **changes})
-    data = open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3))
-    pretrain(config, PretrainingInputs(bert_config, {}, data, None, None), RunFolder(model_dir), Workers())
+    file = dataset / "model.json"
+    file.write_text(bert_config.to_json())
+    pretrain(config, model_dir, input_files=str(dataset / "training"), bert_config_file=str(file))
 
 
 @pytest.fixture(scope="module")

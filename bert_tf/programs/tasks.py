@@ -1,0 +1,78 @@
+"""The programs of the tasks, pre-training among them: from a command line to a task's job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+from absl.flags import FLAGS
+
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.machine.hardware import choose_device, count_gpus
+from bert_tf.base.machine.software import check_tensorflow
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.programs.flags import define_flags, require_flags
+from bert_tf.settings.declaration import pick
+from bert_tf.tasks.task import Task, find_task_class
+
+
+def define_program(
+    task_name: str, settings: Sequence[type], before: Callable[[Any], bool] = lambda _: False
+) -> Callable[[Sequence[str]], None]:
+    """The program of a task of `tasks.task`: a main function whose flags, made here, are the `settings`.
+
+    `before` is called with the flags before the job begins, and returns whether it has done what was asked for.
+    """
+    define_flags(*settings)
+
+    @exit_on_user_error
+    def main(_: Sequence[str]) -> None:
+        leave_on_stop_signals()
+        choose_device(FLAGS.device)
+        if FLAGS.plan:
+            print(_describe_plan(task_name))
+            return
+        check_tensorflow(count_gpus(os.environ))
+        if not before(FLAGS):
+            require_flags(*settings)
+            _run(task_name)
+
+    return main
+
+
+def _read_flags(task_name: str) -> tuple[type[Task], Any, Any]:
+    """The task's class, and its settings of both kinds."""
+    task_class = find_task_class(task_name)
+    config_class, options_class = task_class.settings
+    return task_class, pick(config_class, FLAGS), pick(options_class, FLAGS)
+
+
+def _describe_plan(task_name: str) -> str:
+    from bert_tf.memory.split import show_plan
+
+    task_class, config, options = _read_flags(task_name)
+    bert_config = task_class.plan_config(options)
+    return show_plan(config, options, lambda config: task_class.workload(config, options, bert_config))
+
+
+def _run(task_name: str) -> None:
+    task_class, config, options = _read_flags(task_name)
+    task = task_class.from_settings(config, options)
+    from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not
+    from bert_tf.tasks.job import Job, converse, export_task, predict_with_export, run_job
+
+    job, workers = Job(config, options, task), connect(options.use_horovod)
+    mode = getattr(options, "mode", "train")
+    if mode in ("export_only", "sm_predict"):
+        export = Path(options.model_export_path or Path(options.model_dir) / "export")
+        if mode == "sm_predict":
+            predict_with_export(job, workers, export)
+        else:
+            export_task(job, workers, export, options.export_batch_size)
+    elif mode == "interactive":
+        converse(job, workers)
+    elif not run_job(job, workers):
+        sys.exit(STOPPED_EXIT_CODE)

@@ -1,0 +1,320 @@
+"""A task with files and a head of its own: what is read, which rows it becomes, and what the model's outputs say."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.bert_config import BertConfig
+from bert_tf.interchange.heads import Head
+from bert_tf.memory.plan import Workload
+from bert_tf.run.run_folder import write_whole
+from bert_tf.settings.programs import FinetuningOptions
+from bert_tf.settings.training import FinetuningConfig
+from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
+from bert_tf.tasks.task import Facts, Run, Task
+
+if TYPE_CHECKING:
+    from bert_tf.base.tensorflow import keras
+    from bert_tf.interchange.weights import Weights
+    from bert_tf.run.telemetry import Telemetry
+    from bert_tf.tasks.predict import Predicted, Predictor
+
+# What files are for: to train on; to predict and score; to predict, and score if the right answers are there.
+TRAIN, EVAL, PREDICT = "train", "eval", "predict"
+# The files that a mode reads, by their settings; it ignores others.
+_USES = {
+    "train_and_predict": {TRAIN: "train_file", PREDICT: "predict_file"},
+    "train_and_eval": {TRAIN: "train_file", EVAL: "predict_file"},
+    "train": {TRAIN: "train_file"},
+    "predict": {PREDICT: "predict_file"},
+    "eval": {EVAL: "predict_file"},
+    "sm_predict": {PREDICT: "predict_file"},
+}
+# The settings of a program that a run's config.json holds.
+_RECORDED = (
+    *("model_dir", "predict_batch_size", "init_checkpoint", "bert_config_file", "vocab_file", "do_lower_case"),
+    *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
+)
+
+Outputs = Sequence[np.ndarray]  # of a model, for rows: each [F, ...]
+# The rows of what was typed, as `FinetuningTask.rows_of` makes them, and the model's outputs for them.
+Ask = Callable[[Any], tuple[Any, Outputs]]
+
+
+def files_of_mode(config: FinetuningConfig, options: Any) -> dict[str, Sequence[Path]]:
+    """The files that --mode needs, by what they are for. Raises `UserError` if one is not given."""
+    files: dict[str, Sequence[Path]] = {}
+    for use, name in _USES.get(options.mode, {}).items():
+        if not (path := getattr(options, name)):
+            raise UserError(f"--{name} is required with --mode={options.mode}")
+        # What is scored while training must hold the right answers.
+        files[EVAL if use == PREDICT and TRAIN in files and config.eval_steps else use] = [Path(path)]
+    return files
+
+
+class Conclusion(NamedTuple):
+    """What a model's outputs say of a file.
+
+    Attributes:
+      files: texts to be written into the run folder, by name.
+      about: what the first of them holds, in a few words.
+      notes: lines to be shown.
+      scores: by name; none if the right answers are not known, or not wanted.
+    """
+
+    files: Mapping[str, str] = {}
+    about: str = ""
+    notes: Sequence[str] = ()
+    scores: Mapping[str, float] = {}
+
+
+@dataclasses.dataclass
+class FinetuningTask(Task):
+    """A task with the files and settings of one job, which are its fields.
+
+    Attributes:
+      name: of the run; one of its settings that must not change.
+      head: what its model has besides the encoder.
+      num_texts: in a row.
+      files: by what they are for, TRAIN first; "_PART" may stand behind it, where a task has several such files.
+      max_seq_length: positions of a row.
+      keeps_head: whether a training starts with the head of its initial weights, if they have one.
+      weights: those to train from or to predict with; None: random weights.
+      tokenizer: the model's, from `open` on.
+      contents, rows: what `prepare` has read, and made of it, by what the files are for.
+    """
+
+    head: ClassVar[Head]
+    num_texts: ClassVar[int] = 1
+    files: Mapping[str, Sequence[Path]]
+    max_seq_length: int
+    weights: Weights | None = dataclasses.field(default=None, init=False, repr=False)
+    keeps_head = True
+
+    @classmethod
+    def from_settings(cls, config: FinetuningConfig, options: Any) -> FinetuningTask:
+        own = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "files"]
+        return cls(files_of_mode(config, options), **{name: getattr(options, name) for name in own})
+
+    def __post_init__(self) -> None:
+        least = 1 + 2 * self.num_texts
+        if self.max_seq_length < least:
+            room = f"room for [CLS] and, for each of the {self.num_texts} text(s), a token and [SEP]"
+            raise UserError(f"max_seq_length={self.max_seq_length}: must be at least {least}, {room}")
+
+    # --- What each task does in its own way
+
+    @abc.abstractmethod
+    def read(self, use: str, paths: Sequence[Path]) -> tuple[Any, str]:
+        """What the files for a `use` hold, and lines about it. Raises `UserError` if they cannot be used."""
+
+    @abc.abstractmethod
+    def rows_of(self, content: Any, *, show_progress: bool = False) -> TaskRows:
+        """Tokenises what `read` has read, or what is typed."""
+
+    @abc.abstractmethod
+    def conclude(self, use: str, outputs: Outputs) -> Conclusion:
+        """What the model's outputs for ``rows[use]`` say of ``contents[use]``."""
+
+    def fit(self) -> str:
+        """Settles what depends on the weights to train from or to predict with, such as the order of labels, once the
+        file to train on has been read; returns a line to be shown, or ""."""
+        return ""
+
+    def make_rows(self, use: str, run: Run) -> Any:
+        """The rows of the files for a `use`."""
+        with run.workers.keep_alive():
+            return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
+
+    def meaning(self) -> Facts:
+        """What the model's classes mean, for files beside the weights; empty if the head tells it."""
+        return {}
+
+    def fixed(self) -> Facts:
+        """Settings of model and rows that must not change within a run."""
+        return {**self.meaning(), "max_seq_length": self.max_seq_length}
+
+    def converse(self, ask: Ask) -> None:
+        """Answers what is typed; for a task whose --mode may be "interactive"."""
+        raise NotImplementedError
+
+    def of_export(self, settings: Mapping[str, Any]) -> FinetuningTask:
+        """The task as an exported model has it; for a task whose --mode may be "sm_predict". `settings`: those that
+        `export_settings` gave. Raises `UserError` if they are damaged."""
+        raise NotImplementedError
+
+    def export_settings(self) -> Facts:
+        """What the users of an exported model must know, among it "task", which says how to use it."""
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
+
+    def recorded(self) -> Facts:
+        """All settings by their flags' names, for config.json."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in own.pop("files").items()}
+        return {"task_name": self.name, **files, **own}
+
+    # --- What is the same in all
+
+    @property
+    def trains(self) -> bool:  # type: ignore[override]
+        return bool(self.files.get(TRAIN))
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return len(self.rows[TRAIN].num_tokens)
+
+    @property
+    def tokenizer_files(self) -> dict[str, str]:  # type: ignore[override]
+        return self.tokenizer.files()
+
+    @property
+    def scored_uses(self) -> list[str]:
+        """What the files that are scored while training are for."""
+        return [use for use in self.files if use.startswith(EVAL)]
+
+    @functools.cached_property
+    def held_out(self) -> str | None:  # type: ignore[override]
+        paths = [path for use in self.scored_uses for path in self.files[use]]
+        return content_key(*paths) if paths else None
+
+    @classmethod
+    def plan_config(cls, options: Any) -> BertConfig:
+        from bert_tf.interchange.initialise import choose_config
+        from bert_tf.tasks.weights import find_start
+
+        return choose_config(options.bert_config_file, find_start(options, cls.head, trains=True))
+
+    @classmethod
+    def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **of_rows: int) -> Workload:
+        length, classifies = options.max_seq_length, cls.head.uses_pooler
+        return Workload.of(
+            config, options, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **of_rows
+        )
+
+    def open(self, run: Run) -> None:
+        """`weights` are given of an exported model."""
+        from bert_tf.interchange.initialise import choose_config, choose_tokenizer
+        from bert_tf.tasks.weights import find_start
+        from bert_tf.text.tokenizer import CasingFlags
+
+        options = run.options
+        if run.config.eval_steps and self.trains and not self.scored_uses:
+            ways = "use --mode=train_and_predict or train_and_eval, with a file to score"
+            raise UserError(f"--eval_steps needs held-out data: {ways}")
+        with run.workers.keep_alive():
+            if self.weights:
+                options = FinetuningOptions()  # configuration and tokenizer are the export's, too
+            else:
+                self.weights = find_start(options, self.head, trains=self.trains)
+            self.bert_config = choose_config(options.bert_config_file, self.weights)
+            casing = CasingFlags(options.do_lower_case, options.strip_accents)
+            self.tokenizer, assumed = choose_tokenizer(options.vocab_file, casing, self.bert_config, self.weights)
+        if assumed:
+            run.say(assumed)
+        self.bert_config.check_length(self.max_seq_length)
+
+    def prepare(self, run: Run) -> None:
+        """Reads all files, and then makes their rows."""
+        self.contents: dict[str, Any] = {}
+        self.rows: dict[str, Any] = {}
+        notes = []
+        with run.workers.keep_alive():
+            for use in dict.fromkeys((TRAIN, *self.files)):
+                if use in self.files:
+                    self.contents[use], note = self.read(use, self.files[use])
+                    notes.append(note)
+                if use == TRAIN:
+                    notes.append(self.fit())
+        for note in filter(None, notes):
+            run.say(note)
+        for use, paths in self.files.items():
+            self.rows[use] = self.make_rows(use, run)
+            run.say(self.tokenizer.count_unknown(self.rows[use].tokens).describe(", ".join(map(str, paths))))
+
+    def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
+        """Rows from the run folder's cache, or made by `make` if the cache lacks them.
+
+        Args:
+          kind: the NamedTuple of arrays that `make` returns.
+          key: what the rows depend on besides the tokenizer: files as `Path`, and settings.
+        """
+        name = content_key(CACHE_VERSION, *key, self.tokenizer.files())
+        path, is_chief = run.folder / "features" / f"{name}.npz", run.workers.is_chief
+        return run.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=is_chief))
+
+    def identity(self, run: Run) -> Facts:
+        from bert_tf.tasks.weights import tokenizer_identity
+
+        tokenizer = tokenizer_identity(self.tokenizer)
+        return {"task": self.name, "data": content_key(*self.files[TRAIN]), **tokenizer, **self.fixed()}
+
+    def training(self, run: Run, model: keras.Model) -> Facts:
+        from bert_tf.interchange.initialise import choose_vocabulary, initialise_from
+        from bert_tf.interchange.labels import TASK_FILE
+        from bert_tf.tasks.data import TaskData
+
+        config, options, files, meaning = run.config, run.options, self.files[TRAIN], self.meaning()
+        return dict(
+            batches=TaskData(self.rows[TRAIN], config, run.workers.rank).batches,
+            initialise=lambda telemetry: initialise_from(
+                self.weights,
+                model if self.keeps_head else model.bert,
+                telemetry,
+                allow_missing=options.allow_missing_weights,
+            ),
+            sources={
+                "data": ", ".join(map(str, files)),
+                "vocabulary": str(choose_vocabulary(options.vocab_file, self.weights)),
+            },
+            companions={**self.model_files, **({TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {})},
+            settings={**{name: getattr(options, name) for name in _RECORDED}, **self.recorded()},
+            facts={
+                "data": {"files": len(files), "first_file": str(files[0]), "instances": self.num_rows},
+                "main_score": self.main_score,
+            },
+        )
+
+    def num_outputs(self, model: keras.Model) -> int:
+        from bert_tf.run.variables import named_variables
+
+        size = named_variables(model.variables)[self.head.variable].shape.num_elements()
+        return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
+
+    def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
+        from bert_tf.tasks.predict import make_predictor
+
+        return make_predictor(model, run.workers, self.max_seq_length, run.options.predict_batch_size, self.head)
+
+    def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
+        concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]
+        return {name: score for each in concluded for name, score in each.scores.items()}
+
+    def _conclude(self, predictor: Predictor, use: str, update: int) -> tuple[Predicted, Conclusion]:
+        """Predicts on all ranks, and concludes on the chief."""
+        predicted, workers = predictor.predict(use, self.rows[use], update), predictor.workers
+        with workers.keep_alive():
+            return predicted, self.conclude(use, predicted.outputs) if workers.is_chief else Conclusion()
+
+    def finish(self, predictor: Predictor, telemetry: Telemetry, update: int) -> None:
+        """Predicts, scores and writes what the job asks for."""
+        scores: dict[str, float] = {}
+        batch_secs: list[float] = []
+        for use in [use for use in self.files if use != TRAIN]:
+            predicted, concluded = self._conclude(predictor, use, update)
+            batch_secs += predicted.batch_secs
+            for name, text in concluded.files.items():
+                write_whole(telemetry.run_folder / name, text)
+            written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
+            for line in [*predicted.describe_speed(), *written, *concluded.notes]:
+                telemetry.note(line)
+            scores.update(concluded.scores)
+        telemetry.results(update, scores, predictor.speed(batch_secs))

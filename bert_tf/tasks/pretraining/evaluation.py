@@ -1,0 +1,68 @@
+"""Evaluation of pre-training: the losses and accuracies of held-out instances, by the objective that is trained."""
+
+from __future__ import annotations
+
+import functools
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.progress import Progress
+from bert_tf.base.tensorflow import keras, tf
+from bert_tf.batches.batches import evaluation_batches
+from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.model.losses import Objective
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.training import BatchSplit, PretrainingConfig
+
+# Names of metrics in an evaluation: ours -> NVIDIA's.
+_EVALUATED = {
+    "mlm_accuracy": "masked_lm_accuracy",
+    "mlm_loss": "masked_lm_loss",
+    "nsp_accuracy": "next_sentence_accuracy",
+    "nsp_loss": "next_sentence_loss",
+    "total_loss": "loss",
+}
+
+
+class Scorer(NamedTuple):
+    model: keras.Model
+    scores: Callable[[Telemetry, int], dict[str, float]] | None  # after an update; None: nothing is held out
+
+
+def make_scorer(
+    config: PretrainingConfig, instances: InstanceSet | None, model: keras.Model, objective: Objective, workers: Workers
+) -> Scorer:
+    """What scores the model: mean metrics over the held-out instances, without dropout."""
+    if not instances:
+        return Scorer(model, None)
+    split = BatchSplit(config.eval_batch_size, 1, workers.size, workers.rank)
+    num_all = -(-instances.num_instances // split.global_batch_size)
+    num_batches = min(num_all, config.max_eval_steps or num_all)
+    compiled = tf.function(
+        lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
+    )
+    num_denominators = len(objective.denominator_names)
+
+    @functools.cache  # those of the best weights are wanted again at the end
+    def scores(telemetry: Telemetry, _: int) -> dict[str, float]:
+        if num_batches < num_all:
+            telemetry.note(
+                f"evaluating {num_batches * split.global_batch_size:,} of {instances.num_instances:,} held-out "
+                "instances (--max_eval_steps)"
+            )
+        batches = evaluation_batches(instances, split, num_batches, vocab_size=model.config.vocab_size)
+        sums = np.zeros([num_denominators + len(objective.metric_names)])
+        is_silent = not workers.is_chief
+        shown = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=is_silent)
+        with workers.keep_alive():
+            for features in shown:
+                sums[:num_denominators] += objective.local_denominators(features)
+                sums[num_denominators:] += compiled(features).numpy()
+        totals = workers.gather(sums).sum(axis=0)
+        denominators = np.maximum(totals[:num_denominators], 1.0)
+        means = objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+        return {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
+
+    return Scorer(model, scores)

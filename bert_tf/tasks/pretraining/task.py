@@ -1,0 +1,214 @@
+"""Pre-training as a task: opens records or token files, and says which batches, model and objective they are for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.memory.plan import Workload
+from bert_tf.settings.declaration import pick
+from bert_tf.settings.programs import PretrainingOptions
+from bert_tf.settings.training import BatchSplit, PretrainingConfig, check_unpacked
+from bert_tf.tasks.pretraining.settings import SETTINGS
+from bert_tf.tasks.task import Facts, Run, Task
+from bert_tf.text.vocabulary import SETTINGS as TOKENIZER_SETTINGS
+
+if TYPE_CHECKING:
+    from bert_tf.model.backends.plain import Plain
+    from bert_tf.model.heads import MaskedWordModel
+    from bert_tf.run.telemetry import Telemetry
+    from bert_tf.tasks.pretraining.evaluation import Scorer
+
+_PACKS_NOTHING = (
+    "--packing saves whole micro-batches, and each update has only one here (num_accumulation_steps=1), so it saves "
+    "nothing; accumulate more, smaller ones"
+)
+
+
+class PretrainingTask(Task):
+    """One phase.
+
+    Attributes:
+      no_next_sentence: as in `PretrainingConfig`.
+      instances: those to train on.
+      held_out_instances: those that are scored; None: there are none.
+      tokenizer_files: by name, of the tokenizer that the instances were made with; {} for records made elsewhere.
+    """
+
+    settings, name, main_score, lower_is_better, trains = SETTINGS, "", "loss", True, True
+    instances: InstanceSet
+    held_out_instances: InstanceSet | None = None
+    tokenizer_files: Mapping[str, str] = {}
+
+    def __init__(self, no_next_sentence: bool):
+        self.no_next_sentence = no_next_sentence
+
+    @classmethod
+    def from_settings(cls, config: PretrainingConfig, options: PretrainingOptions) -> PretrainingTask:
+        if config.eval_steps and not options.eval_files:
+            raise UserError("--eval_steps needs held-out data: name it with --eval_files")
+        check_unpacked(config.train_batch_size, config.packing)
+        return cls(config.no_next_sentence)
+
+    @classmethod
+    def plan_config(cls, options: PretrainingOptions) -> BertConfig:
+        return _choose_config(options, InstanceSet(options.input_files, "input_files") if options.input_files else None)
+
+    @classmethod
+    def workload(cls, config: PretrainingConfig, options: PretrainingOptions, bert_config: BertConfig) -> Workload:
+        return Workload.of(
+            config,
+            options,
+            bert_config,
+            sequence_length=config.max_seq_length,
+            num_predictions=config.max_predictions_per_seq,
+            no_next_sentence=config.no_next_sentence,
+        )
+
+    def open(self, run: Run) -> None:
+        """It makes missing indexes and pairs, and decompresses GZIP shards, first on the chief."""
+        run.workers.chief_first(lambda: self._open(run.config, run.options))
+
+    def _open(self, config: PretrainingConfig, options: PretrainingOptions) -> None:
+        from bert_tf.batches.data_sets import open_instances
+        from bert_tf.batches.masking import MaskingRules
+
+        rules = pick(MaskingRules, options, max_predictions_per_seq=config.max_predictions_per_seq)
+        sets: dict[str, InstanceSet] = {}
+        for flag in ("input_files", "eval_files"):
+            if patterns := getattr(options, flag):
+                sets[flag] = open_instances(patterns, flag, config.max_seq_length, rules, self.no_next_sentence)
+        self.instances, self.held_out_instances = sets["input_files"], sets.get("eval_files")
+        self.bert_config = _choose_config(options, self.instances)
+        for instances in sets.values():
+            # The vocabulary of a checkpoint, which may have reserved rows, is compared with the data's.
+            instances.check_vocabulary(self.bert_config.vocab_size, has_reserved_rows=bool(options.init_checkpoint))
+        self.bert_config.check_length(config.max_seq_length)
+        self.tokenizer_files, *others = (instances.tokenizer_files() for instances in sets.values())
+        if self.tokenizer_files and others not in ([], [{}], [self.tokenizer_files]):
+            folders = [instances.folder for instances in sets.values()]
+            raise UserError(
+                f"the data of --eval_files ({folders[1]}) were made with another vocabulary, or with capitals or "
+                f"accents treated otherwise, than those of --input_files ({folders[0]}); use the same for both"
+            )
+
+    def prepare(self, run: Run) -> None:
+        """Compares what the ranks have. Records have no checksum, only sizes and usually a manifest."""
+        sets = {"data in --input_files": self.instances, "data in --eval_files": self.held_out_instances}
+        with run.workers.keep_alive():  # every shard is looked at, which a remote file system may make a long time
+            data = {
+                name: [
+                    instances.fingerprint(),
+                    instances.facts()["manifest_sha256"],
+                    [file.stat().st_size for file in instances.files],
+                ]
+                for name, instances in sets.items()
+                if instances
+            }
+        run.workers.require_same({**data, "tokenizer": self.tokenizer_files})
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.instances.num_instances
+
+    @property
+    def held_out(self) -> str | None:  # type: ignore[override]
+        return self.held_out_instances.fingerprint() if self.held_out_instances else None
+
+    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> MaskedWordModel:
+        from bert_tf.model.heads import MaskedWordModel, PretrainingModel
+
+        return (MaskedWordModel if self.no_next_sentence else PretrainingModel)(config, backend, seed)
+
+    def make_objective(self) -> Any:
+        from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
+
+        return MaskedWordObjective() if self.no_next_sentence else PretrainingObjective()
+
+    def identity(self, run: Run) -> Facts:
+        return {"data": self.instances.fingerprint(run.config.packing)}
+
+    def training(self, run: Run, model: MaskedWordModel) -> Facts:
+        from bert_tf.batches.batches import training_batches
+        from bert_tf.batches.data_order import GlobalOrder
+        from bert_tf.interchange.initialise import find_weights, initialise_from
+        from bert_tf.run.statistics import LossWatch
+
+        config, options, workers = run.config, run.options, run.workers
+        start, vocab_size, global_size = options.init_checkpoint, model.config.vocab_size, config.global_batch_size
+        data, order = self.instances, GlobalOrder(self.instances.copies, config.seed)
+        # A single process may stand in for all ranks of the configuration; it computes their micro-batches in turn.
+        num_micro_batches = global_size // config.train_batch_size // workers.size
+        split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
+
+        described = f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"
+        evaluation = self.held_out_instances.facts() if self.held_out_instances else None
+        return dict(
+            batches=lambda first: training_batches(
+                data, order, split, first_batch=first, vocab_size=vocab_size, packing=config.packing
+            ),
+            name_records=lambda number: data.name(order.ranges(number * global_size, global_size)),
+            initialise=lambda telemetry: initialise_from(
+                find_weights(start) if start else None,
+                model,
+                telemetry,
+                tokenizer_files=self.tokenizer_files,
+                allow_missing=options.allow_missing_weights,
+            ),
+            sources={"data": described},
+            companions=self.model_files,
+            facts={"data": data.facts(), "evaluation_data": evaluation, "tokenizer": self._tokenizer_facts()},
+            warnings=[_PACKS_NOTHING] if config.packing and config.num_accumulation_steps == 1 else [],
+            watch=LossWatch(self.make_objective().untrained_loss(vocab_size), config.warmup_steps),
+        )
+
+    def _tokenizer_facts(self) -> Facts:
+        files = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.tokenizer_files.items()}
+        return {**json.loads(self.tokenizer_files.get(TOKENIZER_SETTINGS, "{}")), "sha256": files}
+
+    def make_scorer(self, run: Run, model: MaskedWordModel) -> Scorer:
+        from bert_tf.tasks.pretraining.evaluation import make_scorer
+
+        return make_scorer(run.config, self.held_out_instances, model, self.make_objective(), run.workers)
+
+    def evaluate(self, scorer: Scorer, telemetry: Telemetry, update: int) -> dict[str, float]:
+        return scorer.scores(telemetry, update) if scorer.scores else {}
+
+    def finish(self, scorer: Scorer, telemetry: Telemetry, update: int) -> None:
+        """Writes the encoder, and scores."""
+        from bert_tf.run.checkpoint import save_encoder
+
+        if telemetry.is_chief:
+            save_encoder(telemetry.run_folder, scorer.model.variables, self.bert_config.vocab_size, self.model_files)
+        telemetry.results(update, self.evaluate(scorer, telemetry, update), {})
+
+
+def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -> BertConfig:
+    """The configuration that is named; None: for a plan."""
+    from bert_tf.interchange.initialise import choose_config, find_weights
+
+    named = list(filter(None, (options.bert_config_file, options.bert_model)))
+    if len(named) == 2 or not (named or options.init_checkpoint):
+        raise UserError(
+            "give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny), or neither where "
+            "--init_checkpoint has a configuration beside it"
+        )
+    if options.bert_config_file:
+        return choose_config(options.bert_config_file, None)
+    if options.init_checkpoint and not options.bert_model:
+        return choose_config(None, find_weights(options.init_checkpoint))
+    assert options.bert_model
+    if not instances:
+        print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
+        return BertConfig.preset(options.bert_model, GOOGLE_VOCAB_SIZE)
+    if instances.vocab_size is None:
+        raise UserError(
+            f"--bert_model={options.bert_model} needs the size of the vocabulary, but there is no "
+            f"manifest.json beside {instances.files[0]}; give --bert_config_file instead"
+        )
+    return BertConfig.preset(options.bert_model, instances.vocab_size)
