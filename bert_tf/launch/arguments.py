@@ -93,10 +93,8 @@ class Typed:
         if "num_gpus" in names and len(texts) == len(known) - 1 and texts[-1] in known[-1].words:
             said = f"these are {len(texts)} values, and the last is a model's name, of position {len(known)}"
             raise UserError(f"num_gpus seems to be missing (position {1 + names.index('num_gpus')}): {said}")
-        if texts and not known:
-            raise UserError(f"this takes no arguments (the first is {texts[0]!r}), but variables: docs/settings.md")
         if len(texts) > len(known):
-            listed, surplus = " ".join(names), texts[len(known)]
+            listed, surplus = " ".join(names) or "it takes variables only (docs/settings.md)", texts[len(known)]
             raise UserError(
                 f"{len(texts)} arguments, but there are {len(known)}: {listed}; the surplus is from {surplus!r} on"
             )

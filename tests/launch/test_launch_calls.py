@@ -142,7 +142,7 @@ CALLS = {
             ]
         ),
         ("", "SLURM_NTASKS=32 SLURM_JOB_NUM_NODES=4", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768; updates_phase1 = 7038; updates_phase2 = 1564; srun = srun --ntasks=32 --ntasks-per-node=8 --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none; launcher = srun"),
-        ("64 8", "", r"error: .*takes no arguments \(the first is '64'\)"),
+        ("64 8", "", "error: 2 arguments, but there are 0: it takes variables only .* surplus is from '64' on"),
         ("", "PHASE=3", "error: PHASE=3: must be one of 1, 2"),
         ("", "BATCHSIZE=0", "error: BATCHSIZE=0: must be a whole number of at least 1"),
         ("", "LEARNING_RATE=-1e-4 PHASE=2", "error: LEARNING_RATE=-1e-4: must be a number above 0"),

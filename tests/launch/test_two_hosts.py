@@ -33,7 +33,7 @@ NUM_UPDATES = 100
 LAUNCH = """
 import os, pathlib, sys
 from bert_tf.launch.job import Job, run
-sys.exit(run("training", Job(sys.argv[3:], int(sys.argv[1]), 0, pathlib.Path(sys.argv[2]), os.environ), []))
+sys.exit(run("training", Job(sys.argv[4:], int(sys.argv[1]), 0, pathlib.Path(sys.argv[2]), os.environ), []))
 """
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
