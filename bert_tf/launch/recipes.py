@@ -8,6 +8,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout
 from bert_tf.base.registration import load
 from bert_tf.launch import run_sub
+from bert_tf.launch.budget import BUDGET, make_budget
 from bert_tf.launch.call import Recipe
 from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFERENCE, GlueCall, SquadCall
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
@@ -20,6 +21,7 @@ RECIPES: dict[str, Recipe | str] = {
     "pretraining_lamb_phase1": Recipe(LAMB, partial(make_lamb, only="phase_1")),
     "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only="phase_2")),
     "pretraining_adam": Recipe(ADAM, make_adam),
+    "pretraining_budget": Recipe(BUDGET, make_budget),
     "run_sub": Recipe((), run_sub.RunSub),
     "squad": Recipe(SQUAD, partial(SquadCall.of, "finetuning_squad")),
     "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.of, "squad_inference")),

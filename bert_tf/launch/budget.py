@@ -1,0 +1,202 @@
+"""The recipe for a budget of hours: a day on one GPU, or an afternoon on a laptop.
+
+A short run comes first, "measurement", which shows how many sequences a second this machine trains. From that, once,
+follow the sequences of an update and the number of updates: they are read from that run's folder ever after, so that
+the recipe, killed and started again or carried to another machine, makes the same updates, and its schedule ends with
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import work_folder
+from bert_tf.base.machine.hardware import compute_capabilities
+from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
+from bert_tf.launch.arguments import Typed, Values, arguments
+from bert_tf.launch.call import Run
+from bert_tf.launch.environment import LaunchEnvironment, show
+from bert_tf.launch.prepared_data import PreparedData
+from bert_tf.launch.pretraining import Phase, Pretraining
+from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
+from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
+from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
+from bert_tf.run.events import read_events
+from bert_tf.settings.declaration import Setting
+from bert_tf.settings.programs import PRETRAINING
+
+ANY = "any"
+_HOURS = Setting("hours", "float", 24.0, above=0, at_most=10_000, is_flag=False)
+_CORPUS = Setting("dataset", "str", ANY, is_flag=False)
+BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
+
+# The choices, as variables, which a user's own go before: what the experiments of docs/RESULTS.md say.
+PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DATA_FORMAT": "tokens"}
+LENGTH, PREDICTIONS = 128, 20
+WARMUP_SHARE = 0.06
+# The peak rate of a model of this width with this many sequences in an update; it falls with the width, and rises with
+# the root of the sequences.
+RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 768, 4096
+# Of an update: as many as make about so many updates, a power of two within these.
+USUAL_UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 20_000, 32, 4096
+# Fewer updates than this teach a model nothing but how often words occur.
+FEWEST_UPDATES = 1_000
+# The original read its text 40 times (arXiv 1810.04805, A.2).
+MOST_EPOCHS = 400
+# A packed update saves whole micro-batches, so it needs several.
+FEWEST_MICRO_BATCHES = 4
+LARGEST_MICRO_BATCH_OF_CPU = 8
+MEASURED_UPDATES = 20
+# Of the hours, for what is no update: starts, checkpoints, evaluations.
+UPDATES_SHARE = 0.97
+# Of a device's memory, for a micro-batch by the plan.
+PLANNED_SHARE = 0.85
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget(Pretraining):
+    """The measurement, or, once it is made, the training that follows from it."""
+
+    precision: str = "fp32"
+
+    @property
+    def folder(self) -> Path:
+        hours, model = self.typed["hours"], self.typed["bert_model"]
+        name = f"tf_bert_budget_{model}_{hours:g}h"
+        return self.environment.path("results_dir", work_folder() / "results" / name)
+
+    @property
+    def measures(self) -> bool:
+        return self.phases[0].name == "measurement"
+
+    def launch(self) -> int:
+        code = super().launch()
+        if code or not self.measures or self.environment.is_dry_run:
+            return code
+        return make_budget(self.typed, self.environment).launch()
+
+    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
+        if self.measures:
+            return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"], []
+        lines, data = super().describe()
+        return [f"precision = {self.precision}", *lines, *_time_so_far(self)], data
+
+    def _choose_data(self) -> list[PreparedData]:
+        found = super()._choose_data()
+        if not self.measures:
+            _tell_epochs(self.phases[0], found[0], self.typed)
+        return found
+
+    def _flags(self, phase: Phase) -> Values:
+        return {**super()._flags(phase), "precision": self.precision, "enable_xla": True}
+
+    def _run(self, phase: Phase, data: PreparedData) -> Run:
+        run = super()._run(phase, data)
+        return run._replace(flags={**run.flags, "eval_files": None}) if self.measures else run
+
+    def results(self, runs: Sequence[Run]) -> Sequence[str]:
+        return [] if self.measures else super().results(runs)
+
+
+def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
+    """The measurement, if it has not been made in the results' folder, else the training."""
+    given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
+    environment = LaunchEnvironment({**PRESET, **given, **environment.environ})
+    precision = _choose_precision(environment)
+    size = _choose_micro_batch(typed["bert_model"], precision, environment)
+    rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
+    first = Phase("measurement", LENGTH, PREDICTIONS, size, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
+    call = Budget("budget", typed, environment, "adamw", [first], precision=precision)
+    measured = _measured_rate(call.run_folder(first))
+    return call if measured is None else dataclasses.replace(call, phases=[_training(typed, size, measured)])
+
+
+def _training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> Phase:
+    """The phase whose updates take the hours.
+
+    Raises: UserError if they would be too few.
+    """
+    sequences = sequences_per_sec * 3600 * typed["hours"] * UPDATES_SHARE
+    exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
+    batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
+    size = min(micro_batch_size, batch // FEWEST_MICRO_BATCHES)
+    updates = int(sequences / batch)
+    if updates < FEWEST_UPDATES:
+        least = FEWEST_UPDATES * batch / (sequences_per_sec * 3600 * UPDATES_SHARE)
+        raise UserError(
+            f"{typed.title('hours')} is {typed['hours']:g}: {updates:,} updates of {batch} sequences at the "
+            f"{sequences_per_sec:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
+            f"give at least {least:.2g} hours, or a smaller model ({', '.join(PRESETS)})"
+        )
+    rate = _peak_rate(typed["bert_model"], batch)
+    warmup = round(WARMUP_SHARE * updates)
+    return Phase("pretraining", LENGTH, PREDICTIONS, size, batch // size, 1, rate, warmup, updates)
+
+
+def _peak_rate(bert_model: str, batch: int) -> float:
+    _, width = PRESETS[bert_model]
+    return float(f"{RATE * RATE_WIDTH / width * math.sqrt(batch / RATE_BATCH):.2g}")
+
+
+def _choose_precision(environment: LaunchEnvironment) -> str:
+    """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
+    if not environment.num_gpus:
+        return "fp32"
+    return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
+
+
+def _choose_micro_batch(bert_model: str, precision: str, environment: LaunchEnvironment) -> int:
+    """The largest power of two that the plan finds room for."""
+    if not environment.num_gpus:
+        return LARGEST_MICRO_BATCH_OF_CPU
+    config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
+    work = Workload(config, LENGTH, PREDICTIONS, "step", precision=precision, has_kernels=may_have_kernels())
+    limit = PLANNED_SHARE * find_device(None, 1).memory
+    return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
+
+
+def _measured_rate(run_folder: Path) -> float | None:
+    """Sequences a second of a finished measurement."""
+    events = read_events(run_folder)
+    rates = [event["throughput_train"] for event in events if event["event"] == "train"]
+    return rates[-1] if rates and events[-1]["event"] == "end" else None
+
+
+def _tell_epochs(phase: Phase, data: PreparedData, typed: Typed) -> None:
+    """Says how often the text is read. Raises UserError if it is too short for the hours."""
+    manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
+    assert manifest, "without one, the data were not chosen"
+    counts = manifest.counts
+    tokens = counts.get("num_tokens_training", counts["num_tokens"])
+    epochs = phase.num_sequences * LENGTH / tokens
+    show([f"epochs = {epochs:.3g} of {tokens:,} tokens"])
+    if epochs > MOST_EPOCHS:
+        hours = typed["hours"] * MOST_EPOCHS / epochs
+        raise UserError(
+            f"{typed.title('hours')} is {typed['hours']:g}: the {tokens:,} tokens of {data.dataset} would be read "
+            f"{epochs:,.0f} times, and after {MOST_EPOCHS} there is nothing left to learn; prepare more text, or give "
+            f"{hours:.2g} hours"
+        )
+
+
+def _time_so_far(call: Budget) -> list[str]:
+    """What an interrupted training has had of its hours: the time between starts is not counted."""
+    segments: list[list[dict[str, Any]]] = []
+    for event in read_events(call.run_folder(call.phases[0])):
+        if event["event"] == "start" or not segments:
+            segments.append([])
+        segments[-1].append(event)
+    if not segments:
+        return []
+    ran = sum(each[-1]["time_unix"] - each[0]["time_unix"] for each in segments) / 3600
+    since = (segments[-1][-1]["time_unix"] - segments[0][0]["time_unix"]) / 3600
+    reached = max(event["update"] for each in segments for event in each)
+    return [
+        f"so_far = {reached:,} updates in {ran:.2f} of {call.typed['hours']:g} hours; {since - ran:.2f} between its "
+        f"{len(segments)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
+    ]

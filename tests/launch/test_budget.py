@@ -1,0 +1,118 @@
+"""The recipe for a budget of hours: what follows from the rate that is measured, with a stand-in for the program."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_tf.base.machine.hardware import GIB
+from bert_tf.launch import budget, call
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.recipes import find_recipe
+from bert_tf.memory.plan import Device
+from tests.launch.helpers import flags_of, prepare_tokens
+from tests.refusals import refused
+from tests.stand_ins import nvidia_smi
+
+TOKENS = 50_000_000
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """The programs that were started, as flags; each ends at once, having made `started.rate` sequences a second."""
+
+    class Started(list):
+        rate = 100.0
+        folder = tmp_path / "run"
+
+    calls = Started()
+
+    def run(title, given, _):
+        flags = flags_of(given.command)
+        calls.append(flags)
+        folder = Path(flags["model_dir"])
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        events = [("start", {}), ("train", {"throughput_train": 1.0}), ("train", {"throughput_train": calls.rate})]
+        lines = [
+            {"event": name, "update": 0, "time_unix": 1e9 + 1800 * number, **more}
+            for number, (name, more) in enumerate([*events, ("end", {})])
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (folder / "config.json").write_text("{}")
+        return 0
+
+    monkeypatch.setattr(call, "run", run)
+    monkeypatch.setattr(budget.Pretraining, "results", lambda *_: [])
+    monkeypatch.setenv("RESULTS_DIR", str(calls.folder))
+    data = prepare_tokens(tmp_path / "data", "custom")
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["counts"]["num_tokens"] = TOKENS
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    return calls
+
+
+def launch(*typed):
+    return find_recipe("pretraining_budget").launch(typed, LaunchEnvironment(os.environ))
+
+
+def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsys):
+    started.rate = 3000.0
+    assert launch("10", "mini", "custom") == 0
+    measurement, training = started
+    assert measurement["num_train_steps"] == str(budget.MEASURED_UPDATES) and "eval_files" not in measurement
+    sequences = 3000 * 3600 * 10 * budget.UPDATES_SHARE
+    batch = int(training["train_batch_size"]) * int(training["num_accumulation_steps"])
+    assert batch == 4096 and int(training["num_train_steps"]) == int(sequences / batch)
+    assert int(training["num_train_steps"]) * batch <= 3000 * 3600 * 10
+    assert int(training["warmup_steps"]) == round(budget.WARMUP_SHARE * int(training["num_train_steps"]))
+    for flags in started:
+        assert (flags["packing"], flags["no_next_sentence"], flags["precision"]) == ("true", "true", "fp32")
+    said = capsys.readouterr().out
+    assert f"epochs = {sequences * 128 / TOKENS:.3g} of {TOKENS:,} tokens" in said
+    # The same command on a machine of another rate makes the same updates.
+    started.rate = 1.0
+    assert launch("10", "mini", "custom") == 0
+    assert started[2:] == [training]  # it made no checkpoint
+    said = capsys.readouterr().out
+    assert "so_far = 0 updates in 1.50 of 10 hours; 0.00 between its 1 start(s) are not counted" in said
+
+
+def test_variables_go_before_the_preset(started, monkeypatch):
+    monkeypatch.setenv("PACKING", "0")
+    monkeypatch.setenv("NO_NEXT_SENTENCE", "0")
+    launch("24", "mini")
+    assert [(flags["packing"], flags["no_next_sentence"]) for flags in started] == [("false", "false")] * 2
+
+
+@pytest.mark.parametrize(
+    "capability, precision, micro_batch", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)]
+)
+def test_precision_and_micro_batch_follow_from_the_device(
+    started, monkeypatch, tmp_path, capability, precision, micro_batch
+):
+    if capability:
+        monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
+    launch("24", "mini")
+    assert started[0]["precision"] == precision and int(started[0]["train_batch_size"]) == micro_batch
+
+
+def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
+    for typed, rule in (("0", "above 0"), ("-1", "above 0"), ("soon", "a number"), ("99999", "at most 10,000")):
+        refused(f"hours .*{rule}", launch, typed, "mini")
+    refused("bert_model .* must be one of large, base", launch, "24", "huge")
+    refused("DATASET=wiki is not prepared", launch, "24", "mini", "wiki")
+    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or a smaller model"
+    refused(message, launch, "0.05", "mini")
+    started.rate = 3000.0
+    monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
+    refused(
+        r"the 50,000,000 tokens of custom would be read 24,137 times.* prepare more text, or give 15 hours",
+        launch,
+        "900",
+        "mini",
+    )
