@@ -34,6 +34,7 @@ DEFAULTS = {
     "pretraining_lamb_phase1": LAMB,
     "pretraining_lamb_phase2": LAMB,
     "pretraining_adam": ADAM,
+    "pretraining_budget": "24 base any",
     "squad": SQUAD,
     "glue": GLUE,
     "squad_inference": "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad 8 fp16 true 384 128 large 1.1",
@@ -122,6 +123,10 @@ CALLS = {
         (ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),
         ("16 8 1e-4 fp16 true 8 11 10", "", r"error: warmup_steps \(position 7\) is 11"),
         (first(11, ADAM, "64 80"), "", "error: max_predictions_per_seq=80: must be at most max_seq_length=64"),
+    ],
+    "pretraining_budget": [
+        ("24 mini", "", "precision = fp32; updates = follow from the rate, which is measured first"),
+        ("0", "", r"error: hours \(position 1\) is '0': must be a number above 0"),
     ],
     "run_sub": [
         ("", "", run_sub(1, " 32 ", " 8 ")),

@@ -43,7 +43,7 @@ class DecodeSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadOptions(DecodeSettings, FeatureSettings, FinetuningOptions):
+class SquadOptions(FeatureSettings, DecodeSettings, FinetuningOptions):
     """What to do, and with which files."""
 
     learning_rate: float = with_default(FinetuningConfig, "learning_rate", 5e-6)
