@@ -25,6 +25,12 @@ def _has_terminal() -> bool:
     return COLUMNS_VARIABLE in os.environ
 
 
+def print_beside_bars(text: str) -> None:
+    """Prints a line to stderr without tearing a bar that is shown."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+
+
 class Progress:
     """A tqdm bar with rate and time left in a terminal; elsewhere a line every ten seconds and at the end.
 

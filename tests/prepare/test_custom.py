@@ -108,13 +108,14 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
     reading.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
 
 
-def test_packed_json_of_a_folder(tmp_path):
+def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
     """As C4 comes; beside other files .json rather describes them."""
     lines = [{"text": f"It is number {number}.", "url": "http://a.example", "n": 1} for number in range(3)]
     (tmp_path / "texts").mkdir()
     packed = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
     (tmp_path / "texts/c4.00000-of-00002.json.gz").write_bytes(packed)
     assert formatted(tmp_path / "a", tmp_path / "texts")[0] == [line["text"] for line in lines]
+    assert "fields with text that are not read: 'url' (3); --text_column names" in capsys.readouterr().err
     (tmp_path / "texts/b.txt").write_text("It is other text.")
     assert formatted(tmp_path / "b", tmp_path / "texts")[0] == ["It is other text."]
 
@@ -130,10 +131,11 @@ DATA = {
 
 
 @pytest.mark.parametrize("message", DATA)
-def test_data_under_the_name_of_a_text_is_noticed(tmp_path, message):
+def test_data_under_the_name_of_a_text_is_noticed(tmp_path, message, capsys):
     (tmp_path / "a.txt").write_text(DATA[message])
     refused(f"a.txt: (a )?{message}.*; or name the --input_format", formatted, tmp_path, tmp_path / "a.txt")
     formatted(tmp_path, tmp_path / "a.txt", "--input_format", "line")
+    assert "a.txt: read as text, though it is " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

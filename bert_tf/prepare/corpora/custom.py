@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file
+from bert_tf.base.progress import print_beside_bars
 from bert_tf.prepare.corpora import text_files
 from bert_tf.prepare.corpora.data_files import what_is_no_prose
 from bert_tf.prepare.corpora.documents import (
@@ -122,33 +124,41 @@ def read_batches(
     read_lines: ReadLines = text_files.read_lines,
     chosen: bool = True,
 ) -> Iterator[Batch]:
-    """Batches of documents, their line breaks kept.
+    """Batches of documents, their line breaks kept. Fields of JSON with text that is not read are named at the end.
 
     Args:
       chosen: whether the user has chosen the format of text files; if not, one that holds data is refused.
     """
+    unread = UnreadFields()
 
     def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
             yield from _table_documents(path, text_column)
         elif formats[path] == "jsonl":
-            yield from _json_documents(read_lines(path), text_column)
+            yield from _json_documents(read_lines(path), text_column, unread)
         else:
-            lines = read_lines(path) if chosen else _refusing_data(path, read_lines(path))
+            lines = _checked(path, read_lines(path), chosen=chosen)
             yield from _text_documents(path, lines, formats[path])
 
-    return read_files(list(formats), position, documents_of)
+    yield from read_files(list(formats), position, documents_of)
+    if named := unread.describe():
+        print_beside_bars(f"{named}; --text_column names the one that is read")
 
 
-def _refusing_data(path: Path, lines: Iterator[str]) -> Iterator[str]:
-    """The lines of a file of text. Raises: UserError where it holds data instead."""
+def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]:
+    """The lines of a file of text; where it holds data instead, a line says so.
+
+    Raises: UserError where it does, and the user has not chosen how to read it.
+    """
     head: list[str] = []
     for line in lines:
         head.append(line)
         if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
             break
     if kind := what_is_no_prose(list(filter(None, head)), path.name):
-        raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
+        if not chosen:
+            raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
+        print_beside_bars(f"{path}: read as text, though it is {kind}")
     return itertools.chain(head, lines)
 
 
@@ -199,11 +209,11 @@ def _cell_text(path: Path, cell: Any, row: int, *, column: str) -> str | BadReco
     return text
 
 
-def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
+def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if line:
-            yield json_text(number, line, field, remedy=f'a line has to be like {{"{field}": "..."}}')
+            yield json_text(number, line, field, remedy=f'a line has to be like {{"{field}": "..."}}', unread=unread)
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.fields import read_object
+from bert_tf.base.fields import UnreadFields, read_object
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
@@ -102,12 +102,16 @@ def as_marked_line(sentences: Iterable[str]) -> str:
     return "".join(sentence + SENTENCE_END for sentence in normal if sentence)
 
 
-def json_text(number: int, line: str, field: str, *, remedy: str) -> str | BadRecord:
-    """The text in a field of the JSON object that is a file's line of this number."""
+def json_text(
+    number: int, line: str, field: str, *, remedy: str, unread: UnreadFields | None = None
+) -> str | BadRecord:
+    """The text in a field of the JSON object that is a file's line of this number; `unread` counts the others."""
     try:
         content = read_object(line, f"line {number}", remedy)
     except UserError as error:
         return BadRecord(str(error))
+    if unread:
+        unread.add(content, [field])
     text = content.get(field)
     return text if isinstance(text, str) else BadRecord(f"line {number}: no text in the field {field!r}; {remedy}")
 
