@@ -56,7 +56,7 @@ class Choice:
 BASE = Choice(
     {
         "optimizer_type": "adamw",
-        "learning_rate": 1.5e-3,
+        "learning_rate": 5e-4,
         "train_batch_size": 32,
         "max_seq_length": 128,
         "max_predictions_per_seq": 20,
@@ -77,10 +77,10 @@ CHOICES = {
     "masked 20 %": changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
     "masked 30 %": changed(masked_lm_prob=0.3, max_predictions_per_seq=39),
     "length 64": changed(max_seq_length=64, max_predictions_per_seq=10, train_batch_size=64),
-    "batch 16": changed(train_batch_size=16, learning_rate=1e-3),
-    "batch 64": changed(train_batch_size=64, learning_rate=2e-3),
-    "AdamW, half the rate": changed(learning_rate=7.5e-4),
-    "AdamW, twice the rate": changed(learning_rate=3e-3),
+    "batch 16": changed(train_batch_size=16, learning_rate=3.5e-4),
+    "batch 64": changed(train_batch_size=64, learning_rate=7e-4),
+    "AdamW, half the rate": changed(learning_rate=2.5e-4),
+    "AdamW, twice the rate": changed(learning_rate=1e-3),
     "LAMB, 0.005": changed(optimizer_type="lamb", learning_rate=0.005),
     "LAMB, 0.01": changed(optimizer_type="lamb", learning_rate=0.01),
     "LAMB, 0.02": changed(optimizer_type="lamb", learning_rate=0.02),
@@ -90,14 +90,14 @@ CHOICES = {
     "whole words": changed(whole_word_masking=True),
     "1 layer": changed(model={"layers": 1}),
     "4 layers": changed(model={"layers": 4}),
-    "hidden size 256": changed(model={"hidden_size": 256}, learning_rate=1e-3),
+    "hidden size 256": changed(model={"hidden_size": 256}, learning_rate=3.5e-4),
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
-    parser.add_argument("--base_updates", type=int, default=1_250, help="of a trial of the base; %(default)s")
+    parser.add_argument("--base_updates", type=int, default=2_000, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CHOICES, default=[*CHOICES], help="choices to run")
 

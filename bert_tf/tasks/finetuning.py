@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # What files are for: to train on; to predict and score; to predict, and score if the right answers are there.
 TRAIN, EVAL, PREDICT = "train", "eval", "predict"
 # The files that a mode reads, by their settings; it ignores others.
-_USES = {
+USES = {
     "train_and_predict": {TRAIN: "train_file", PREDICT: "predict_file"},
     "train_and_eval": {TRAIN: "train_file", EVAL: "predict_file"},
     "train": {TRAIN: "train_file"},
@@ -53,7 +53,7 @@ Ask = Callable[[Any], tuple[Any, Outputs]]
 def files_of_mode(config: FinetuningConfig, options: Any) -> dict[str, Sequence[Path]]:
     """The files that --mode needs, by what they are for. Raises `UserError` if one is not given."""
     files: dict[str, Sequence[Path]] = {}
-    for use, name in _USES.get(options.mode, {}).items():
+    for use, name in USES.get(options.mode, {}).items():
         if not (path := getattr(options, name)):
             raise UserError(f"--{name} is required with --mode={options.mode}")
         # What is scored while training must hold the right answers.
@@ -307,14 +307,12 @@ class FinetuningTask(Task):
     def finish(self, predictor: Predictor, telemetry: Telemetry, update: int) -> None:
         """Predicts, scores and writes what the job asks for."""
         scores: dict[str, float] = {}
-        batch_secs: list[float] = []
         for use in [use for use in self.files if use != TRAIN]:
             predicted, concluded = self._conclude(predictor, use, update)
-            batch_secs += predicted.batch_secs
             for name, text in concluded.files.items():
                 write_whole(telemetry.run_folder / name, text)
             written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
             for line in [*predicted.describe_speed(), *written, *concluded.notes]:
                 telemetry.note(line)
             scores.update(concluded.scores)
-        telemetry.results(update, scores, predictor.speed(batch_secs))
+        telemetry.results(update, scores, predictor.speed())

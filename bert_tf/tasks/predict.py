@@ -158,9 +158,10 @@ class Predictor:
         features = {name: tf.constant(inputs[name][..., :length]) for name in INPUTS}
         return [output.numpy() for output in self.compute(features)]
 
-    def speed(self, batch_secs: Sequence[float]) -> dict[str, float]:
-        """As `Predicted.speed`, of batches of several predictions."""
-        return Predicted((), list(batch_secs), self.batch_size * self.workers.size).speed()
+    def speed(self) -> dict[str, float]:
+        """As `Predicted.speed`, of all that was predicted at the latest update."""
+        batch_secs = [secs for predicted in self._predicted.values() for secs in predicted.batch_secs]
+        return Predicted((), batch_secs, self.batch_size * self.workers.size).speed()
 
     def batches(self, num_tokens: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """The batches of each length: (length, row numbers [batches, global batch]), the shortest first.

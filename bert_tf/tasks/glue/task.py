@@ -13,7 +13,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, Conclusion, FinetuningTask, Outputs
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, USES, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
@@ -24,9 +24,6 @@ from bert_tf.tasks.task import Facts
 if TYPE_CHECKING:
     from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import ClassifierModel
-
-# The files that a mode reads.
-_READS = {"train_and_eval": (TRAIN, EVAL), "train": (TRAIN,), "eval": (EVAL,), "predict": (PREDICT,)}
 
 
 @dataclasses.dataclass
@@ -49,7 +46,7 @@ class GlueTask(FinetuningTask):
     def from_settings(cls, config: FinetuningConfig, options: ClassifierOptions) -> GlueTask:
         task = _text_task(options)
         files = {}
-        for use in _READS.get(options.mode, ()):
+        for use in USES.get(options.mode, ()):
             files.update(files_for(task, use, options))
         if options.class_weights and task.is_regression:
             raise UserError(f"--class_weights={options.class_weights} is for labels, {task.name} has numbers")
