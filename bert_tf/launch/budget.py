@@ -35,7 +35,8 @@ _HOURS = Setting("hours", "float", 24.0, above=0, at_most=10_000, is_flag=False)
 _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
-# The choices, as variables, which a user's own go before: what the experiments of docs/RESULTS.md say.
+# The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
+# 2312.17482), as far as they are settings here.
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DATA_FORMAT": "tokens"}
 LENGTH, PREDICTIONS = 128, 20
 WARMUP_SHARE = 0.06
