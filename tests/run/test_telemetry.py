@@ -199,8 +199,8 @@ def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
 
 
 def test_an_evaluation_that_only_measured_the_speed_has_no_line(tmp_path, capsys):
-    with Telemetry(tmp_path, is_chief=True, total_updates=1) as logs:
-        logs.evaluation(1, throughput_val=2.0, latency_average_ms=3.0, global_step=1)
+    with Telemetry(tmp_path, is_chief=True) as logs:
+        logs.results(1, {}, {"throughput_val": 2.0, "latency_average_ms": 3.0})
     assert "evaluation" not in capsys.readouterr().out and "latency" in (tmp_path / "metrics.jsonl").read_text()
 
 
