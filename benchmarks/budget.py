@@ -14,7 +14,6 @@ names the choices to run; the table has all that are finished. The data are toke
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
@@ -22,7 +21,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +193,7 @@ def _command_secs(program: str, flags: Mapping[str, Any]) -> float:
     """Runs a program; returns its processor seconds."""
     given = [f"--{name}={json.dumps(value) if isinstance(value, bool) else value}" for name, value in flags.items()]
     given = [flag for flag in given if not flag.endswith("=None")]
-    with _log(Path(flags["model_dir"])) as log:
+    with open(Path(flags["model_dir"]).with_suffix(".log"), "w", encoding="utf-8") as log:
         process = subprocess.Popen([sys.executable, CHECKOUT / program, *given], stdout=log, stderr=log)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -203,9 +202,3 @@ def _command_secs(program: str, flags: Mapping[str, Any]) -> float:
         print("\n".join(said), file=sys.stderr, flush=True)
         raise UserError(f"{program} ended with code {process.returncode}; see above why")
     return used.ru_utime + used.ru_stime
-
-
-@contextlib.contextmanager
-def _log(run_folder: Path) -> Iterator[Any]:
-    with open(run_folder.with_suffix(".log"), "w", encoding="utf-8") as log:
-        yield log

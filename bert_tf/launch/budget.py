@@ -98,7 +98,8 @@ class Budget(Pretraining):
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:
         run = super()._run(phase, data)
-        return run._replace(flags={**run.flags, "eval_files": None}) if self.measures else run
+        scoring = dict.fromkeys(("eval_files", "eval_steps", "early_stopping"))
+        return run._replace(flags={**run.flags, **scoring}) if self.measures else run
 
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
         return [] if self.measures else super().results(runs)
@@ -107,7 +108,7 @@ class Budget(Pretraining):
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
-    environment = LaunchEnvironment({**PRESET, **given, **environment.environ})
+    environment = LaunchEnvironment({**PRESET, **environment.environ, **given})
     precision = _choose_precision(environment)
     size = _choose_micro_batch(typed["bert_model"], precision, environment)
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)

@@ -23,12 +23,14 @@ def excluded_from_weight_decay(name: str) -> bool:
     return any(part in name for part in _NOT_DECAYED)
 
 
-def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+def gradient_norms(gradients: Sequence[tf.Tensor], compiled: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
     """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32.
+
+    On a GPU by XLA, if `compiled` (`groups`).
 
     tf.add_n is not used: its order depends on which of its inputs other operations have finished with.
     """
-    half_squares = for_groups(_half_squares)
+    half_squares = for_groups(_half_squares, compiled)
     halves_V = call_in_groups(
         [(tuple(gradient.shape), gradient.dtype) for gradient in gradients],
         lambda numbers: half_squares([gradients[number] for number in numbers]),

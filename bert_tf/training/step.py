@@ -286,7 +286,7 @@ class TrainStep:
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
         unscale = self._divisor(num_accumulation_steps) / (num_accumulation_steps * scale)
-        norm, norms_V = (values * unscale for values in gradient_norms(gradients))
+        norm, norms_V = (values * unscale for values in gradient_norms(gradients, self._optimizer.compiled))
         is_finite = tf.math.is_finite(norm)
         rate = tf.identity(self._optimizer.current_learning_rate())
         clip = 1.0 / tf.maximum(norm / self._optimizer.global_clipnorm, 1.0)

@@ -87,6 +87,17 @@ def test_variables_go_before_the_preset(started, monkeypatch):
     assert [(flags["packing"], flags["no_next_sentence"]) for flags in started] == [("false", "false")] * 2
 
 
+def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothing(started, monkeypatch):
+    monkeypatch.setenv("DATASET", "another")
+    monkeypatch.setenv("EVAL_STEPS", "50")
+    monkeypatch.setenv("EARLY_STOPPING", "3")
+    launch("24", "mini", "custom")
+    measurement, training = started
+    assert not {"eval_files", "eval_steps", "early_stopping"} & measurement.keys()
+    assert (training["eval_steps"], training["early_stopping"]) == ("50", "3")
+    assert all("/custom/training" in flags["input_files"] for flags in started)
+
+
 @pytest.mark.parametrize(
     "capability, precision, micro_batch", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)]
 )
