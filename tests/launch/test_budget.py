@@ -94,7 +94,7 @@ def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothin
     launch("24", "mini", "custom")
     measurement, training = started
     assert not {"eval_files", "eval_steps", "early_stopping"} & measurement.keys()
-    assert (training["eval_steps"], training["early_stopping"]) == ("50", "3")
+    assert (training["eval_steps"], training["early_stopping"]) == ("50.0", "3")
     assert all("/custom/training" in flags["input_files"] for flags in started)
 
 
