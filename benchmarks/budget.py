@@ -1,14 +1,18 @@
 """Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-A choice changes flags of run_pretraining.py, or the model. How many times as much as one of the base an update costs is
-measured once for each choice, by short runs of both by turns, so that a busy machine slows both; a trial has as many
-updates as cost the same as the base's, and its schedule ends with them. Afterwards all are asked alike, without
-next sentences and with 15 % of the words masked, about text that none has read.
+A choice changes flags of run_pretraining.py, the model, or begins with a phase of shorter sequences. How many times as
+much as one of the base an update costs is measured once for each choice, by short runs of both by turns, so that a busy
+machine slows both; a trial has as many updates as cost the same as the base's, and its schedule ends with them.
+Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about text that none has
+read, and fine-tuned alike on questions and on entities, where given.
 
-    python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials
+    python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
+      --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
 
 An interrupted trial goes on from its checkpoint, and finished ones are kept in the folder's `finished.jsonl`. `--only`
-names the choices to run; the table has all that are finished. The data are token files (docs/preparing_data.md).
+names the choices to run; the table has all that are finished. The data are token files (docs/preparing_data.md). The
+peer is transformers' Trainer, set as its example run_mlm.py sets it, see `run_mlm.py` here; it reads the sharded text
+that the token files were made from.
 """
 
 from __future__ import annotations

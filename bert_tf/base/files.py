@@ -149,10 +149,16 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
 def split_paths(text: str) -> list[str]:
     """The paths and globs in a comma-separated list, at least one.
 
-    A text that as a whole names an existing path, or has nothing between its commas, is one path.
+    A text that as a whole names an existing path is one path, and so is an empty one.
+
+    Raises: UserError if there is nothing between its commas.
     """
+    if not text or os.path.exists(text) or glob.glob(text):
+        return [text]
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    return [text] if os.path.exists(text) or glob.glob(text) else parts or [text]
+    if not parts:
+        raise UserError(f"'{text}' names no file; give paths, with commas between them")
+    return parts
 
 
 def check_regular(path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_comma_in_a_path_that_stands_alone(tmp_path):
     for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
         assert split_paths(text) == [text]
     assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]
-    assert split_paths(",") == [","], "which is then named as missing"
+    refused("^' ,' names no file; give paths", split_paths, " ,")
 
 
 TEXT = "text,label\nEin Café,ja\n"
