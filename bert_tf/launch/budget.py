@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import work_folder
 from bert_tf.base.machine.hardware import compute_capabilities
@@ -26,6 +28,7 @@ from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile
 from bert_tf.run.events import read_events
 from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
@@ -57,6 +60,8 @@ MEASURED_UPDATES = 20
 UPDATES_SHARE = 0.97
 # Of a device's memory, for a micro-batch by the plan.
 PLANNED_SHARE = 0.85
+# So many show how often each piece occurs.
+COUNTED_TOKENS = 4_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +181,13 @@ def _tell_epochs(phase: Phase, data: PreparedData, typed: Typed) -> None:
     counts = manifest.counts
     tokens = counts.get("num_tokens_training", counts["num_tokens"])
     epochs = phase.num_sequences * LENGTH / tokens
-    show([f"epochs = {epochs:.3g} of {tokens:,} tokens"])
+    show(
+        [
+            f"epochs = {epochs:.3g} of {tokens:,} tokens",
+            f"loss_to_beat = {_loss_of_frequencies(data.folder):.2f} with no more than how often each piece occurs; "
+            f"the loss should be lower after {phase.num_updates // 5:,} updates",
+        ]
+    )
     if epochs > MOST_EPOCHS:
         hours = typed["hours"] * MOST_EPOCHS / epochs
         raise UserError(
@@ -184,6 +195,18 @@ def _tell_epochs(phase: Phase, data: PreparedData, typed: Typed) -> None:
             f"{epochs:,.0f} times, and after {MOST_EPOCHS} there is nothing left to learn; prepare more text, or give "
             f"{hours:.2g} hours"
         )
+
+
+def _loss_of_frequencies(folder: Path) -> float:
+    """The masked words' loss of a model that knows no more than how often each piece occurs, in nats."""
+    counts = np.zeros(1, np.int64)
+    for path in sorted((folder / SPLITS[0]).glob(f"*{TOKENS_SUFFIX}")):
+        file = TokenFile(path)
+        counts = counts + np.bincount(file.text().token_ids, minlength=file.vocab_size)
+        if counts.sum() >= COUNTED_TOKENS:
+            break
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def _time_so_far(call: Budget) -> list[str]:

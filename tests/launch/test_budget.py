@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_tf.base.machine.hardware import GIB
@@ -13,6 +15,7 @@ from bert_tf.launch import budget, call
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.recipes import find_recipe
 from bert_tf.memory.plan import Device
+from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
 from tests.launch.helpers import flags_of, prepare_tokens
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
@@ -50,6 +53,8 @@ def started(tmp_path, monkeypatch):
     data = prepare_tokens(tmp_path / "data", "custom")
     manifest = json.loads((data / "manifest.json").read_text())
     manifest["counts"]["num_tokens"] = TOKENS
+    text = TokenizedText(np.repeat(np.arange(4), 25), np.array([0, 100]), np.array([0, 1]))
+    write_tokens(data / "training/custom_training_0.tokens", text, Shard(0, 0), vocab_size=10)
     (data / "manifest.json").write_text(json.dumps(manifest))
     return calls
 
@@ -72,6 +77,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
         assert (flags["packing"], flags["no_next_sentence"], flags["precision"]) == ("true", "true", "fp32")
     said = capsys.readouterr().out
     assert f"epochs = {sequences * 128 / TOKENS:.3g} of {TOKENS:,} tokens" in said
+    assert f"loss_to_beat = {math.log(4):.2f} with no more than" in said
     # The same command on a machine of another rate makes the same updates.
     started.rate = 1.0
     assert launch("10", "mini", "custom") == 0
