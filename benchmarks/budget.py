@@ -1,9 +1,9 @@
 """Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
 A choice changes flags of run_pretraining.py, the model, or begins with a phase of shorter sequences. How many times as
-much as one of the base an update costs is measured once for each choice, by short runs of both by turns, so that a busy
-machine slows both; a trial has as many updates as cost the same as the base's, and its schedule ends with them.
-Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about text that none has
+much as one of the base an update costs is measured once for each choice, by short runs of both one after the other,
+which a busy machine slows alike; a trial has as many updates as cost the same as the base's, and its schedule ends with
+them. Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about text that none has
 read, and fine-tuned alike on questions and on entities, where given.
 
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
@@ -11,8 +11,8 @@ read, and fine-tuned alike on questions and on entities, where given.
 
 An interrupted trial goes on from its checkpoint, and finished ones are kept in the folder's `finished.jsonl`. `--only`
 names the choices to run; the table has all that are finished. The data are token files (docs/preparing_data.md). The
-peer is transformers' Trainer, set as its example run_mlm.py sets it, see `run_mlm.py` here; it reads the sharded text
-that the token files were made from.
+peer is transformers' Trainer, set as its example run_mlm.py sets it, see `variants/run_mlm.py`; it reads the sharded
+text that the token files were made from.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import dataclasses
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from benchmarks.finished import Finished
 from benchmarks.frame import CHECKOUT, NUM_SHOWN_LINES, Bench, existing
@@ -39,10 +38,10 @@ from bert_tf.text.vocabulary import load_pieces
 
 NEEDS = "--data: token files, and hours"
 ROUNDS = 1
-COST_UPDATES = (10, 50)  # of the two runs by which an update's cost is measured
-COST_TURNS = 3
-WARMUP_SHARE = 0.1
+COST_UPDATES = (10, 110)  # of the two runs by which an update's cost is measured
 EVALUATED = "masked_lm_loss"
+# Of the updates, as in the recipe; the rest is the last phase.
+FIRST_PHASE_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +52,28 @@ class Choice:
     layers: int = 2
     hidden_size: int = 128
     dropout: float = 0.1
-    warmup_share: float = WARMUP_SHARE
+    warmup_share: float = 0.1
+    first: Choice | None = None  # a phase before this one
 
+    def changed(self, **changes: Any) -> Choice:
+        """With other fields, or other flags."""
+        fields = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
+        return dataclasses.replace(self, **fields, flags={**self.flags, **changes})
+
+    def costs_as(self, other: Choice) -> bool:
+        """Whether an update is the same computation, by other numbers."""
+        rate = self.flags["learning_rate"]
+        return self == other.changed(learning_rate=rate, warmup_share=self.warmup_share)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """The base's model, trained by transformers' Trainer with its defaults but for these."""
+
+    flags: Mapping[str, Any]
+
+
+Trained = Union[Choice, Peer]
 
 BASE = Choice(
     {
@@ -67,33 +86,31 @@ BASE = Choice(
         "no_next_sentence": True,
     }
 )
+# The recipe's lengths, 128 and 512, and tokens of an update, shrunk.
+SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
+NVIDIA = BASE.changed(optimizer_type="lamb", no_next_sentence=None, learning_rate=0.0067, warmup_share=200 / 1563)
 
-
-def changed(warmup_share: float = WARMUP_SHARE, model: Mapping[str, Any] | None = None, **flags: Any) -> Choice:
-    return dataclasses.replace(BASE, flags={**BASE.flags, **flags}, warmup_share=warmup_share, **(model or {}))
-
-
-CHOICES = {
+CHOICES: dict[str, Trained] = {
     "base": BASE,
-    "next sentence": changed(no_next_sentence=None),
-    "packed": changed(packing=True, train_batch_size=8, num_accumulation_steps=4),
-    "masked 20 %": changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
-    "masked 30 %": changed(masked_lm_prob=0.3, max_predictions_per_seq=39),
-    "length 64": changed(max_seq_length=64, max_predictions_per_seq=10, train_batch_size=64),
-    "batch 16": changed(train_batch_size=16, learning_rate=3.5e-4),
-    "batch 64": changed(train_batch_size=64, learning_rate=7e-4),
-    "AdamW, half the rate": changed(learning_rate=2.5e-4),
-    "AdamW, twice the rate": changed(learning_rate=1e-3),
-    "LAMB, 0.005": changed(optimizer_type="lamb", learning_rate=0.005),
-    "LAMB, 0.01": changed(optimizer_type="lamb", learning_rate=0.01),
-    "LAMB, 0.02": changed(optimizer_type="lamb", learning_rate=0.02),
-    "warm-up 2 %": changed(warmup_share=0.02),
-    "warm-up 25 %": changed(warmup_share=0.25),
-    "no dropout": changed(model={"dropout": 0.0}),
-    "whole words": changed(whole_word_masking=True),
-    "1 layer": changed(model={"layers": 1}),
-    "4 layers": changed(model={"layers": 4}),
-    "hidden size 256": changed(model={"hidden_size": 256}, learning_rate=3.5e-4),
+    "next sentence": BASE.changed(no_next_sentence=None),
+    "packed": BASE.changed(packing=True, train_batch_size=8, num_accumulation_steps=4),
+    "masked 20 %": BASE.changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
+    "masked 30 %": BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39),
+    "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
+    "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
+    "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),
+    "AdamW, half the rate": BASE.changed(learning_rate=2.5e-4),
+    "AdamW, twice the rate": BASE.changed(learning_rate=1e-3),
+    "LAMB, 0.005": BASE.changed(optimizer_type="lamb", learning_rate=0.005),
+    "LAMB, 0.01": BASE.changed(optimizer_type="lamb", learning_rate=0.01),
+    "LAMB, 0.02": BASE.changed(optimizer_type="lamb", learning_rate=0.02),
+    "warm-up 2 %": BASE.changed(warmup_share=0.02),
+    "no dropout": BASE.changed(dropout=0.0),
+    "4 layers": BASE.changed(layers=4),
+    "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
+    "NVIDIA's recipe": NVIDIA.changed(first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038)),
+    "run_mlm": Peer({}),
+    "run_mlm, the base's batch and rate": Peer({"learning_rate": 5e-4, "per_device_train_batch_size": 32}),
 }
 
 
@@ -102,27 +119,43 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--base_updates", type=int, default=2_000, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CHOICES, default=[*CHOICES], help="choices to run")
+    parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
+    parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
+    parser.add_argument("--entities", type=existing, help="folder with train.tsv and devel.tsv")
+    parser.add_argument("--peer_python", type=existing, help="a Python with torch, transformers and accelerate")
+    parser.add_argument("--peer_text", type=existing, help="folder of the sharded training text, for the peer")
 
 
 def run(bench: Bench) -> None:
     options = bench.options
+    has_peer = options.peer_python and options.peer_text
+    names = options.only or [name for name, choice in CHOICES.items() if has_peer or isinstance(choice, Choice)]
     options.trials.mkdir(parents=True, exist_ok=True)
-    facts = {"data": options.data.name, "base_updates": options.base_updates}
-    finished = Finished(options.trials / "finished.jsonl", facts)
+    finished = Finished(
+        options.trials / "finished.jsonl", {"data": options.data.name, "base_updates": options.base_updates}
+    )
     # One seed of all choices first, so that an interrupted benchmark has something to say.
-    trials = [(name, seed) for seed in range(1, options.seeds + 1) for name in options.only]
+    trials = [(name, seed) for seed in range(1, options.seeds + 1) for name in names]
     for name, seed in Progress(trials, unit="trials", description="pre-training"):
         if not finished.find([name, seed]):
             finished.add([name, seed], _run_trial(options, finished, name, seed))
+    bench.table(
+        f"After the seconds of {options.base_updates:,} updates of the base",
+        ["choice", "held-out masked-word loss, mean ± spread of seeds", "F1 of answers", "F1 of entities"]
+        + ["seeds", "updates"],
+        _rows(finished, options.seeds),
+    )
+
+
+def _rows(finished: Finished, num_seeds: int) -> list[list[Any]]:
+    """The table's, the lowest loss first."""
     rows = []
     for name in CHOICES:
-        found = [line for seed in range(1, options.seeds + 1) if (line := finished.find([name, seed]))]
+        found = [line for seed in range(1, num_seeds + 1) if (line := finished.find([name, seed]))]
         if found:
-            rows.append([name, mean_and_spread(each["loss"] for each in found), len(found), f"{found[0]['updates']:,}"])
-    rows.sort(key=lambda row: row[1])
-    columns = ["choice", "held-out masked-word loss, mean ± spread of seeds", "seeds", "updates"]
-    bench.table(f"After the seconds of {options.base_updates:,} updates of the base", columns, rows)
+            scores = [mean_and_spread(line[judge] for line in found if judge in line) for judge in JUDGES]
+            rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
+    return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
 
 def _run_trial(options: argparse.Namespace, finished: Finished, name: str, seed: int) -> dict[str, Any]:
@@ -131,39 +164,63 @@ def _run_trial(options: argparse.Namespace, finished: Finished, name: str, seed:
     if not cost:
         cost = finished.add([name, "cost"], {"times_base": _cost_of(options, choice, folder)})
     updates = round(options.base_updates / cost["times_base"])
-    secs = _pretrain(options, choice, folder / "run", updates, seed)
-    loss = _held_out_loss(options, folder)
+    secs, weights = 0.0, None
+    for number, (phase, share) in enumerate(_phases(choice), 1):
+        start, weights = weights, folder / f"phase_{number}"
+        secs += _pretrain(options, phase, weights, round(share * updates), seed, start)
+    assert weights
+    outcome = {"updates": updates, "all_cpu_secs": secs, **_judge(options, weights, seed)}
     shutil.rmtree(folder)
-    return {"loss": loss, "updates": updates, "all_cpu_secs": secs}
+    return outcome
 
 
-def _cost_of(options: argparse.Namespace, choice: Choice, folder: Path) -> float:
-    """How many times as much as one of the base an update costs, in processor seconds: the median of several turns."""
-    if choice is BASE:
-        return 1.0
+def _phases(choice: Trained) -> list[tuple[Trained, float]]:
+    """The phases, with their shares of the updates."""
+    if isinstance(choice, Peer) or not choice.first:
+        return [(choice, 1.0)]
+    return [(choice.first, FIRST_PHASE_SHARE), (dataclasses.replace(choice, first=None), 1 - FIRST_PHASE_SHARE)]
 
-    def cost(measured: Choice) -> float:
+
+def _cost_of(options: argparse.Namespace, choice: Trained, folder: Path) -> float:
+    """How many times as much as one of the base an update costs, in processor seconds."""
+
+    def cost(measured: Trained) -> float:
         """Of an update, without what a run costs besides."""
         few, more = (_pretrain(options, measured, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
         shutil.rmtree(folder)
         return more - few
 
-    return statistics.median(cost(choice) / cost(BASE) for _ in range(COST_TURNS))
+    def times_base(phase: Trained) -> float:
+        if isinstance(phase, Choice) and phase.costs_as(BASE):
+            return 1.0
+        return cost(phase) / cost(BASE)
+
+    return sum(share * times_base(phase) for phase, share in _phases(choice))
 
 
-def _pretrain(options: argparse.Namespace, choice: Choice, run_folder: Path, updates: int, seed: int) -> float:
-    size = choice.hidden_size
+def _pretrain(
+    options: argparse.Namespace, choice: Trained, folder: Path, updates: int, seed: int, start: Path | None = None
+) -> float:
+    """Returns processor seconds. `start`: the folder of a phase before this one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    of_model = choice if isinstance(choice, Choice) else BASE
+    size = of_model.hidden_size
     config = dataclasses.replace(
-        BertConfig(len(load_pieces(options.data / "vocab.txt")), size, choice.layers, max(1, size // 64), 4 * size),
-        hidden_dropout_prob=choice.dropout,
-        attention_probs_dropout_prob=choice.dropout,
+        BertConfig(len(load_pieces(options.data / "vocab.txt")), size, of_model.layers, max(1, size // 64), 4 * size),
+        hidden_dropout_prob=of_model.dropout,
+        attention_probs_dropout_prob=of_model.dropout,
     )
-    run_folder.mkdir(parents=True, exist_ok=True)
-    model = run_folder.parent / "model.json"
+    model = folder.with_suffix(".json")
     model.write_text(config.to_json(), encoding="utf-8")
+    if isinstance(choice, Peer):
+        flags = {"text": options.peer_text, "vocab_file": options.data / "vocab.txt", "config": model, **choice.flags}
+        flags |= {"max_seq_length": BASE.flags["max_seq_length"], "max_steps": updates, "seed": seed}
+        command = [options.peer_python, CHECKOUT / "benchmarks/variants/run_mlm.py"]
+        return _command_secs(command, {**flags, "output_dir": folder}, folder)
     flags = {
         **choice.flags,
         "bert_config_file": model,
+        "init_checkpoint": start,
         "input_files": options.data / "training",
         "num_train_steps": updates,
         "warmup_steps": round(choice.warmup_share * updates),
@@ -171,38 +228,70 @@ def _pretrain(options: argparse.Namespace, choice: Choice, run_folder: Path, upd
         "keep_checkpoints": 1,
         "seed": seed,
     }
-    return _command_secs("run_pretraining.py", {**flags, "model_dir": run_folder})
+    return _program_secs("run_pretraining.py", flags, folder)
 
 
-def _held_out_loss(options: argparse.Namespace, folder: Path) -> float:
-    """The loss of a trial's last weights, by an update that changes none of them, and its evaluation."""
+def _held_out_loss(options: argparse.Namespace, weights: Path, seed: int) -> float:
+    """The loss of the weights, by an update that changes none of them, and its evaluation."""
     names = ("train_batch_size", "max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "no_next_sentence")
     flags = {
         **{name: BASE.flags[name] for name in names},
-        "init_checkpoint": folder / "run",
         "input_files": options.data / "training",
         "eval_files": options.data / "test",
         "max_eval_steps": 0,
         "eval_batch_size": 32,
         "num_train_steps": 1,
         "learning_rate": 1e-30,
-        "model_dir": folder / "asked",
     }
-    _command_secs("run_pretraining.py", flags)
-    results = (folder / "asked" / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    return float(dict(line.split(" = ") for line in results)[EVALUATED])
+    return _scored("run_pretraining.py", flags, options, weights, "loss")[EVALUATED]
 
 
-def _command_secs(program: str, flags: Mapping[str, Any]) -> float:
-    """Runs a program; returns its processor seconds."""
+def _f1_of_answers(options: argparse.Namespace, weights: Path, seed: int) -> float:
+    train, held_out = options.questions / "train-v1.1.json", options.questions / "dev-v1.1.json"
+    flags = {**FINE_TUNING, "mode": "train_and_predict", "train_file": train, "predict_file": held_out, "seed": seed}
+    return _scored("run_squad.py", {**flags, "doc_stride": 64}, options, weights, "answers")["f1"]
+
+
+def _f1_of_entities(options: argparse.Namespace, weights: Path, seed: int) -> float:
+    train, held_out = options.entities / "train.tsv", options.entities / "devel.tsv"
+    flags = {**FINE_TUNING, "train_file": train, "predict_file": held_out, "seed": seed}
+    return _scored("run_ner.py", flags, options, weights, "entities")["f1"]
+
+
+FINE_TUNING = {"max_seq_length": 128, "train_batch_size": 32, "learning_rate": 6e-4, "num_train_epochs": 3}
+JUDGES = {"loss": _held_out_loss, "answers": _f1_of_answers, "entities": _f1_of_entities}
+
+
+def _judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
+    is_given = {"loss": True, "answers": options.questions, "entities": options.entities}
+    return {name: judge(options, weights, seed) for name, judge in JUDGES.items() if is_given[name]}
+
+
+def _scored(
+    program: str, flags: Mapping[str, Any], options: argparse.Namespace, weights: Path, judge: str
+) -> dict[str, float]:
+    """The scores that a program writes, having begun with these weights."""
+    folder = weights.parent / judge
+    _program_secs(program, {**flags, "init_checkpoint": weights}, folder)
+    lines = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def _program_secs(program: str, flags: Mapping[str, Any], folder: Path) -> float:
+    return _command_secs([sys.executable, CHECKOUT / program], {**flags, "model_dir": folder}, folder)
+
+
+def _command_secs(command: Sequence[str | Path], flags: Mapping[str, Any], folder: Path) -> float:
+    """Runs a program, with its output in a file beside `folder`; returns its processor seconds."""
     given = [f"--{name}={json.dumps(value) if isinstance(value, bool) else value}" for name, value in flags.items()]
     given = [flag for flag in given if not flag.endswith("=None")]
-    with open(Path(flags["model_dir"]).with_suffix(".log"), "w", encoding="utf-8") as log:
-        process = subprocess.Popen([sys.executable, CHECKOUT / program, *given], stdout=log, stderr=log)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_suffix(".log"), "w", encoding="utf-8") as log:
+        process = subprocess.Popen([*command, *given], stdout=log, stderr=log)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         said = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-NUM_SHOWN_LINES:]
         print("\n".join(said), file=sys.stderr, flush=True)
-        raise UserError(f"{program} ended with code {process.returncode}; see above why")
+        raise UserError(f"{command[-1]} ended with code {process.returncode}; see above why")
     return used.ru_utime + used.ru_stime
