@@ -135,10 +135,12 @@ def _training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> 
     updates = int(sequences / batch)
     if updates < FEWEST_UPDATES:
         least = FEWEST_UPDATES * batch / (sequences_per_sec * 3600 * UPDATES_SHARE)
+        sizes = [*PRESETS]
+        smaller = sizes[sizes.index(typed["bert_model"]) + 1 :]
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: {updates:,} updates of {batch} sequences at the "
             f"{sequences_per_sec:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
-            f"give at least {least:.2g} hours, or a smaller model ({', '.join(PRESETS)})"
+            f"give at least {least:.2g} hours" + (f", or a smaller model ({', '.join(smaller)})" if smaller else "")
         )
     rate = _peak_rate(typed["bert_model"], batch)
     warmup = round(WARMUP_SHARE * updates)

@@ -123,7 +123,7 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
         refused(f"hours .*{rule}", launch, typed, "mini")
     refused("bert_model .* must be one of large, base", launch, "24", "huge")
     refused("DATASET=wiki is not prepared", launch, "24", "mini", "wiki")
-    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or a smaller model"
+    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or a smaller model \(tiny\)$"
     refused(message, launch, "0.05", "mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
