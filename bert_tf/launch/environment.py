@@ -15,11 +15,11 @@ from bert_tf.base.machine.hardware import count_cores, count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_nodes
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
-from bert_tf.tasks.task import task_settings
+from bert_tf.tasks.task import TASKS, find_settings
 
 Made = TypeVar("Made")
 
-_OF_TASKS = task_settings()
+_OF_TASKS = {name: find_settings(name) for name in TASKS}
 # The classes with the settings of each program that is launched, and all classes with settings.
 SETTINGS_OF = {
     "pretraining": PRETRAINING,

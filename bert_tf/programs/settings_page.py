@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from bert_tf.settings.declaration import Setting, settings_of
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import LaunchVariables
-from bert_tf.tasks.task import task_settings
+from bert_tf.tasks.task import TASKS, find_settings
 
-_TASKS = task_settings()
+_TASKS = {name: find_settings(name) for name in TASKS}
 TABLES: dict[str, tuple[type, ...]] = {
     "Pre-training: `run_pretraining.py`": _TASKS.pop("pretraining"),
-    **{f"Fine-tuning: `tasks/{name}`": classes for name, classes in _TASKS.items()},
+    **{f"Fine-tuning: {name}": classes for name, classes in _TASKS.items()},
     "Preparation: `data/bertPrep.py`": (PreparationOptions,),
     "Variables of the launchers": (LaunchVariables,),
 }
 _HEAD = """# All settings
 
 Written by `python -m bert_tf.programs.settings_page` from the declarations in `bert_tf/settings/` and
-`bert_tf/tasks/*/settings.py`. "Fixed" settings must not change within a run. A setting with a variable can be given to
+the `settings.py` of each task. "Fixed" settings must not change within a run. A setting with a variable can be given to
 the launchers by it: `PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
 """
 

@@ -2,8 +2,9 @@
 
 from bert_tf.programs.flags import run_program
 from bert_tf.programs.tasks import define_program
-from bert_tf.tasks.squad.settings import SETTINGS
+from bert_tf.tasks.task import find_settings
 
+SETTINGS = find_settings("squad")
 main = define_program("squad", SETTINGS)
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a task is: whatever trains, pre-training too. `job` begins, trains, predicts and exports any.
 
-A new task is a folder with a subclass of `Task` (of `finetuning.FinetuningTask`, if it has files and a head of its
-own), and a line in `TASKS`. Its module does not import TensorFlow, so that a program can refuse settings and files at
-once; its head does, and is imported where a model is made.
+A new task is a folder, here or in `contrib`, with a subclass of `Task` (of `finetuning.FinetuningTask`, if it has files
+and a head of its own), and a line in `TASKS`. Its module does not import TensorFlow, so that a program can refuse
+settings and files at once; its head does, and is imported where a model is made.
 """
 
 from __future__ import annotations
@@ -131,21 +131,21 @@ class Task(abc.ABC):
         """Does with the trained model what the job asks for."""
 
 
-# The class in the ``task.py`` of each folder.
+# By the names of the tasks: ``module:class`` in the ``task.py`` of each one's folder.
 TASKS = {
-    "pretraining": "PretrainingTask",
-    "squad": "SquadTask",
-    "glue": "GlueTask",
-    "entities": "EntityTask",
-    "choices": "ChoiceTask",
+    "pretraining": "bert_tf.tasks.pretraining.task:PretrainingTask",
+    "squad": "bert_tf.tasks.squad.task:SquadTask",
+    "glue": "bert_tf.tasks.glue.task:GlueTask",
+    "entities": "bert_tf.contrib.entities.task:EntityTask",
+    "choices": "bert_tf.contrib.choices.task:ChoiceTask",
 }
 
 
 def find_task_class(name: str) -> type[Task]:
     """Imports only this task's folder."""
-    return load(f"bert_tf.tasks.{name}.task:{TASKS[name]}")
+    return load(TASKS[name])
 
 
-def task_settings() -> dict[str, tuple[type, ...]]:
-    """The classes that declare each task's settings, from the ``settings.py`` of its folder."""
-    return {name: load(f"bert_tf.tasks.{name}.settings:SETTINGS") for name in TASKS}
+def find_settings(name: str) -> tuple[type, ...]:
+    """The classes that declare a task's settings, from the ``settings.py`` of its folder."""
+    return load(f"{TASKS[name].rpartition('.task:')[0]}.settings:SETTINGS")

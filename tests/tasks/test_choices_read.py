@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_tf.tasks.choices.read import read_questions
-from bert_tf.tasks.choices.rows import make_choice_rows
+from bert_tf.contrib.choices.read import read_questions
+from bert_tf.contrib.choices.rows import make_choice_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
 from tests.refusals import refused

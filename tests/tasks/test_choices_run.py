@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.contrib.choices.read import read_questions
+from bert_tf.contrib.choices.rows import make_choice_rows
+from bert_tf.contrib.choices.task import ChoiceTask
 from bert_tf.interchange.export import export
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.heads import ChoiceModel
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.tasks.choices.read import read_questions
-from bert_tf.tasks.choices.rows import make_choice_rows
-from bert_tf.tasks.choices.task import ChoiceTask
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model

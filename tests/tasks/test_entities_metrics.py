@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.tasks.entities.labels import describe_counts, find_scheme, read_entities, read_strictly, score
+from bert_tf.contrib.entities.labels import describe_counts, find_scheme, read_entities, read_strictly, score
 
 CASES = json.loads((Path(__file__).parents[1] / "golden/seqeval.json").read_text())
 

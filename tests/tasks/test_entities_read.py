@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from bert_tf.tasks.entities.labels import read_entities, read_strictly
-from bert_tf.tasks.entities.read import read_sentences
+from bert_tf.contrib.entities.labels import read_entities, read_strictly
+from bert_tf.contrib.entities.read import read_sentences
 from tests.entity_data import SENTENCES, columns, write
 from tests.refusals import refused
 

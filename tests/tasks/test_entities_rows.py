@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_tf.base.tensorflow import keras
+from bert_tf.contrib.entities.rows import NO_LABEL, make_entity_rows
 from bert_tf.model.losses import TokenObjective
-from bert_tf.tasks.entities.rows import NO_LABEL, make_entity_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.entity_data import write_model
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.contrib.entities.rows import make_entity_rows
+from bert_tf.contrib.entities.task import EntityTask
 from bert_tf.interchange.export import export
-from bert_tf.tasks.entities.rows import make_entity_rows
-from bert_tf.tasks.entities.task import EntityTask
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from bert_tf.contrib.entities.rows import make_entity_rows
 from bert_tf.interchange.export import export
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.entities.rows import make_entity_rows
 from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows

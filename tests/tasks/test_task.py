@@ -126,7 +126,7 @@ def register(monkeypatch):
         module = types.ModuleType(f"bert_tf.tasks.odd{name}")
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(task.TASKS, "odd", "Odd")
+    monkeypatch.setitem(task.TASKS, "odd", "bert_tf.tasks.odd.task:Odd")
 
 
 def job(folder, model_dir, monkeypatch, **files):
@@ -169,7 +169,7 @@ def test_it_is_planned_and_documented_by_its_folder_and_entry_alone(folder, monk
         FinetuningConfig(), options, lambda config: odd.workload(config, options, odd.plan_config(options))
     )
     assert shown.startswith("model: ") and "sequences of 128" in shown
-    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.task_settings()["odd"]}))
+    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.find_settings("odd")}))
 
 
 def test_every_registered_task_can_be_found():

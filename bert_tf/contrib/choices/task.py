@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_tf.bert_config import BertConfig
+from bert_tf.contrib.choices.read import Question, read_questions
+from bert_tf.contrib.choices.rows import ChoiceRows, make_choice_rows
+from bert_tf.contrib.choices.settings import SETTINGS, ChoiceOptions
 from bert_tf.interchange.heads import CHOICES
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.choices.read import Question, read_questions
-from bert_tf.tasks.choices.rows import ChoiceRows, make_choice_rows
-from bert_tf.tasks.choices.settings import SETTINGS, ChoiceOptions
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities

@@ -14,9 +14,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import TOKENS
-from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.entities.labels import (
+from bert_tf.contrib.entities.labels import (
     OUTSIDE,
     all_labels,
     describe_counts,
@@ -25,9 +23,11 @@ from bert_tf.tasks.entities.labels import (
     read_entities,
     score,
 )
-from bert_tf.tasks.entities.read import Sentences, read_sentences
-from bert_tf.tasks.entities.rows import EntityRows, make_entity_rows
-from bert_tf.tasks.entities.settings import SETTINGS, EntityOptions
+from bert_tf.contrib.entities.read import Sentences, read_sentences
+from bert_tf.contrib.entities.rows import EntityRows, make_entity_rows
+from bert_tf.contrib.entities.settings import SETTINGS, EntityOptions
+from bert_tf.interchange.heads import TOKENS
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities

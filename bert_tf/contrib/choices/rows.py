@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.choices.read import Question
+from bert_tf.contrib.choices.read import Question
 from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.text.vocabulary import Tokenizer
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.tasks.entities.labels import Scheme, fault_of, find_scheme
+from bert_tf.contrib.entities.labels import Scheme, fault_of, find_scheme
 from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
