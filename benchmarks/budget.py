@@ -38,7 +38,7 @@ from bert_tf.text.vocabulary import load_pieces
 
 NEEDS = "--data: token files, and hours"
 ROUNDS = 1
-COST_UPDATES = (10, 110)  # of the two runs by which an update's cost is measured
+COST_UPDATES = (10, 310)  # of the two runs by which an update's cost is measured
 EVALUATED = "masked_lm_loss"
 # Of the updates, as in the recipe; the rest is the last phase.
 FIRST_PHASE_SHARE = 0.9
