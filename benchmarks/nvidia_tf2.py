@@ -64,7 +64,7 @@ class Ours(NamedTuple):
     optimizer_type: str
     learning_rate: float
     bias_correction: bool = False
-    continuous_join: bool | None = None
+    decay_start: int | None = None
     float32_coefficients: bool = False
     num_accumulation_steps: int = 4
 
@@ -113,7 +113,7 @@ def stages() -> dict[str, list[Stage]]:
     theirs, rate = Theirs("adam", 4, (one, head, mean)), LEARNING_RATES["adam"]
     adam = Ours("adamw", rate)
     corrected = adam._replace(bias_correction=True)
-    dropped = corrected._replace(continuous_join=False, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
+    dropped = corrected._replace(decay_start=0, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
     with_adam = [
         Stage("the three of LAMB's table are off", theirs, adam),
         Stage("ours: --adam_bias_correction", theirs, corrected),
@@ -211,7 +211,7 @@ class Comparison:
                 how.learning_rate,
                 WARMUP_STEPS,
                 NUM_UPDATES,
-                how.continuous_join,
+                how.decay_start,
                 **({"bias_correction": True} if how.bias_correction else {}),
             )
             losses = self._our_losses(optimizer, how.num_accumulation_steps)

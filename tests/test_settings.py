@@ -102,6 +102,8 @@ def test_identity_does_not_depend_on_the_split():
     "change, words",
     [
         ({"warmup_steps": 101}, "warmup_steps=101"),
+        ({"decay_steps": 99, "warmup_steps": 2}, "decay_steps=99: more than there are, 100 updates less 2 of warm-up"),
+        ({"decay_steps": 9, "continuous_join": True}, "continuous_join has no effect with decay_steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"learning_rate": float("inf")}, "learning_rate=inf: must be a number above 0, and at most 100"),
         ({"num_ranks": 999_999}, "num_ranks=999999: must be .* at most 16,384"),
@@ -135,6 +137,13 @@ def test_the_rate_joins_as_is_usual_for_the_optimizer():
 
     assert (joins(), joins(optimizer_type="adamw"), joins(optimizer_type="lars")) == (False, True, False)
     assert joins(continuous_join=True) and not joins(optimizer_type="adamw", continuous_join=False)
+
+
+def test_the_rate_falls_in_the_last_updates_where_that_is_asked_for():
+    def start(**changes):
+        return PretrainingConfig(**{**TRAIN, **changes}).decay_start(2, 100)
+
+    assert (start(), start(optimizer_type="adamw"), start(decay_steps=20)) == (0, 2, 80)
 
 
 def test_optimizer_options():

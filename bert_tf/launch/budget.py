@@ -42,7 +42,7 @@ BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_
 # 2312.17482), as far as they are settings here.
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DATA_FORMAT": "tokens"}
 LENGTH, PREDICTIONS = 128, 20
-WARMUP_SHARE = 0.06
+WARMUP_SHARE, DECAY_SHARE = 0.06, 0.2  # of the updates; between, the rate stays at its peak
 # The peak rate of a model of this width with this many sequences in an update; it falls with the width, and rises with
 # the root of the sequences.
 RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 768, 4096
@@ -99,7 +99,8 @@ class Budget(Pretraining):
         return found
 
     def _flags(self, phase: Phase) -> Values:
-        return {**super()._flags(phase), "precision": self.precision, "enable_xla": True}
+        decay_steps = None if self.measures else round(DECAY_SHARE * phase.num_updates)
+        return {**super()._flags(phase), "precision": self.precision, "enable_xla": True, "decay_steps": decay_steps}
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:
         run = super()._run(phase, data)

@@ -314,17 +314,15 @@ def make_optimizer(
     peak_learning_rate: float,
     warmup_steps: int,
     total_steps: int,
-    continuous_join: bool | None = None,
+    decay_start: int | None = None,
     **options: Any,
 ) -> _BertOptimizer:
     """Makes an optimizer of `OPTIMIZERS` with its schedule; `options` go to the optimizer.
 
-    `continuous_join`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
+    `decay_start`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
     """
     entry = OPTIMIZERS[optimizer_type]
-    if continuous_join is None:
-        continuous_join = entry.continuous_join
-    schedule = WarmupPolynomialDecay(
-        peak_learning_rate, warmup_steps, total_steps, entry.decay_power, continuous_join=continuous_join
-    )
+    if decay_start is None:
+        decay_start = warmup_steps if entry.continuous_join else 0
+    schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, entry.decay_power, decay_start)
     return globals()[entry.class_name](schedule, **options)

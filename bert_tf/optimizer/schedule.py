@@ -22,21 +22,22 @@ def check_range(low: float, high: float, open_below: bool, **values: float) -> N
 
 
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
+    """Linear warm-up, then peak * ((total - t) / (total - decay_start))^power; t is the number of updates applied.
 
-    The decay is counted from update 0, so at the end of the warm-up the rate drops to the peak times
-    (1 - warmup/total)^power; that is the published recipe. `continuous_join` counts it from the
-    end of the warm-up instead. From `total_steps` on the rate is 0.
+    If the decay is counted from update 0, the rate drops at the end of the warm-up to the peak times
+    (1 - warmup/total)^power; that is the published recipe. Counted from the end of the warm-up, it does not drop; from
+    a later update on, it stays at its peak until there (a trapezoid). From `total_steps` on the rate is 0.
 
     Args:
       peak_learning_rate: the rate at the end of the warm-up.
       warmup_steps: number of warm-up updates; 0 for none.
       total_steps: updates after which the rate is 0.
       power: 0.5 in the LAMB recipe, 1 with Adam.
+      decay_start: the update from which the decay is counted.
 
     Raises:
-      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0; or peak_learning_rate or power is negative
-        or not finite.
+      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0, or decay_start is not in [0, total_steps];
+        or peak_learning_rate or power is negative or not finite.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: int,
         total_steps: int,
         power: float = 1.0,
-        continuous_join: bool = False,
+        decay_start: int = 0,
         name: str = "WarmupPolynomialDecay",
     ):
         if not 0 <= warmup_steps <= total_steps or total_steps < 1:
@@ -53,19 +54,21 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
                 "warmup_steps must not exceed total_steps, which must be positive"
             )
+        if not 0 <= decay_start <= total_steps:
+            raise ValueError(f"decay_start={decay_start}: must be in [0, total_steps={total_steps}]")
         check_range(0, math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
-        self.power, self.continuous_join, self.name = power, continuous_join, name
+        self.power, self.decay_start, self.name = power, decay_start, name
 
     def __call__(self, step: Any) -> tf.Tensor:
         """The rate of the update after `step` applied updates: float32 scalar."""
         with tf.name_scope(self.name):
             step = tf.cast(step, tf.float32)
             warming = step / max(self.warmup_steps, 1)
-            start = self.warmup_steps if self.continuous_join else 0
-            left = tf.maximum(self.total_steps - step, 0.0) / max(self.total_steps - start, 1)
+            left = tf.maximum(self.total_steps - tf.maximum(step, self.decay_start), 0.0)
+            left /= max(self.total_steps - self.decay_start, 1)
             return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
 
     def get_config(self) -> dict[str, Any]:
-        names = ("peak_learning_rate", "warmup_steps", "total_steps", "power", "continuous_join", "name")
+        names = ("peak_learning_rate", "warmup_steps", "total_steps", "power", "decay_start", "name")
         return {name: getattr(self, name) for name in names}

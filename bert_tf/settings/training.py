@@ -169,6 +169,10 @@ class TrainingConfig:
         """As `optimizer.schedule` has it."""
         return OPTIMIZERS[self.optimizer_type].continuous_join
 
+    def decay_start(self, num_warmup_updates: int, num_updates: int) -> int:
+        """The update from which the decay of the learning rate is counted."""
+        return num_warmup_updates if self.joins_continuously else 0
+
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer's class, besides its schedule."""
@@ -212,6 +216,12 @@ class PretrainingConfig(TrainingConfig):
         "Count the decay from the end of the warm-up, so that the rate does not drop there; default: adamw does, "
         "lamb and lars do not, as published.",
     )
+    decay_steps: int | None = setting(
+        None,
+        "Updates at the end in which the rate falls to 0, having stayed at its peak; default: it falls all the time.",
+        at_least=1,
+        is_fixed=True,
+    )
     # Fixed, because dropout masks depend on the row's number.
     packing: bool = setting(
         False,
@@ -245,6 +255,13 @@ class PretrainingConfig(TrainingConfig):
         if self.warmup_steps > self.num_train_steps:
             steps = f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}"
             raise UserError(f"{steps}: the learning rate would never decay; warm up for fewer, or train for more")
+        if self.decay_steps and self.decay_steps > self.num_train_steps - self.warmup_steps:
+            left = f"{self.num_train_steps} updates less {self.warmup_steps} of warm-up"
+            raise UserError(f"decay_steps={self.decay_steps}: more than there are, {left}; take fewer")
+        if self.decay_steps and self.continuous_join is not None:
+            raise UserError(
+                "continuous_join has no effect with decay_steps, which say when the rate falls; leave it out"
+            )
         for owner, entry in OPTIMIZERS.items():
             for name in entry.options if owner != self.optimizer_type else ():
                 if getattr(self, name) != find_setting(name, type(self)).default:
@@ -271,6 +288,10 @@ class PretrainingConfig(TrainingConfig):
     @property
     def joins_continuously(self) -> bool:
         return super().joins_continuously if self.continuous_join is None else self.continuous_join
+
+    def decay_start(self, num_warmup_updates: int, num_updates: int) -> int:
+        usual = super().decay_start(num_warmup_updates, num_updates)
+        return num_updates - self.decay_steps if self.decay_steps else usual
 
     def identity(self) -> dict[str, Any]:
         # None, because that is what runs have that began before there was a choice.

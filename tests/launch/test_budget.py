@@ -72,7 +72,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     batch = int(training["train_batch_size"]) * int(training["num_accumulation_steps"])
     assert batch == 4096 and int(training["num_train_steps"]) == int(sequences / batch)
     assert int(training["num_train_steps"]) * batch <= 3000 * 3600 * 10
-    assert int(training["warmup_steps"]) == round(budget.WARMUP_SHARE * int(training["num_train_steps"]))
+    for flag, share in (("warmup_steps", budget.WARMUP_SHARE), ("decay_steps", budget.DECAY_SHARE)):
+        assert int(training[flag]) == round(share * int(training["num_train_steps"]))
     for flags in started:
         assert (flags["packing"], flags["no_next_sentence"], flags["precision"]) == ("true", "true", "fp32")
     said = capsys.readouterr().out

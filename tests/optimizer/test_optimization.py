@@ -364,16 +364,18 @@ def test_published_lamb_schedules(warmup, total, drop):
 @pytest.mark.parametrize(
     "arguments, rates",
     [
-        ((1.0, 100, 1000, 0.5, True), {99: 0.99, 100: 1, 101: (899 / 900) ** 0.5}),
+        ((1.0, 100, 1000, 0.5, 100), {99: 0.99, 100: 1, 101: (899 / 900) ** 0.5}),
         ((1.0, 0, 10), {0: 1, 10: 0}),
-        ((1.0, 10, 10, 1.0, True), {9: 0.9, 10: 0}),
+        ((1.0, 10, 10, 1.0, 10), {9: 0.9, 10: 0}),
+        ((1.0, 10, 100, 1.0, 80), {5: 0.5, 10: 1, 80: 1, 90: 0.5, 100: 0}),
+        *(((1.0, 0, 10, 1.0, start), ValueError) for start in (-1, 11)),
         *(((1.0, *steps), ValueError) for steps in ((11, 10), (-1, 10), (0, 0))),
         *(((peak, 0, 10), ValueError) for peak in (-1e-3, math.nan)),
     ],
 )
 def test_schedules(arguments, rates):
     if rates is ValueError:
-        with pytest.raises(ValueError, match="^(warmup_steps|peak_learning_rate)="):
+        with pytest.raises(ValueError, match="^(warmup_steps|peak_learning_rate|decay_start)="):
             WarmupPolynomialDecay(*arguments)
     else:
         schedule = WarmupPolynomialDecay(*arguments)
@@ -384,7 +386,7 @@ def test_adam_decays_linearly_and_joins_without_a_step():
     """As NVIDIA's TF1 code; with the step of Google's first code by an option."""
     schedule = make_optimizer("adamw", 1e-4, 10, 100)._learning_rate
     np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 1e-4, 5.5555556e-5], rtol=1e-6)
-    schedule = make_optimizer("adamw", 1e-4, 10, 100, continuous_join=False)._learning_rate
+    schedule = make_optimizer("adamw", 1e-4, 10, 100, decay_start=0)._learning_rate
     np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 9e-5, 5e-5], rtol=1e-6)
 
 
@@ -394,7 +396,7 @@ def test_entries_describe_the_classes(name):
     assert type(made).__name__ == entry.class_name and made.slot_names == entry.slots
     assert set(entry.options.values()) <= set(made.config_names)
     assert set(entry.options) <= set(inspect.signature(PretrainingConfig).parameters)
-    assert made._learning_rate.continuous_join == entry.continuous_join
+    assert made._learning_rate.decay_start == (1 if entry.continuous_join else 0)
     assert find_setting("optimizer_type", PretrainingConfig).choices == tuple(OPTIMIZERS)
 
 
