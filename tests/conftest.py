@@ -6,6 +6,10 @@ import collections
 import os
 import sys
 
+import pytest
+
+from tests.http_server import Server
+
 # As in `bert_tf.base.tensorflow`, before which most tests import TensorFlow.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -21,3 +25,11 @@ def pytest_runtest_setup(item):
     marked = item.get_closest_marker("computes") or item.get_closest_marker("gpu")
     if marked and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_tensor_float_32_execution(False)
+
+
+@pytest.fixture
+def server():
+    """A web server on loopback, which answers as a test tells it to."""
+    server = Server()
+    yield server
+    server.stop()

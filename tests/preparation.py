@@ -17,6 +17,12 @@ def run(working_dir: Path, action: str, *arguments: object, dataset: str = "cust
     bertPrep.ACTIONS[action](options, Layout(working_dir))
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """What the files below a folder hold, locks apart, by their names in it."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
 def documents(count: int, seed: int = 0, words: int = 120) -> list[str]:
     """Documents of sentences of made-up words."""
     rng = random.Random(seed)

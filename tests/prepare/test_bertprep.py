@@ -1,13 +1,11 @@
 """All stages as they are typed: end to end, again, killed, refused.
 
-As programs where that matters (`start`), else in this process, which has imported what they need (`prep`).
+As programs where that matters (`start`), else in this process, which has imported what they need (`run`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import json
 import os
 import random
@@ -16,17 +14,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from bert_tf.base.errors import UserError, as_user_error
-from bert_tf.prepare import stages
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests.preparation import bertPrep
+from tests.preparation import contents, run
 from tests.prepare.test_wiki import dump, page
+from tests.processes import answer
+from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "data/bertPrep.py"
@@ -40,34 +37,9 @@ CHAIN = (
 WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
 
 
-def typed(action, dataset, arguments):
-    return ["--action", action, "--dataset", dataset, "--n_processes", "1", *map(str, arguments)]
-
-
-def start(working_dir, action, dataset, *arguments):
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *typed(action, dataset, arguments)],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
-        text=True,
-        capture_output=True,
-    )
-
-
-def prep(working_dir, action, dataset, *arguments):
-    """As `start`, in this process."""
-    output, errors, code = io.StringIO(), io.StringIO(), 0
-    environment = mock.patch.dict(os.environ, BERT_PREP_WORKING_DIR=str(working_dir))
-    with environment, contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-        try:
-            bertPrep.main.__wrapped__(typed(action, dataset, arguments))
-        except SystemExit as end:
-            code = end.code
-        except Exception as raised:
-            if (error := as_user_error(raised)) is None:
-                raise
-            print(f"error: {error}", file=sys.stderr)
-            code = error.exit_code
-    return subprocess.CompletedProcess([], code, output.getvalue(), errors.getvalue())
+def start(working_dir, action, *arguments, dataset="Custom"):
+    common = ("--action", action, "--dataset", dataset, "--n_processes", "1")
+    return answer(sys.executable, PROGRAM, *common, *arguments, BERT_PREP_WORKING_DIR=str(working_dir))
 
 
 def done(result) -> str:
@@ -75,11 +47,11 @@ def done(result) -> str:
     return result.stdout
 
 
-def refused(result) -> str:
+def refusal(result) -> str:
     assert result.returncode == 2, (result.stdout, result.stderr)
-    lines = [line for line in result.stderr.splitlines() if "B/s" not in line]
-    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
-    return lines[0]
+    (line,) = (line for line in result.stderr.splitlines() if "B/s" not in line)
+    assert line.startswith("error: ")
+    return line
 
 
 def write_text(path: Path, num_documents: int = 60) -> Path:
@@ -94,35 +66,26 @@ def write_text(path: Path, num_documents: int = 60) -> Path:
     return path
 
 
-def files_below(folder: Path):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix != ".lock" and not path.name.startswith("input")
-    }
-
-
 def made_from_anywhere(folder: Path):
-    """All files, that which names the input's place without it."""
-    contents = files_below(folder)
+    """All files that were made, that which names the input's place without it."""
+    found = contents(folder)
+    found.pop("input.txt", None)
     name = "formatted_one_article_per_line/custom_one_document_per_line.manifest.json"
-    contents[name] = {**json.loads(contents[name]), "inputs": []}
-    return contents
+    found[name] = {**json.loads(found[name]), "inputs": []}
+    return found
 
 
-def run_chain(how, working_dir: Path, text: Path, *arguments) -> str:
-    output = ""
+def run_chain(how, working_dir: Path, text: Path, *arguments) -> None:
     for action, *own in CHAIN:
         own += ["--input_files", text] if action == "text_formatting" else []
-        output += done(how(working_dir, action, "Custom", *own, *arguments))
-    return output
+        how(working_dir, action, *own, *arguments)
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """A working directory where the whole chain has run on a file of text."""
     folder = tmp_path_factory.mktemp("prepared")
-    run_chain(start, folder, write_text(folder / "input.txt"))
+    run_chain(lambda *typed: done(start(*typed)), folder, write_text(folder / "input.txt"))
     return folder
 
 
@@ -152,8 +115,7 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
             assert path.stat().st_size == entry["bytes"]
             assert path.with_name(path.name + ".index").is_file()
             assert describe(path) == RecordSchema(32, 5)
-            records = RecordFile(path)
-            assert records.num_records == entry["num_instances"]
+            assert RecordFile(path).num_records == entry["num_instances"]
     sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())
     formatted = json.loads(
         (prepared / "formatted_one_article_per_line" / "custom_one_document_per_line.manifest.json").read_text()
@@ -163,17 +125,16 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
     assert not [path for path in prepared.rglob("*") if path.suffix in (".tmp", ".partial", ".journal")]
 
 
-def test_again_there_is_nothing_to_do(prepared):
-    before = files_below(prepared)
-    output = run_chain(prep, prepared, prepared / "input.txt")
-    assert output.count("nothing to do") == len(CHAIN)
-    assert files_below(prepared) == before
+def test_again_there_is_nothing_to_do(prepared, capsys):
+    before = contents(prepared)
+    run_chain(run, prepared, prepared / "input.txt")
+    assert capsys.readouterr().out.count("nothing to do") == len(CHAIN)
+    assert contents(prepared) == before
 
 
 @pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
-    text = write_text(tmp_path / "input.txt")
-    run_chain(start, tmp_path, text, "--n_processes", "3")
+    run_chain(run, tmp_path, prepared / "input.txt", "--n_processes", "3")
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
@@ -183,14 +144,13 @@ def test_create_vocab_writes_only_what_it_makes(prepared):
         ("input.txt/vocab.txt", "input.txt is a file, and must be a folder"),
         ("new.json", "create_vocab makes no tokenizer.json, but a vocab.txt or a .model"),
     ):
-        assert fault in refused(prep(prepared, "create_vocab", "custom", "--vocab_file", prepared / name))
+        refused(fault, run, prepared, "create_vocab", "--vocab_file", prepared / name)
     assert not (prepared / "new.json").exists()
 
 
 @pytest.mark.parametrize(
     "action,dataset,message",
     [
-        ("download", "BooksCorpus", "no longer distributed"),
         ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
         ("download", "custom", "dataset=custom cannot be downloaded"),
         ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
@@ -202,24 +162,12 @@ def test_create_vocab_writes_only_what_it_makes(prepared):
         ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
         ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
         ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
-        ("sharding", "squad", "dataset=squad is not for pre-training"),
-        ("create_vocab", "MRPC", "dataset=mrpc is not for pre-training"),
         ("create_tfrecord_files", "sample", "--action sharding --dataset sample"),
         ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
     ],
 )
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
-    with pytest.raises(UserError, match=message):
-        options = bertPrep.parse(["--action", action, "--dataset", dataset])
-        stages.STAGES[action](options, stages.Layout(tmp_path))
-
-
-def test_errors_of_the_program_are_one_line(tmp_path):
-    assert "--n_processes=0: must be" in refused(start(tmp_path, "sharding", "sample", "--n_processes", 0))
-    (tmp_path / "empty.txt").write_text("\n")
-    assert "no document" in refused(
-        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt")
-    )
+    refused(message, run, tmp_path, action, dataset=dataset)
 
 
 def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
@@ -227,10 +175,9 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     folder.mkdir()
     own = folder / "custom_one_document_per_line.txt"
     own.write_text("One. Two.\n" * 9)
-    assert "was not made by this stage" in refused(
-        prep(tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt")
-    )
-    done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))
+    words = "was not made by this stage"
+    refused(words, run, tmp_path, "text_formatting", "--input_files", prepared / "input.txt")
+    run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
     assert own.read_text() == "One. Two.\n" * 9
 
 
@@ -265,28 +212,26 @@ if __name__ == "__main__":
     [
         (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
         (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
-        (3, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
-        (4, "bert_tf.prepare.instances.creating._make_file", '"finished"'),
+        (4, "bert_tf.prepare.instances.creating._make_file", '"finished"'),  # of token files, too
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):
     working_dir = tmp_path / "work"
     working_dir.mkdir()
-    text = prepared / "input.txt"
-    for action, *own in CHAIN[:number]:
-        done(
-            prep(working_dir, action, "custom", *own, *(["--input_files", text] if action == "text_formatting" else []))
-        )
-    action, *own = CHAIN[number]
-    if action == "text_formatting":
-        own += ["--input_files", str(text)]
+    chain = [(action, *own) for action, *own in CHAIN]
+    chain[0] += ("--input_files", str(prepared / "input.txt"))
+    for typed in chain[:number]:
+        run(working_dir, *typed)
     program = slowed(tmp_path, target)
-
-    def command(delay_secs):
-        return [sys.executable, str(program), *typed(action, "custom", own), str(delay_secs)]
-
-    options = dict(env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True)
-    process = subprocess.Popen(command(0.1), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
+    action, *own = chain[number]
+    typed = ("--action", action, "--dataset", "custom", "--n_processes", "1", *own)
+    place = {"BERT_PREP_WORKING_DIR": str(working_dir)}
+    process = subprocess.Popen(
+        [sys.executable, program, *typed, "0.1"],
+        env={**os.environ, **place},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     journal = None
     for _ in range(600):
         found = list(working_dir.rglob("*.journal"))
@@ -300,38 +245,24 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     for partial in working_dir.rglob("*.partial"):
         with open(partial, "ab") as file:
             file.write(b"written after the last checkpoint")
-    output = done(subprocess.run(command(0), capture_output=True, **options))
+    output = done(answer(sys.executable, program, *typed, "0", **place))
     if number == 0:
         assert "going on where an earlier run stopped" in output
-    for action, *own in CHAIN[number + 1 :]:
-        done(prep(working_dir, action, "custom", *own))
+    for typed in chain[number + 1 :]:
+        run(working_dir, *typed)
     assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
 
 
 def test_program_runs_from_any_folder_and_through_a_link(tmp_path):
     (tmp_path / "linked").symlink_to(CHECKOUT / "data")
-    result = subprocess.run(
-        [sys.executable, "linked/bertPrep.py", "--action", "sharding", "--dataset", "sample"],
-        cwd=tmp_path,
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path / "w")},
-        text=True,
-        capture_output=True,
-    )
-    assert "--action text_formatting --dataset sample" in refused(result)
-
-
-def test_workers_do_not_import_tensorflow():
-    code = "import sys, bert_tf.prepare.stages; sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT).returncode == 0
+    typed = ("linked/bertPrep.py", "--action", "sharding", "--dataset", "sample")
+    result = answer(sys.executable, *typed, cwd=tmp_path, BERT_PREP_WORKING_DIR=str(tmp_path / "w"))
+    assert "--action text_formatting --dataset sample" in refusal(result)
 
 
 def from_start(working_dir, argument, **environment):
-    return subprocess.run(
-        ["bash", str(CHECKOUT / "data/create_datasets_from_start.sh"), argument],
-        text=True,
-        capture_output=True,
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir), "N_PROCESSES": "1", **environment},
-    )
+    script = CHECKOUT / "data/create_datasets_from_start.sh"
+    return answer("bash", script, argument, BERT_PREP_WORKING_DIR=str(working_dir), N_PROCESSES="1", **environment)
 
 
 def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
@@ -350,16 +281,16 @@ def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
 
 
 def test_from_start_refuses_what_it_does_not_know(tmp_path):
-    assert "must be wiki_only, wiki_books, sample or pubmed_baseline" in refused(from_start(tmp_path, "everything"))
-    assert "VOCAB_SIZE=x: must be a whole number from 1 on" in refused(from_start(tmp_path, "sample", VOCAB_SIZE="x"))
-    assert "VOCAB_FILE=none.txt: there is no such file" in refused(
-        from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
-    )
+    for argument, variables, words in (
+        ("everything", {}, "must be wiki_only, wiki_books, sample or pubmed_baseline"),
+        ("sample", {"VOCAB_SIZE": "x"}, "VOCAB_SIZE=x: must be a whole number from 1 on"),
+        ("wiki_only", {"VOCAB_FILE": "none.txt"}, "VOCAB_FILE=none.txt: there is no such file"),
+    ):
+        assert words in refusal(from_start(tmp_path, argument, **variables))
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ESTALE, errno.EIO])
-def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys, code):
-    namespace = bertPrep.parse(typed("text_formatting", "custom", ["--input_files", prepared / "input.txt"]))
+def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys):
+    typed = (tmp_path, "text_formatting", "--input_files", prepared / "input.txt")
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500)
     write = formatting.Writer.write
@@ -368,15 +299,14 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     def failing(self, batch):
         left[0] -= 1
         if left[0] == 0:
-            raise OSError(code, "the disk says no")
+            raise OSError(errno.ESTALE, "the disk says no")
         write(self, batch)
 
     monkeypatch.setattr(formatting.Writer, "write", failing)
-    with pytest.raises(UserError, match="the disk says no"):
-        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    refused("the disk says no", run, *typed)
     (partial,) = tmp_path.rglob("*.partial")
     assert partial.stat().st_size > 2000
-    stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    run(*typed)
     assert "going on where an earlier run stopped" in capsys.readouterr().out
     name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
     assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()

@@ -21,13 +21,6 @@ SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
-def server():
-    server = Server()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def waits(monkeypatch):
     """What a client waits for between attempts, without waiting."""
     waited = []

@@ -10,7 +10,7 @@ from bert_tf.tasks.glue.read import read_examples
 from bert_tf.tasks.glue.tasks import find_task
 from tests.contrib.biomedical.chemprot_data import files_of, write_files
 from tests.preparation import run
-from tests.prepare.test_download import CLIENT, download, server, zipped  # noqa: F401 - a fixture
+from tests.prepare.test_download import CLIENT, download, zipped
 from tests.refusals import refused
 
 # Of the articles in chemprot_data.py: index, sentence, label.
@@ -173,7 +173,7 @@ def test_it_is_no_text_to_pretrain_on(folder):
     refused("--keep_duplicates has no effect on --dataset=chemprot", formatted, folder, "--keep_duplicates")
 
 
-def test_it_is_downloaded_by_name_only(tmp_path, server):  # noqa: F811
+def test_it_is_downloaded_by_name_only(tmp_path, server):
     packed = zipped(
         {f"ChemProt_Corpus/chemprot_{part}.zip": zipped(files_of(part)) for part in ("training", "development")}
     )

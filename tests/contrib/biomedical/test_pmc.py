@@ -14,7 +14,6 @@ from bert_tf.prepare.fetching.download import download
 from bert_tf.prepare.fetching.fetch import Client
 from tests import preparation
 from tests.contrib.biomedical.test_jats import made
-from tests.http_server import Server
 from tests.refusals import refused
 
 LIST = "inventory-reports/pmc-oa-opendata/metadata/"
@@ -71,10 +70,8 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket():
-    server = Server()
-    yield Bucket(server)
-    server.stop()
+def bucket(server):
+    return Bucket(server)
 
 
 def members(path):
