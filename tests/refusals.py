@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any, Callable
 
 import pytest
@@ -16,3 +17,10 @@ def refused(message: str, call: Callable[..., Any], *arguments: Any, **named: An
     text = str(raised.value)
     del raised  # whose traceback holds this frame, and with it a run folder's lock
     assert "\n" not in text
+
+
+def refusal(ended: subprocess.CompletedProcess, code: int = 2) -> str:
+    """The one line with which a program has refused its start, having printed nothing else."""
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1), (ended.stdout, ended.stderr)
+    assert ended.stderr.startswith("error: ")
+    return ended.stderr

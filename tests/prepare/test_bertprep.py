@@ -23,7 +23,7 @@ from bert_tf.records.shard import RecordFile, describe
 from tests.preparation import contents, run
 from tests.prepare.test_wiki import dump, page
 from tests.processes import answer
-from tests.refusals import refused
+from tests.refusals import refusal, refused
 
 CHECKOUT = Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "data/bertPrep.py"
@@ -45,13 +45,6 @@ def start(working_dir, action, *arguments, dataset="Custom"):
 def done(result) -> str:
     assert result.returncode == 0, result.stderr
     return result.stdout
-
-
-def refusal(result) -> str:
-    assert result.returncode == 2, (result.stdout, result.stderr)
-    (line,) = (line for line in result.stderr.splitlines() if "B/s" not in line)
-    assert line.startswith("error: ")
-    return line
 
 
 def write_text(path: Path, num_documents: int = 60) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import answer
+from tests.refusals import refusal
 from tests.stand_ins import write_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ def test_what_a_mac_has_not_is_found():
     assert faults_of(["words=()", 'echo "${words[@]}"']) and not faults_of(["words=()", '${words[@]+"${words[@]}"}'])
 
 
-# A Python that installs nothing, and says that it is one for Apple's processors.
+# Installs nothing, and says that it is for Apple's processors.
 PYTHON = f"""#!/bin/sh
 case "$*" in
   *platform.machine*) echo arm64 ;;
@@ -120,7 +121,6 @@ def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
         ("x86_64", [], "error: this is a Mac with an Intel processor"),
         ("arm64", ["--gpu"], "error: --gpu is for NVIDIA's GPUs, and a Mac has none"),
     ):
-        done = set_up(machine, *arguments)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(said)
+        assert refusal(set_up(machine, *arguments)).startswith(said)
     done = set_up("arm64", PYTHON=sys.executable)  # one for x86
     assert done.returncode == 2 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr

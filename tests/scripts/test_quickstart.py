@@ -12,7 +12,7 @@ import pytest
 
 from scripts import own_files
 from tests.processes import answer
-from tests.refusals import refused
+from tests.refusals import refusal, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PRETRAINING = """echo "$DATASET $*" >>calls
@@ -100,9 +100,8 @@ def test_a_users_files_are_checked_before_anything_is_made(checkout, option, con
 
 def test_a_results_folder_that_cannot_be_written(checkout):
     (checkout / "results").touch()
-    done = quickstart(checkout)
-    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user ")
+    line = refusal(quickstart(checkout))
+    assert line.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user ")
 
 
 def test_books_are_told_from_other_text(tmp_path):
