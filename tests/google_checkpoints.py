@@ -73,3 +73,13 @@ def write_tf1(folder, values, name="bert_model.ckpt"):
         tf.compat.v1.train.Saver(variables).save(session, str(folder / name), write_meta_graph=False)
     (folder / "bert_config.json").write_text(CONFIG.to_json())
     return folder
+
+
+def write_encoder(folder, pieces, positions):
+    """Weights of a small encoder as Google publishes them, with this vocabulary."""
+    shapes = {**published_names(2), "bert/embeddings/word_embeddings": [len(pieces), HIDDEN]}
+    shapes["bert/embeddings/position_embeddings"] = [positions, HIDDEN]
+    write_tf1(folder, {name: value + name.endswith("gamma") for name, value in random_values(shapes).items()})
+    config = BertConfig(len(pieces), HIDDEN, 2, HEADS, INNER, max_position_embeddings=positions)
+    (folder / "bert_config.json").write_text(config.to_json())
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")

@@ -7,32 +7,19 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bert_tf.bert_config import BertConfig
 from tests import exported
 from tests.docs.test_docs import blocks
-from tests.google_checkpoints import published_names, random_values, write_tf1
+from tests.google_checkpoints import write_encoder
+from tests.processes import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 SET_UP = "bash scripts/setup.sh && source .venv/bin/activate\n"
 DISEASES = ("colon cancer", "asthma", "cystic fibrosis")
-
-
-def write_weights(folder: Path) -> None:
-    """A small encoder in Google's format, with the letters as vocabulary."""
-    shapes = published_names(2)
-    shapes["bert/embeddings/word_embeddings"] = [len(exported.VOCAB), 8]
-    shapes["bert/embeddings/position_embeddings"] = [128, 8]
-    folder.mkdir()
-    write_tf1(folder, random_values(shapes))
-    config = BertConfig(len(exported.VOCAB), 8, 2, 2, 12, max_position_embeddings=128)
-    (folder / "bert_config.json").write_text(config.to_json())
-    (folder / "vocab.txt").write_text("\n".join(exported.VOCAB) + "\n", encoding="utf-8")
 
 
 def write_abstracts(path: Path) -> None:
@@ -55,13 +42,8 @@ def write_labelled(folder: Path) -> None:
         sentences = []
         for number in range(count):
             first, *others = DISEASES[number % 3].split()
-            labelled = [
-                ("Gene", "O"),
-                (str(number), "O"),
-                (first, "B-Disease"),
-                *((word, "I-Disease") for word in others),
-            ]
-            sentences.append("".join(f"{token}\t{label}\n" for token, label in labelled))
+            words = [("Gene", "O"), (str(number), "O"), (first, "B-Disease"), *((word, "I-Disease") for word in others)]
+            sentences.append("".join(f"{token}\t{label}\n" for token, label in words))
         (folder / f"{name}.tsv").write_text("\n".join(sentences))
 
 
@@ -73,18 +55,17 @@ def test_the_rehearsal_can_be_pasted_as_it_is(tmp_path):
     assert SET_UP in script
     for name in ("data", "run_pretraining.py", "run_ner.py"):
         (tmp_path / name).symlink_to(ROOT / name)
-    write_weights(tmp_path / "all-MiniLM-L6-v2")
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    write_encoder(tmp_path / "all-MiniLM-L6-v2", exported.VOCAB, 128)
     write_abstracts(tmp_path / "rehearsal/download/pubmed/baseline/pubmed25n0001.xml.gz")
     write_labelled(tmp_path / "NCBI-disease")
-    python = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["/bin/bash", "-euo", "pipefail", "-c", script.replace(SET_UP, "")],
-        cwd=tmp_path,
-        env={**os.environ, **python, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        text=True,
-        capture_output=True,
-        timeout=500,
-    )
+    variables = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    done = answer("/bin/bash", "-euo", "pipefail", "-c", script.replace(SET_UP, ""), cwd=tmp_path, **variables)
     assert done.returncode == 0, "\n".join(done.stderr.splitlines()[-8:])
     assert "num_documents 40" in done.stdout and "Pairs of length 128, masked as training does" in done.stdout
     runs = [tmp_path / f"results/diseases_{name}" for name in ("before", "after")]

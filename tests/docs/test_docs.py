@@ -47,9 +47,17 @@ while read -r _; do :; done # or what writes into a pipe to it may be ended by S
 """
 
 
+def text_of(page: Path) -> str:
+    """Without what stands in fences; of a notebook its cells of text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        text = "".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+    return FENCE.sub("\n", text)
+
+
 def blocks(page: Path) -> list[str]:
     """The indented blocks, without their indentation; of a block with prompts the lines that are typed."""
-    text = FENCE.sub("\n", page.read_text(encoding="utf-8"))
+    text = text_of(page)
     found = []
     for match in re.finditer(r"(?<=\n\n)((?: {4,}.*\n)+)", text):
         margin = min(len(line) - len(line.lstrip()) for line in match.group().splitlines())
@@ -76,9 +84,9 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("examples/*.ipynb")], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
         if re.match(r"https?:", target):
             continue
         path, _, anchor = target.partition("#")

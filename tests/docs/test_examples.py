@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.bert_config import BertConfig
-from tests.google_checkpoints import published_names, random_values, write_tf1
+from tests.google_checkpoints import published_names, write_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat ran in park . ##s".split()
@@ -26,13 +25,7 @@ def test_the_page_shows_what_the_programs_do():
 
 @pytest.mark.slow
 def test_the_programs_run(tmp_path, monkeypatch):
-    shapes = {**published_names(2), "bert/embeddings/word_embeddings": [len(PIECES), 8]}
-    shapes["bert/embeddings/position_embeddings"] = [32, 8]
-    write_tf1(tmp_path, {name: value + name.endswith("gamma") for name, value in random_values(shapes).items()})
-    (tmp_path / "bert_config.json").write_text(
-        BertConfig(len(PIECES), 8, 2, 2, 12, max_position_embeddings=32).to_json()
-    )
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    write_encoder(tmp_path, PIECES, 32)
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path)])
     random.seed(1)  # Keras draws the classifier's new layer by it
     encoder, classifier, weights = (

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import headings
+from tests.processes import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
@@ -27,9 +25,9 @@ SMALL = {
 a_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 
 
-def cells(notebook: Path, kind: str) -> list[dict]:
+def code_cells(notebook: Path) -> list[dict]:
     found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return [{**cell, "source": "".join(cell["source"])} for cell in found if cell["cell_type"] == kind]
+    return [{**cell, "source": "".join(cell["source"])} for cell in found if cell["cell_type"] == "code"]
 
 
 def texts(cell: dict) -> str:
@@ -40,7 +38,7 @@ def texts(cell: dict) -> str:
 
 @a_notebook
 def test_a_reader_sees_what_each_cell_gave(notebook):
-    code = cells(notebook, "code")
+    code = code_cells(notebook)
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), "run all cells, in order"
     for cell in code:
         assert all(output["output_type"] != "error" for output in cell["outputs"]), cell["source"]
@@ -55,30 +53,15 @@ def test_a_reader_sees_what_each_cell_gave(notebook):
 
 @a_notebook
 def test_no_output_names_a_folder_of_the_machine_it_was_made_on(notebook):
-    for cell in cells(notebook, "code"):
+    for cell in code_cells(notebook):
         assert not re.search(r"(^|[\s'\"=(:,])/\w+/", texts(cell)), cell["source"]
         assert "absl::" not in texts(cell) and "tensorflow/" not in texts(cell), cell["source"]
 
 
-@a_notebook
-def test_links_lead_somewhere(notebook):
-    for cell in cells(notebook, "markdown"):
-        for target in re.findall(r"\]\(([^)\s]+)\)", cell["source"]):
-            path, _, anchor = target.partition("#")
-            there = notebook.parent / path
-            assert there.exists(), target
-            assert not anchor or anchor in headings(there), target
-
-
 def run(notebook: str, work: Path) -> None:
     parameters = [f"{name}={value}" for name, value in {"WORK": str(work), **SMALL[notebook]}.items()]
-    done = subprocess.run(
-        [sys.executable, ROOT / "tests/notebook_cells.py", ROOT / f"examples/{notebook}.ipynb", *parameters],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""},
-        text=True,
-        capture_output=True,
-        timeout=500,
-    )
+    command = (sys.executable, ROOT / "tests/notebook_cells.py", ROOT / f"examples/{notebook}.ipynb", *parameters)
+    done = answer(*command, PYTHONPATH=str(ROOT), MPLBACKEND="agg", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, "\n".join([*done.stdout.splitlines()[-8:], *done.stderr.splitlines()[-8:]])
 
 

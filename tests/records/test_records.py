@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import os
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.records.schema import Features, RecordSchema
 from bert_tf.records.shard import RecordFile, describe, encode_records, load_index, open_index, write_index
 from bert_tf.records.shard import write_records as write_blocks
-from bert_tf.records.tfrecord import verify_records
 from tests.pretraining_data import write_records
 from tests.refusals import refused
 
@@ -62,8 +59,7 @@ def shard(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("length", "predictions", "vocab_size"),
-    [(128, 20, 30522), (16, 3, 128), (16, 3, 129), (7, 1, 1 << 20), (300, 1, 5)],
+    ("length", "predictions", "vocab_size"), [(16, 3, 128), (16, 3, 129), (7, 1, 1 << 20), (300, 1, 5)]
 )
 def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab_size):
     rows = instances(40, length, predictions, vocab_size)
@@ -113,37 +109,13 @@ def test_index_says_where_records_lie_and_how_long_they_are(shard):
     np.testing.assert_array_equal(index.lengths(17, 3), index.lengths()[17:20])
 
 
-def test_a_shard_without_records_has_an_index_but_no_schema(tmp_path):
-    write_records(tmp_path / "x.tfrecord", instances(0))
-    assert load_index(tmp_path / "x.tfrecord").num_records == 0
-    file = RecordFile(tmp_path / "x.tfrecord")
-    assert file.read(0, 0) == []
-    refused("holds no record", describe, tmp_path / "x.tfrecord")
-
-
-def test_a_wrong_byte_of_an_index_is_noticed(shard):
-    index_file = shard.with_name("x.tfrecord.index")
-    assert open_index(shard).has_right_checksum()
-    damaged = bytearray(index_file.read_bytes())
-    damaged[16 + 8 * 7] ^= 1  # where record 7 begins
-    index_file.write_bytes(damaged)
-    assert not open_index(shard).has_right_checksum()
-    file = RecordFile(shard)
-    refused("record [67] at .*; delete its .index, which is", file.read, 5, 4)
-    index_file.unlink()
-    file = RecordFile(shard)
-    assert len(file.read(5, 4)) == 4
-
-
 def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
     data, offsets = shard.read_bytes(), load_index(shard).offsets().tolist()
     for size in (offsets[30] + 5, offsets[30] + 12, offsets[31] - 1):
         path = tmp_path / f"{size}.tfrecord"
         path.write_bytes(data[:size])
-        with pytest.raises(UserError) as error:
-            load_index(path)
-        for part in (str(path), "record 30", f"byte {offsets[30]} ", f"byte {size}", "create_tfrecord_files"):
-            assert part in str(error.value)
+        words = f"{path}: record 30 at byte {offsets[30]} .* byte {size}.*create_tfrecord_files"
+        refused(words, load_index, path)
         assert not (tmp_path / f"{size}.tfrecord.index").exists()
 
 
@@ -158,9 +130,7 @@ def test_damage_is_noticed_wherever_it_is(shard):
         file = RecordFile(shard, index)
         file.read(6)
         file.read(8)
-        with pytest.raises(UserError) as error:
-            file.read(5, 4)
-        assert f"{shard}: record 7 at byte {first} " in str(error.value)
+        refused(f"{shard}: record 7 at byte {first} ", file.read, 5, 4)
 
 
 def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
@@ -179,33 +149,6 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed.write_bytes(gzip.compress(b""))
     os.utime(packed, ns=(written + 1, written + 1))
     assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
-
-
-def test_short_reads_are_completed(shard, monkeypatch):
-    file = RecordFile(shard)
-    expected = file.read(0, 50)
-    read = os.pread
-    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 7), offset))
-    file = RecordFile(shard)
-    assert file.read(0, 50) == expected
-    assert file.read(17) == expected[17:18]
-    assert len(verify_records(shard)) == 51
-
-
-def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
-    index = load_index(shard)
-    file = RecordFile(shard, index)
-    begin = index.offsets(7, 1)[0]
-    read = os.pread
-
-    def dying(descriptor, size, offset):
-        if offset == begin:
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return read(descriptor, size, offset)
-
-    monkeypatch.setattr(os, "pread", dying)
-    for take in (lambda: file.read(7), lambda: file.read(7, 3)):
-        refused(f"{shard.name}, byte {begin}, cannot be read .Stale file handle", take)
 
 
 def test_integers_that_the_tables_do_not_hold_are_refused():
@@ -250,6 +193,7 @@ def test_a_gzip_shard_that_is_cut_off_is_refused(tmp_path, shard):
 
 def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     (tmp_path / "text").write_bytes(b"This is a text, not a TFRecord file.")
+    (tmp_path / "empty").write_bytes(b"")
     write_with_tensorflow(tmp_path / "junk", [b"no example"])
     other = tf.train.Example()
     other.features.feature["label"].int64_list.value.append(1)
@@ -259,14 +203,13 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     write_with_tensorflow(tmp_path / "uneven", [uneven.SerializeToString()])
     for name, message in {
         "text": "no TFRecord",
+        "empty": "holds no record",
         "junk": "no tf.train.Example",
         "other": "has 0 values of input_ids, .*; the file was made for something else",
         "uneven": "has 129 values of segment_ids",
         "none": "cannot be read",
     }.items():
-        with pytest.raises(UserError, match=message) as error:
-            describe(tmp_path / name)
-        assert str(tmp_path / name) in str(error.value)
+        refused(f"{tmp_path / name}.*{message}", describe, tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,6 @@ def test_scripts_can_be_typed_in_any_folder(tmp_path):
     for arguments, printed in (
         (["--squad", questions, tmp_path], (0, "2.0\n", "")),
         (["--squad", questions], (2, "", "error: argument --squad: expected 2 arguments; see --help\n")),
-        (["--corpus", questions], (0, "custom\n", "")),
         (["--vocab_file", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
     ):
         done = answer(sys.executable, "../scripts/own_files.py", *arguments, cwd=ROOT / "tests")
