@@ -5,7 +5,6 @@ As programs where that matters (`start`), else in this process, which has import
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -17,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
 from tests.preparation import contents, run
@@ -88,16 +86,6 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
     )
     folder = prepared / "tfrecord" / name / "custom"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["arguments"] == {
-        "max_seq_length": 32,
-        "max_predictions_per_seq": 5,
-        "do_lower_case": True,
-        "strip_accents": True,
-        "masked_lm_prob": 0.15,
-        "dupe_factor": 2,
-        "random_seed": 12345,
-        "whole_word_masking": False,
-    }
     assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
     for split, number in (("training", 4), ("test", 2)):
         entries = manifest["shards"][split]
@@ -280,26 +268,3 @@ def test_from_start_refuses_what_it_does_not_know(tmp_path):
         ("wiki_only", {"VOCAB_FILE": "none.txt"}, "VOCAB_FILE=none.txt: there is no such file"),
     ):
         assert words in refusal(from_start(tmp_path, argument, **variables))
-
-
-def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys):
-    typed = (tmp_path, "text_formatting", "--input_files", prepared / "input.txt")
-    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500)
-    write = formatting.Writer.write
-    left = [15]
-
-    def failing(self, batch):
-        left[0] -= 1
-        if left[0] == 0:
-            raise OSError(errno.ESTALE, "the disk says no")
-        write(self, batch)
-
-    monkeypatch.setattr(formatting.Writer, "write", failing)
-    refused("the disk says no", run, *typed)
-    (partial,) = tmp_path.rglob("*.partial")
-    assert partial.stat().st_size > 2000
-    run(*typed)
-    assert "going on where an earlier run stopped" in capsys.readouterr().out
-    name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
-    assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()

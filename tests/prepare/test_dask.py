@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import pickle
@@ -17,14 +16,14 @@ import cloudpickle
 import distributed
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare import stages
 from bert_tf.prepare.running import dask_cluster
 from bert_tf.prepare.running.dask_cluster import DaskCluster, code_digest, run_task
 from bert_tf.prepare.running.workers import WorkersError
 from bert_tf.settings.preparation import PreparationOptions
 from tests import dask_tasks
-from tests.preparation import documents, run
+from tests.preparation import contents, documents, run
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SECS = 240
@@ -79,33 +78,17 @@ def test_results_come_in_order_and_a_stream_is_read_only_a_little_ahead(schedule
 
 def test_an_error_in_a_task_is_raised_here_and_what_has_not_begun_is_dropped(scheduler, tmp_path):
     cluster = DaskCluster(str(scheduler), tmp_path)
-    with pytest.raises(UserError, match="^number=3: not this one$"):
-        list(cluster.map_in_order(dask_tasks.fail_at_three, range(20)))
+    refused("^number=3: not this one$", list, cluster.map_in_order(dask_tasks.fail_at_three, range(20)))
     results = cluster.map_in_order(dask_tasks.note, ((tmp_path, number) for number in itertools.count()))
     next(results)
-    wait_for_two_at_work(tmp_path)
-    results.close()
-    only_two_have_begun(tmp_path, cluster)
-
-
-def wait_for_two_at_work(folder):
-    while not (folder / "begun").exists() or len((folder / "begun").read_text().split()) < 3:
+    begun = tmp_path / "begun"
+    while not begun.exists() or len(begun.read_text().split()) < 3:  # until two are at work
         time.sleep(0.05)
-
-
-def only_two_have_begun(folder, cluster):
-    (folder / "go").touch()
+    results.close()
+    (tmp_path / "go").touch()
     # What had been handed out before these would have begun before them.
     assert len(list(cluster.map_in_order(dask_tasks.square, range(50)))) == 50
-    assert len((folder / "begun").read_text().split()) == 3
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
+    assert len(begun.read_text().split()) == 3
 
 
 @pytest.mark.slow

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.processes import answer
+from tests.refusals import refusal
 
 CHECKOUT = Path(__file__).parents[2]
 GLUE = "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI".split()
@@ -47,12 +49,7 @@ def run(checkout, *arguments, image=False, script="data_download.sh", **environm
     log.write_text("")
     outside = dict.fromkeys(("NVIDIA_PRODUCT_NAME", "SINGULARITY_CONTAINER", "BERT_PREP_WORKING_DIR"), "")
     paths = {"PATH": f"{docker.parent}:{os.environ['PATH']}", "LOG": str(log), "IMAGE": str(int(not image))}
-    result = subprocess.run(
-        ["bash", str(checkout / "scripts" / script), *arguments],
-        text=True,
-        capture_output=True,
-        env={**os.environ, **outside, **paths, **environment},
-    )
+    result = answer("bash", checkout / "scripts" / script, *arguments, **{**outside, **paths, **environment})
     return result, log.read_text().splitlines()
 
 
@@ -141,13 +138,12 @@ def test_pubmed_with_a_cased_vocabulary_from_the_start(checkout, tmp_path):
 
 @pytest.mark.parametrize("script", ["scripts/data_download.sh", "data/create_datasets_from_start.sh"])
 def test_help_is_the_top_of_the_file(script):
-    done = subprocess.run(["bash", CHECKOUT / script, "--help"], capture_output=True, text=True, timeout=60)
+    done = answer("bash", CHECKOUT / script, "--help")
     assert done.returncode == 0 and not done.stderr
     assert f"  bash {script} [" in done.stdout and "set -" not in done.stdout and "#" not in done.stdout
 
 
 def test_a_job_started_without_slurm_is_refused_in_one_line():
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-    job = ["bash", CHECKOUT / "scripts/prepare_data.sub", "wiki_only"]
-    done = subprocess.run(job, capture_output=True, text=True, timeout=60, env=environ)
-    assert done.returncode == 2 and done.stderr.startswith("error: this is a job for Slurm: sbatch ")
+    outside = {name: None for name in os.environ if name.startswith("SLURM_")}
+    line = refusal(answer("bash", CHECKOUT / "scripts/prepare_data.sub", "wiki_only", **outside))
+    assert line.startswith("error: this is a job for Slurm: sbatch ")

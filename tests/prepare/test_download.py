@@ -338,7 +338,7 @@ def wait_for(condition, process):
 
 
 def test_killed_between_and_inside_files_ends_with_the_same_manifest(server, tmp_path):
-    contents = {f"{number}.json": os.urandom(60_000) for number in range(4)}
+    contents = {f"{number}.json": os.urandom(30_000) for number in range(4)}
     source = squad(server, contents)
     served(server, tmp_path / "undisturbed", "squad", source)
     for page in server.pages.values():
@@ -347,7 +347,7 @@ def test_killed_between_and_inside_files_ends_with_the_same_manifest(server, tmp
     folder = tmp_path / "killed/squad"
     for number in (1, 2):
         process = start_download(folder.parent, "squad", source)
-        wait_for(functools.partial(has_come, folder / f"{number}.json", 10_000), process)
+        wait_for(functools.partial(has_come, folder / f"{number}.json", 5_000), process)
         process.send_signal(signal.SIGKILL)
         process.wait()
     for page in server.pages.values():

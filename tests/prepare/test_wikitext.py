@@ -21,7 +21,6 @@ def paragraphs_of(markup: str) -> list[str]:
         ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
         ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
         ("It ends.[[File:a.jpg|thumb|A caption.]]Another begins.", "It ends. Another begins."),
-        ("He saw [[Paris]][[File:a.jpg|thumb]][[File:b.jpg]]\nThen he left.", "He saw Paris Then he left."),
         ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
         ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
         ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),
@@ -54,20 +53,12 @@ def test_markup_goes_and_text_stays(markup, text):
     assert " ".join(paragraphs_of(markup)) == text
 
 
-def test_deep_nesting_takes_linear_time():
-    depth = 20_000
-    assert paragraphs_of("{{a|" * depth + "x" + "}}" * depth + "Text.") == ["Text."]
-    assert paragraphs_of("[[" * depth + "Text.")[0].endswith("Text.")
-
-
 @pytest.mark.parametrize(
     "markup,paragraphs",
     [
         ("!Kung is spoken in Angola.", ["!Kung is spoken in Angola."]),
-        ("{|\n! Head\n|}\n!Kung is spoken in Angola.", ["!Kung is spoken in Angola."]),
         ("{| class=x\n! Head one. !! Head two.\n| Cell.\nA line.", ["A line."]),
         ("The planets are:\n* [[Mars]]\n* Venus", ["The planets are:"]),
-        ("Notes:", []),
         ("It is a line of prose without a stop", ["It is a line of prose without a stop"]),
         ("A caption without one", []),
         (
@@ -76,7 +67,6 @@ def test_deep_nesting_takes_linear_time():
         ),
         ("# First, one goes there. Then one comes back\n", ["First, one goes there. Then one comes back"]),
         ("* Smith, J. ''The Art of War''. Oxford University Press.", []),
-        ("* 北京是中国的首都。\n* 北京", ["北京是中国的首都。"]),
         ("; Term: it is a word that is explained here.", ["Term: it is a word that is explained here."]),
         (
             "Text.\n:* It is a sentence in a reply.\n:* Not this\n:Text too.",
@@ -136,6 +126,7 @@ def test_what_is_removed_is_counted_by_reason():
         ("", "-{", ""),
         ("", "{{", "]]" * 200_000),
         ("", "[[a ", "]]" * 200_000),
+        ("", "{{a|", "}}" * 250_000),
     ],
 )
 def test_any_text_takes_linear_time(before, token, after):
@@ -175,7 +166,6 @@ def test_numbered_and_named_arguments(parts, arguments):
     "content,shown",
     [
         ("lang|fr|loin", "loin"),
-        ("langx|fr|Paris|lit=x", "Paris"),
         ("lang-fr|Paris", "Paris"),
         ("quote|text= A = b. |author=C", "A = b."),
         ("chem2|H2SO4", "H2SO4"),
@@ -188,12 +178,9 @@ def test_numbered_and_named_arguments(parts, arguments):
         ("as of|2015|6|30", "As of 30 June 2015"),
         ("as of|2009|lc=y", "as of 2009"),
         ("nihongo||漢字|kanji", "kanji"),
-        ("transl|ru|BGN|Moskva", "Moskva"),
         ("e|24", " ×10^24"),
-        ("esp|3", "^3"),
         ("e|", None),
         ("music|flat", "♭"),
-        ("mdashb", " — "),
         ("' \"", '&#39;"'),
         ("ordered list|start=4| It is one. |It is two.", "\n* It is one.\n* It is two.\n"),
         ("val|1.234|(56)", None),
@@ -211,22 +198,16 @@ def test_what_stands_in_a_sentence(content, shown):
         ("10|km", "10 km"),
         ("10|-|20|km|mi", "10–20 km"),
         ("3|x|4|x|5|m", "3 by 4 by 5 m"),
-        ("6|ft|2|in|m|abbr=on", "6 ft 2 in"),
         ("6|ft|2|in|to|6|ft|4|in|cm", "6 ft 2 in to 6 ft 4 in"),
         ("100|km|0", "100 km"),
-        ("23|C|F", "23 °C"),
-        ("22|e6acre|km2", "22 million acres"),
         ("1+1/2|in", "1 1/2 in"),
         (" 25 | acre |ha", "25 acres"),
         ("4.4|Moilbbl/d", "4.4 million barrels per day"),
-        ("8|km|mi|disp=or", "8 km"),
-        ("160|Tcuft", "160 trillion cu ft"),
         ("15700|ft3|disp=output number only", None),
         ("5|km|adj=pre|long", None),
         ("ten|km", None),
         ("5", None),
         ("", None),
-        ("5|to|km", None),
     ],
 )
 def test_measures_are_right_or_left_out(arguments, shown):

@@ -43,19 +43,18 @@ def test_packed_and_declared(tmp_path, name, pack, encoding, words):
 
 
 @pytest.mark.parametrize(
-    "encoding, message", [("klingon", "Python does not know its encoding"), ("UTF-16", "not utf-16, as its")]
+    "encoding, message",
+    [
+        ("klingon", "Python does not know its encoding"),
+        ("UTF-16", "not utf-16, as its"),
+        ("cp1252", "after 2,037 bytes of XML not cp1252, as its first line says"),
+    ],
 )
-def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, encoding, message):
-    path = tmp_path / "a.xml"
-    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?><a>'.encode())
-    refused(f"a.xml: .*{message}", read, path)
-
-
-def test_a_byte_that_is_not_in_the_declared_encoding_is_named(tmp_path, monkeypatch):
+def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, monkeypatch, encoding, message):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 97)
     path = tmp_path / "a.xml"
-    path.write_bytes(b'<?xml version="1.0" encoding="cp1252"?>' + b"x" * 2000 + b"\x81</a>")
-    refused("a.xml: after 2,037 bytes of XML not cp1252, as its first line says", read, path)
+    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + b"x" * 2000 + b"\x81</a>")
+    refused(f"a.xml: .*{message}", read, path)
 
 
 def test_a_file_that_ends_inside_a_character_is_only_cut_off(tmp_path):

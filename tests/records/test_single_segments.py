@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
@@ -151,8 +150,8 @@ def test_records_and_too_many_predictions_are_refused(tmp_path, dataset):
     folder = write_dataset(tmp_path / "data", shards=(3,))
     single = (str(folder / "training"), "input_files", 16, MaskingRules(0.15, SCHEMA.num_predictions), True)
     refused("--no_next_sentence=True: the records of --input_files=.* token files", open_instances, *single)
-    with pytest.raises(UserError, match="--max_predictions_per_seq=15 .*at most 14 tokens can be masked"):
-        TokenSet(str(dataset / "training"), "input_files", 16, MaskingRules(0.2, 15), True)
+    words = "--max_predictions_per_seq=15 .*at most 14 tokens can be masked"
+    refused(words, TokenSet, str(dataset / "training"), "input_files", 16, MaskingRules(0.2, 15), True)
 
 
 def test_preparation_makes_and_shows_them(tmp_path, capsys, monkeypatch):

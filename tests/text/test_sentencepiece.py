@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -208,20 +206,6 @@ def test_the_casing_of_a_model_that_is_named_is_guessed_from_its_pieces(folder):
         flags = CasingFlags(do_lower_case=False)
         tokenizer, _ = open_vocab_file(folder / "unigram.model", flags, is_hugging_face)
         assert tokenizer.tokenize("the Sea")[0] == "▁the"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_ids_of_real_text_are_those_of_the_library(folder, tmp_path, kind):
-    real = os.environ.get("BERT_TF_REAL_DATA")
-    if not real:
-        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
-    tokenizer, library = opened(folder, kind)
-    for path in sorted([*Path(real).glob("*.t*"), *Path(real).glob("books/*.txt")]):
-        text = path.read_text(encoding="latin-1" if "latin1" in path.name else "utf-8")
-        for line in text.splitlines()[::5]:
-            if line not in SPECIAL_TOKENS:  # in a vocabulary
-                assert tokenizer.tokenize_to_ids(line) == library.encode(tokenizer.casing.apply(line)), (path, line)
 
 
 def test_a_list_of_pieces_alone_cuts_no_text(folder, tmp_path):
