@@ -17,6 +17,13 @@ def run(working_dir: Path, action: str, *arguments: object, dataset: str = "cust
     bertPrep.ACTIONS[action](options, Layout(working_dir))
 
 
+def write(path: Path, content: str | bytes) -> Path:
+    """Writes a file, and makes the folders that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """What the files below a folder hold, locks apart, by their names in it."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")

@@ -1,7 +1,5 @@
 """Masks against a literal statement of the rules, and that nothing but (seed, epoch, number) decides."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

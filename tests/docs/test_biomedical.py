@@ -1,7 +1,5 @@
 """docs/biomedical.md: its rehearsal is run as it is, on made-up abstracts, sentences and weights."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

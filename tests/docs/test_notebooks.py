@@ -1,7 +1,5 @@
 """The notebooks in examples/: their outputs are in them, for readers, and their cells run, with small runs."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The doctor in faked environments: broken packages, old drivers, small limits, bad folders."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

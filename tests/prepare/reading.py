@@ -1,7 +1,5 @@
 """Reads a corpus' files as formatting does, in this process."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

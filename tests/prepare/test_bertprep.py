@@ -3,8 +3,6 @@
 As programs where that matters (`start`), else in this process, which has imported what they need (`run`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -18,7 +16,7 @@ import pytest
 
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests.preparation import contents, run
+from tests.preparation import contents, run, write
 from tests.prepare.test_wiki import dump, page
 from tests.processes import answer
 from tests.refusals import refusal, refused
@@ -152,10 +150,8 @@ def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
 
 
 def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
-    folder = tmp_path / "formatted_one_article_per_line"
-    folder.mkdir()
-    own = folder / "custom_one_document_per_line.txt"
-    own.write_text("One. Two.\n" * 9)
+    own = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    write(own, "One. Two.\n" * 9)
     words = "was not made by this stage"
     refused(words, run, tmp_path, "text_formatting", "--input_files", prepared / "input.txt")
     run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
@@ -247,12 +243,9 @@ def from_start(working_dir, argument, **environment):
 
 
 def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
-    folder = tmp_path / "download/wikicorpus_en"
-    folder.mkdir(parents=True)
-    text = write_text(tmp_path / "input.txt").read_text().split("\n\n")
-    (folder / "wikicorpus_en.xml").write_bytes(
-        dump(*(page(str(number), article) for number, article in enumerate(text)))
-    )
+    articles = write_text(tmp_path / "input.txt").read_text().split("\n\n")
+    pages = (page(str(number), article) for number, article in enumerate(articles))
+    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(*pages))
     result = from_start(
         tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1", SHARDS="--n_training_shards 3 --n_test_shards 1"
     )

@@ -1,7 +1,5 @@
 """The user's own text: documents in a file, JSON lines and tables; damage refused."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

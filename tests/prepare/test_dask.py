@@ -1,7 +1,5 @@
 """Work on a Dask cluster: a real scheduler and two real workers, of which some are killed."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

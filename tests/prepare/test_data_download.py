@@ -1,7 +1,5 @@
 """scripts/data_download.sh: which datasets it fetches, and where it runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -5,8 +5,6 @@ follows from a rule, 150 seeds, ten passes each, sequences of 32, 6 predictions,
 is (mean, standard error of the mean). The two records are what its writer made of two instances of 16 tokens.
 """
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Datasets from a server on loopback, or as they were placed by hand."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import hashlib
@@ -22,6 +20,7 @@ from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
 from bert_tf.prepare.running.stage import set_aside
+from tests.preparation import write
 from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
@@ -70,8 +69,7 @@ def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
     """What is missing is fetched, what was placed is taken."""
     source = squad(server, {"v1.1/train-v1.1.json": b"{1}", "v2.0/dev-v2.0.json": b"{2}", "a.json": b"published"})
     folder = tmp_path / "squad"
-    folder.mkdir()
-    (folder / "a.json").write_bytes(b"my own")
+    write(folder / "a.json", "my own")
     served(server, tmp_path, "squad", source)
     assert files_below(folder) == {"v1.1/train-v1.1.json", "v2.0/dev-v2.0.json", "a.json", "manifest.json"}
     manifest = manifest_of(folder)
@@ -122,8 +120,7 @@ def weights(server, checksums=None):
 
 def test_archive_becomes_a_folder_but_for_what_is_there(server, tmp_path, capsys):
     source, folder = weights(server), tmp_path / "google"
-    (folder / "uncased").mkdir(parents=True)
-    (folder / "uncased/vocab.txt").write_bytes(b"mine")
+    write(folder / "uncased/vocab.txt", "mine")
     served(server, tmp_path, "google", source)
     assert files_below(folder) == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
     assert (folder / "uncased/vocab.txt").read_bytes() == b"mine"
@@ -132,8 +129,7 @@ def test_archive_becomes_a_folder_but_for_what_is_there(server, tmp_path, capsys
 
 def test_placed_archive_is_taken_and_kept(server, tmp_path, capsys):
     source, folder = weights(server), tmp_path / "google"
-    folder.mkdir()
-    (folder / "uncased.zip").write_bytes(server.pages.pop("/uncased.zip").content)
+    write(folder / "uncased.zip", server.pages.pop("/uncased.zip").content)
     served(server, tmp_path, "google", source)
     assert manifest_of(folder)["counts"]["num_bytes"] == sum(map(len, WEIGHTS.values()))
     assert (folder / "uncased.zip").exists() and "unpacking" in capsys.readouterr().out
@@ -219,12 +215,10 @@ def test_newest_complete_dump_is_fetched(server, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["wikicorpus_en.xml", "enwiki-20240101-pages-articles.xml.bz2"])
 def test_placed_dump_is_taken_without_a_network(tmp_path, capsys, name):
-    folder = tmp_path / "wikicorpus_en"
-    folder.mkdir()
-    (folder / name).write_bytes(b"dump")
+    path = write(tmp_path / "wikicorpus_en" / name, "dump")
     download("wikicorpus_en", tmp_path, client=None)
-    assert f"taking {folder / name} as placed there" in capsys.readouterr().out
-    assert files_below(folder) == {name}
+    assert f"taking {path} as placed there" in capsys.readouterr().out
+    assert files_below(path.parent) == {name}
 
 
 def pubmed(server, names, *, grows=False):
@@ -250,14 +244,12 @@ def test_all_files_of_a_list_which_may_grow(server, tmp_path, capsys):
 
 
 def test_pubmed_files_placed_by_hand_are_taken_where_there_is_no_network(server, tmp_path, capsys):
-    folder = tmp_path / "pubmed/baseline"
-    folder.mkdir(parents=True)
-    (folder / "pubmed25n0001.xml.gz").write_bytes(b"placed")
+    path = write(tmp_path / "pubmed/baseline/pubmed25n0001.xml.gz", "placed")
     source = sources.Source("pubmed", "pubmed/baseline", url=server.url("/nowhere/"))
     served(server, tmp_path, "pubmed_baseline", source)
     said = capsys.readouterr().out
     assert "/nowhere/" in said and "taking" in said and "pubmed25n0001.xml.gz" in said
-    assert not (folder / "manifest.json").exists()
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_wrong_md5_of_one_file_is_named(server, tmp_path):
@@ -271,8 +263,7 @@ def test_wrong_md5_of_one_file_is_named(server, tmp_path):
 
 def test_bookcorpus_says_so_and_takes_ones_own_books(tmp_path, capsys):
     refused("no longer distributed.*put your books there.*wikicorpus_en", download, "bookscorpus", tmp_path)
-    (tmp_path / "bookscorpus/mine").mkdir(parents=True)
-    (tmp_path / "bookscorpus/mine/a.txt").write_text("Text.")
+    write(tmp_path / "bookscorpus/mine/a.txt", "Text.")
     download("bookscorpus", tmp_path)
     assert "a.txt as placed there" in capsys.readouterr().out
 
@@ -280,8 +271,7 @@ def test_bookcorpus_says_so_and_takes_ones_own_books(tmp_path, capsys):
 def test_nvidia_weights_are_recognised_where_they_are_placed(tmp_path, capsys):
     folder = tmp_path / "nvidia_pretrained_weights"
     refused(f"https://catalog.ngc.nvidia.com/.*into {folder}", download, "nvidia_pretrained_weights", tmp_path)
-    folder.mkdir()
-    (folder / "bert_tf_large.zip").write_bytes(zipped({"model.ckpt-5.index": b"i", "model.ckpt-5.meta": b"m"}))
+    write(folder / "bert_tf_large.zip", zipped({"model.ckpt-5.index": b"i", "model.ckpt-5.meta": b"m"}))
     for _ in range(2):
         download("nvidia_pretrained_weights", tmp_path)
         assert f"checkpoint {folder}/bert_tf_large/model.ckpt-5\n" in capsys.readouterr().out

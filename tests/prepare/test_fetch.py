@@ -1,7 +1,5 @@
 """Files over HTTP from a server that drops, lies, changes, refuses and knows no ranges."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import random

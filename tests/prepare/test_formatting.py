@@ -1,7 +1,5 @@
 """Formatted text goes on where a killed run has stopped, and is there only when it is whole."""
 
-from __future__ import annotations
-
 import bz2
 import errno
 import os
@@ -11,7 +9,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.running import workers
-from tests.preparation import run
+from tests.preparation import run, write
 from tests.prepare.test_wiki import dump, multistream, page
 from tests.refusals import refused
 
@@ -20,13 +18,12 @@ NAMES = (".txt", ".manifest.json")
 
 def corpus(folder, is_multistream=True):
     """Two files of a dump, of which the first lacks its last bytes."""
-    (folder / "download/wikicorpus_en").mkdir(parents=True)
     pages = [page(f"Page {n}", f"It is {n % 50}.\n* item {n}\n\nfragment {{{{t|{n}}}}}") for n in range(180)]
     for number, part in enumerate((pages[:60], pages[60:]), 1):
         path = folder / f"download/wikicorpus_en/enwiki-20240101-pages-articles{number}.xml.bz2"
         streams = multistream(*("".join(part[first : first + 6]).encode() for first in range(0, len(part), 6)))
         content = streams if is_multistream else bz2.compress(dump(*part))
-        path.write_bytes(content[:-3] if number == 1 else content)
+        write(path, content[:-3] if number == 1 else content)
         os.utime(path, (0, 0))  # the manifest names the time of its inputs
     return folder
 
@@ -47,12 +44,12 @@ def test_any_number_of_processes_and_stops_leave_the_same_bytes(tmp_path, monkey
     assert b"articles1.xml.bz2: cut off or damaged at byte" in whole[1]
     assert formatted(corpus(tmp_path / "two", is_multistream), "--n_processes", 2) == whole
     folder = corpus(tmp_path / "stopped", is_multistream)
-    write, num_batches = formatting.Writer.write, 0
+    write_batch, num_batches = formatting.Writer.write, 0
 
     def stopping(writer, batch):
         nonlocal num_batches
         num_batches += 1
-        write(writer, batch)
+        write_batch(writer, batch)
         if num_batches % 7 == 0:
             writer._file.write(b"behind\n")
             writer._file.flush()
@@ -85,7 +82,6 @@ def test_a_second_kill_after_nothing_was_written_costs_nothing(tmp_path, monkeyp
 
 
 def test_input_without_a_sentence_leaves_nothing(tmp_path):
-    (tmp_path / "download/wikicorpus_en").mkdir(parents=True)
-    (tmp_path / "download/wikicorpus_en/wikicorpus_en.xml").write_bytes(dump(page("A", "no sentence")))
+    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(page("A", "no sentence")))
     refused("no document is left", formatted, tmp_path)
     assert not list(tmp_path.glob("formatted*/*.txt*"))

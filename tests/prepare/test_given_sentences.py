@@ -1,7 +1,5 @@
 """Text with a sentence on each line (--input_format sentences), and text in which no sentence ends are found."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

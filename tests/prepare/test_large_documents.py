@@ -1,7 +1,5 @@
 """A document over the limit is refused by name, without being read as a whole."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 
@@ -49,9 +47,8 @@ def test_own_documents(tmp_path, form):
 
 
 def test_pages(tmp_path):
-    folder = tmp_path / "download" / "wikicorpus_en"
-    folder.mkdir(parents=True)
-    (folder / "wikicorpus_en.xml").write_bytes(dump(page("One", "It is one."), page("Two", sentences(LIMIT + 1))))
+    content = dump(page("One", "It is one."), page("Two", sentences(LIMIT + 1)))
+    preparation.write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", content)
     message = f"wikicorpus_en.xml, page 'Two': {TOO_LARGE}"
     refused(message, preparation.run, tmp_path, "text_formatting", dataset="wikicorpus_en")
 
@@ -59,8 +56,7 @@ def test_pages(tmp_path):
 def test_formatted_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_tf.prepare.corpora.text_files._LARGEST_LINE_BYTES", LIMIT)
     path = tmp_path / "formatted_one_article_per_line" / "custom_one_document_per_line.txt"
-    path.parent.mkdir()
-    path.write_text(f"First one.\n{sentences(LIMIT)}\n{sentences(LIMIT + 1)}\n")
+    preparation.write(path, f"First one.\n{sentences(LIMIT)}\n{sentences(LIMIT + 1)}\n")
     arguments = ("sharding", "--n_training_shards", 1, "--n_test_shards", 1)
     refused(f"the line at byte 1,012: {TOO_LARGE}", preparation.run, tmp_path, *arguments)
 

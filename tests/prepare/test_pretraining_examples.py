@@ -1,7 +1,5 @@
 """Instances against a slow, literal statement of the rules, rule by rule and in distribution."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

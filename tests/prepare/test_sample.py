@@ -1,7 +1,5 @@
 """The sample encyclopedia: the same from a seed, readable, and with questions that can be answered."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Sentences by rules: what ends one, what does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_tf.prepare.corpora import documents, wikitext

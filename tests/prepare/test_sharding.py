@@ -1,7 +1,5 @@
 """Documents to shards: whole, balanced, by seed alone."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

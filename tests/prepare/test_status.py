@@ -1,7 +1,5 @@
 """--action status: what is done, and how far the rest is."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -10,7 +8,7 @@ from bert_tf.base.files import atomic_file
 from bert_tf.prepare.checking import status
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry, describe_input
-from tests.preparation import bertPrep, documents, run, shard
+from tests.preparation import bertPrep, documents, run, shard, write
 
 
 def said(capsys, working_dir, *arguments):
@@ -42,13 +40,7 @@ def clock(monkeypatch):
 
 
 def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, clock):
-    settings = {
-        "num_training_shards": 10,
-        "num_test_shards": 2,
-        "fraction_test_set": 0.0,
-        "segmentation_method": "rules",
-        "random_seed": 0,
-    }
+    settings = {"num_training_shards": 10, "num_test_shards": 2, "random_seed": 0}
     manifest_path = tmp_path / "sharded/custom/manifest.json"
 
     def stage():
@@ -103,6 +95,5 @@ def test_a_dataset_with_its_parts(tmp_path, capsys):
 
 
 def test_a_damaged_manifest_is_named(tmp_path, capsys):
-    (tmp_path / "sharded/custom").mkdir(parents=True)
-    (tmp_path / "sharded/custom/manifest.json").write_text("{")
+    write(tmp_path / "sharded/custom/manifest.json", "{")
     assert "damaged:" in said(capsys, tmp_path)

@@ -1,7 +1,5 @@
 """--action verify: every kind of damage is named, and repaired to the same bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Vocabularies made from text: WordPiece with large alphabets, SentencePiece, and Chinese from end to end."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -74,16 +72,11 @@ def test_chinese_from_text_to_token_files(tmp_path):
     assert FullTokenizer(folder / "vocab.txt").tokenize("山下了。") == ["山", "下", "了", "。"]
 
 
-def write_formatted(path: Path, documents) -> Path:
-    path.write_text("\n".join(documents) + "\n", encoding="utf-8")
-    return path
-
-
 def test_more_characters_than_latin_has_are_kept_unless_they_are_rare(tmp_path, monkeypatch):
     ideographs = [chr(0x4E00 + number) for number in range(1500)]
     rng = random.Random(0)
     documents = ["".join(rng.choices(ideographs, k=200)) for _ in range(100)] + ["a b " * 50]
-    text = write_formatted(tmp_path / "text.txt", documents)
+    text = preparation.write(tmp_path / "text.txt", "\n".join(documents) + "\n")
     pieces = vocabulary.train_vocabulary([text], 2000, UNCASED)
     assert set("".join(documents).replace(" ", "")) < set(pieces)
     assert [piece for piece in pieces if piece.startswith("##")] == ["##a", "##b"]
@@ -108,7 +101,7 @@ def english():
 def model(tmp_path_factory, english):
     pytest.importorskip("sentencepiece")
     folder = tmp_path_factory.mktemp("sentencepiece")
-    text = write_formatted(folder / "text.txt", english.split("\n\n"))
+    text = preparation.write(folder / "text.txt", english.replace("\n\n", "\n") + "\n")
     path = folder / "own.model"
     path.write_bytes(vocabulary.train_sentencepiece([text], 60, UNCASED))
     return path

@@ -1,7 +1,5 @@
 """Dumps read as a stream, in one file or many; damage named."""
 
-from __future__ import annotations
-
 import bz2
 import functools
 import random
@@ -10,6 +8,7 @@ import re
 import pytest
 
 from bert_tf.prepare.corpora import documents, wiki, xml_files
+from tests.preparation import write
 from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
@@ -114,9 +113,8 @@ def test_a_multistream_dump_loses_only_its_damaged_streams(tmp_path):
     ],
 )
 def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
-    folder = tmp_path / "download" / "wikicorpus_en"
-    folder.mkdir(parents=True)
-    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
+    content = dump(*PAGES, bad, page("Six", "It is six."))
+    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", content)
     assert_left_out(tmp_path, "wikicorpus_en", f"wikicorpus_en.xml, {message}", [*LINES, "It is six."])
 
 

@@ -1,7 +1,5 @@
 """Wikipedias of any language: their names, and the namespaces that their dumps list."""
 
-from __future__ import annotations
-
 import bz2
 
 import pytest
@@ -47,11 +45,10 @@ def article_of(code: str) -> str:
 
 @pytest.mark.parametrize("code", NAMESPACES)
 def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, code, capsys):
-    folder = tmp_path / f"download/wikicorpus_{code}"
-    folder.mkdir(parents=True)
     wiki_name = code.replace("-", "_") + "wiki"
     content = dump_of(code, page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>"))
-    (folder / f"{wiki_name}-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(content))
+    path = tmp_path / f"download/wikicorpus_{code}/{wiki_name}-20240101-pages-articles.xml.bz2"
+    preparation.write(path, bz2.compress(content))
     assert formatted(tmp_path, f"wikicorpus_{code}")[0] == [SHOWN]
     preparation.run(tmp_path, "sharding", "--n_training_shards", 1, *NO_TEST, dataset=f"wikicorpus_{code}")
     # Without a dataset, all are found.
@@ -60,9 +57,8 @@ def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, co
         options = preparation.bertPrep.parse(["--action", action])
         preparation.bertPrep.ACTIONS[action](options, preparation.Layout(tmp_path))
         assert f"wikicorpus_{code}" in capsys.readouterr().out
-    google = tmp_path / "download/google_pretrained_weights/uncased_L-24_H-1024_A-16"
-    google.mkdir(parents=True)
-    (google / "vocab.txt").write_text("[PAD]\n")
+    google = "download/google_pretrained_weights/uncased_L-24_H-1024_A-16/vocab.txt"
+    preparation.write(tmp_path / google, "[PAD]\n")
     make_tokens = (preparation.run, tmp_path, "create_token_files")
     refused("--action=create_vocab --dataset=wikicorpus_", *make_tokens, dataset=f"wikicorpus_{code}")
 

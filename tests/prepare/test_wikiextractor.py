@@ -1,21 +1,18 @@
 """The files of wikiextractor: text with tags left in it, and JSON lines (--json)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from bert_tf.prepare.corpora import wiki
+from tests.preparation import write
 from tests.prepare.reading import formatted
 from tests.refusals import refused
 
 
 def read(working_dir, *files: str) -> list[str]:
-    folder = working_dir / "extracted/wikicorpus_en/AA"
-    folder.mkdir(parents=True, exist_ok=True)
     for number, content in enumerate(files):
-        (folder / f"wiki_{number:02}").write_text(content)
+        write(working_dir / f"extracted/wikicorpus_en/AA/wiki_{number:02}", content)
     return formatted(working_dir, "wikicorpus_en", "--skip_wikiextractor")[0]
 
 
@@ -45,10 +42,7 @@ Empty
     "content,message",
     [
         ('{"title": "A", "text": "On', "line 1 is not valid JSON.*--max_bad_records"),
-        (
-            '{"title": "A", "text": null}',
-            "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_records",
-        ),
+        ('{"title": "A", "text": null}', "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_re"),
         ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
         (ARTICLES[:90], "ends inside an article"),
         (ARTICLES.replace("</doc>", "</dob>", 1), "line 8: not what"),
@@ -59,7 +53,8 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 
 
 def test_without_its_files_it_says_what_to_do(tmp_path):
-    refused("holds no file of wikiextractor's, AA/wiki_00", read, tmp_path)
+    words = "holds no file of wikiextractor's, AA/wiki_00"
+    refused(words, formatted, tmp_path, "wikicorpus_en", "--skip_wikiextractor")
 
 
 @pytest.mark.parametrize(
@@ -73,17 +68,9 @@ def test_without_its_files_it_says_what_to_do(tmp_path):
         ("__NOTOC__ One. __KEIN_INHALTSVERZEICHNIS__", "One."),
         ('&lt;a href="Foo%20%28x%29"&gt;Foo&lt;/a&gt; and <a href="Bar">Bar</a> <abbr>x</abbr>.', "Foo and Bar x."),
         ("It says a &lt; b and &amp;amp; __init__.", "It says a < b and & __init__."),
+        ("One.<ref>Lost. Here\nTwo is kept.", "One.  Two is kept."),  # it ends with its line
+        ("A ( b ) c , d.  It is .", "A ( b ) c , d. It is ."),
     ],
 )
 def test_tags_are_taken_out_and_nothing_else(text, shown):
-    (line,) = {wiki.clean_extracted(f"Title\n\n{text}").line}
-    assert line == shown
-
-
-def test_an_open_reference_ends_with_its_line():
-    assert wiki.clean_extracted("T\nOne.<ref>Lost. Here\nTwo is kept.").line == "One.  Two is kept."
-
-
-def test_text_without_tags_keeps_its_characters():
-    text = "A ( b ) c , d.  It is ."
-    assert wiki.clean_extracted(f"T\n{text}").line == " ".join(text.split())
+    assert wiki.clean_extracted(f"Title\n\n{text}").line == shown

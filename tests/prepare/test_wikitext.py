@@ -1,7 +1,5 @@
 """Markup to text passages: what goes, what stays, in linear time; templates as a reader sees them."""
 
-from __future__ import annotations
-
 import pytest
 
 from bert_tf.prepare.corpora import wikitext
@@ -30,10 +28,7 @@ def paragraphs_of(markup: str) -> list[str]:
         ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
         ("The end }} of ]] it |} all.", "The end of it |} all."),
         ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
-        (
-            "[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
-            "Text of Category:Things and words.",
-        ),
+        ("[[Category:A]][[fr:B]]Text of [[:Category:A]] and [[wikt:word|words]].", "Text of Category:A and words."),
         ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
         ("First line\nsame paragraph.", "First line same paragraph."),
         ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"),
@@ -68,18 +63,11 @@ def test_markup_goes_and_text_stays(markup, text):
         ("# First, one goes there. Then one comes back\n", ["First, one goes there. Then one comes back"]),
         ("* Smith, J. ''The Art of War''. Oxford University Press.", []),
         ("; Term: it is a word that is explained here.", ["Term: it is a word that is explained here."]),
-        (
-            "Text.\n:* It is a sentence in a reply.\n:* Not this\n:Text too.",
-            ["Text.", "It is a sentence in a reply.", "Text too."],
-        ),
+        ("It is.\n:* It is said in a reply.\n:* Not this\n:So.", ["It is.", "It is said in a reply.", "So."]),
         (
             "== References ==\n* It is in a list of books.\n=== More ===\n* It is in the same list.\n"
             "== Life ==\n* It was a long and happy life.",
             ["It was a long and happy life."],
-        ),
-        (
-            "* One of the items is a sentence.\n* So is this one here.\n* Paris, Ohio\n* It is the last of them.",
-            ["One of the items is a sentence.", "So is this one here.", "It is the last of them."],
         ),
         ("One. Two.\n\nNo stop here\n\nThree.", ["One. Two.", "Three."]),
         # Elements end where they are closed, references with their paragraph.

@@ -1,7 +1,5 @@
 """The pool: order, little in flight, failures that are seen."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

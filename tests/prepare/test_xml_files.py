@@ -1,7 +1,5 @@
 """XML in any encoding comes as UTF-8, up to its damage; the streams of multistream dumps."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import random

@@ -1,7 +1,5 @@
 """Records: TensorFlow's own bytes, the index, and files that are foreign, cut off or damaged."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

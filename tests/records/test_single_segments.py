@@ -1,7 +1,5 @@
 """Instances without next sentence: single segments of token files, from drawing to the rows that a model is given."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

@@ -1,7 +1,5 @@
 """Token files and their pairs: format, damage, and that they give the instances of records."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """scripts/docker: docker's exact commands, and what is refused; the Dockerfiles' instructions."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

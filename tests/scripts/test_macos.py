@@ -1,7 +1,5 @@
 """The scripts use nothing that bash 3.2 and the commands of macOS do not have. (None of this was run on a Mac.)"""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

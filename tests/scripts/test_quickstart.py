@@ -1,7 +1,5 @@
 """What the quickstart does with a user's own files; the set-up and the trainings are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The shell scripts start however they are called, and the set-up deletes nothing but what it has made."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -35,9 +33,10 @@ def start(*command, cwd=None, **variables):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
 def test_a_script_starts_by_any_shell_and_through_a_link(tmp_path, script):
-    """Where these two go together, each goes alone: it looks for itself first, and then for bash."""
+    """By sh, through a link and without a home: what goes so goes without any of these, too."""
     (tmp_path / "link.sh").symlink_to(ROOT / script)
-    done = start("sh", "link.sh", *([] if script.name in WITHOUT_HELP else ["--help"]), cwd=tmp_path)
+    argument = [] if script.name in WITHOUT_HELP else ["--help"]
+    done = start("sh", "link.sh", *argument, cwd=tmp_path, HOME=None, XDG_CACHE_HOME=None)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert done.stdout.startswith(WITHOUT_HELP.get(script.name, "")) and done.stdout
 
@@ -64,11 +63,6 @@ def test_what_only_bash_can_source_says_so(name):
 def test_what_is_typed_wrong_does_nothing(tmp_path, script, typed, said):
     done = start("bash", ROOT / "scripts" / script, *typed.split(), BERT_VENV=str(tmp_path / "venv"))
     assert re.search(said, refusal(done)) and not list(tmp_path.iterdir())
-
-
-def test_the_set_up_needs_no_home():
-    done = start("bash", ROOT / "scripts/setup.sh", "--help", HOME=None, XDG_CACHE_HOME=None)
-    assert done.returncode == 0 and "[--gpu] [--test]" in done.stdout and not done.stderr
 
 
 def test_python_finds_the_project_from_every_folder(tmp_path):

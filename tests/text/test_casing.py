@@ -1,7 +1,5 @@
 """Capitals and accents: recorded with vocabulary, data and weights, and taken from there by what follows."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -76,7 +74,6 @@ def test_where_nothing_is_recorded_the_casing_is_as_the_vocabulary_suggests(work
 
 def test_accents_are_kept_in_lower_case_text(work):
     vocab_file = work / "own/vocab.txt"
-    vocab_file.parent.mkdir()
     options = ("--do_lower_case", 1, "--strip_accents", 0)
     preparation.run(work, "create_vocab", "--vocab_size", 200, "--vocab_file", vocab_file, *options)
     assert {"niño", "강은", "बाज़ार"} <= set(load_pieces(vocab_file))

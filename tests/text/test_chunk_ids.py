@@ -1,7 +1,5 @@
 """Compiled tokenising against Python's, on every kind of text."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import random
 import sys

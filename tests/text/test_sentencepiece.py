@@ -1,7 +1,5 @@
 """SentencePiece models give the ids of their own library, and the characters that each token stands for."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import unicodedata

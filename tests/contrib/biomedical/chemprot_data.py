@@ -1,7 +1,5 @@
 """Made-up articles in the form of ChemProt's own files, from text with its entities marked in it."""
 
-from __future__ import annotations
-
 import re
 
 _MARK = re.compile(r"\[(\w+) (CHEMICAL|GENE-Y|GENE-N) ([^\]]+)\]")

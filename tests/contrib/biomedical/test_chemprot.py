@@ -168,11 +168,6 @@ def test_a_table_of_ones_own_is_kept(folder):
     assert (tables / "train.tsv").read_bytes() == b"index\tsentence\tlabel\n"
 
 
-def test_it_is_no_text_to_pretrain_on(folder):
-    refused("dataset=chemprot is not for pre-training; choose one of", run, folder, "sharding", dataset="chemprot")
-    refused("--keep_duplicates has no effect on --dataset=chemprot", formatted, folder, "--keep_duplicates")
-
-
 def test_it_is_downloaded_by_name_only(tmp_path, server):
     packed = zipped(
         {f"ChemProt_Corpus/chemprot_{part}.zip": zipped(files_of(part)) for part in ("training", "development")}

@@ -1,7 +1,5 @@
 """Articles in JATS: which of their elements are prose, which citations are words, and under which licence they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -156,10 +154,6 @@ def test_articles_of_other_groups_are_dropped(license, others, group):
     assert cleaned(xml, groups=left) == [Dropped("other_licenses")]
 
 
-def test_named_group_comes_before_the_licence():
-    assert isinstance(cleaned(made(), groups=("oa_comm",), group="oa_comm")[0], Document)
-
-
 def test_groups_are_named_in_any_order_and_others_refused():
     assert PreparationOptions(license_groups="oa_other, oa_comm").chosen_license_groups == ("oa_comm", "oa_other")
     message = "license_groups=oa_comm,all: 'all' must be one of oa_comm, oa_noncomm, oa_other"
@@ -181,9 +175,6 @@ def test_lists_of_servers_and_their_namespaces():
     "xml,fault",
     [
         (made("<p>It is so.</i>"), "XML: mismatched tag"),
-        (made("<p>It is &nothing;.</p>"), "XML: undefined entity"),
-        (made("<p>It is so.</p>")[:-30], "XML: unclosed token|XML: no element found"),
-        ("", "XML: no element found"),
         ("<html/>", "no <article> in it"),
         (made("<italic>" * 5000 + "</italic>" * 5000), "XML: maximum recursion"),
         ('<?xml version="1.0" encoding="klingon"?><article/>', "XML: unknown encoding"),
@@ -191,8 +182,7 @@ def test_lists_of_servers_and_their_namespaces():
 )
 def test_broken_articles_are_bad_records(xml, fault):
     (found,) = cleaned(xml)
-    assert isinstance(found, BadRecord)
-    assert any(found.fault.startswith(each) for each in fault.split("|"))
+    assert isinstance(found, BadRecord) and found.fault.startswith(fault)
 
 
 def test_other_encodings_are_read():

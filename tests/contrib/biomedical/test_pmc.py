@@ -1,7 +1,5 @@
 """Articles of PubMed Central from a server on loopback that answers as its Cloud Service does."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -151,12 +149,10 @@ def test_busy_server_and_articles_removed_since(bucket, tmp_path):
 
 
 def test_placed_packages_are_taken_as_they_are(bucket, tmp_path, capsys):
-    folder = tmp_path / "download/pubmed/fulltext"
-    folder.mkdir(parents=True)
-    (folder / "oa_comm_xml.PMC000xxxxxx.baseline.2025-06-26.tar.gz").write_bytes(b"placed")
-    bucket.fetch(tmp_path)
-    assert "baseline.2025-06-26.tar.gz as placed there" in capsys.readouterr().out
-    assert not (folder / "manifest.json").exists()
+    name = "oa_comm_xml.PMC000xxxxxx.baseline.2025-06-26.tar.gz"
+    path = preparation.write(tmp_path / "download/pubmed/fulltext" / name, "placed")
+    folder = bucket.fetch(tmp_path)
+    assert f"{name} as placed there" in capsys.readouterr().out and list(folder.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

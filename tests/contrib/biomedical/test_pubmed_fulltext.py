@@ -1,7 +1,5 @@
 """PubMed's full text: packages and single files, the newest version of each article, licence groups, damage."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import io
@@ -26,7 +24,6 @@ def article(title, **options):
 
 def package(path, members):
     """A .tar.gz of `members`, contents by name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         folder = tarfile.TarInfo("PMC000xxxxxx")
@@ -36,8 +33,7 @@ def package(path, members):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    path.write_bytes(gzip.compress(raw.getvalue(), mtime=0))
-    return path
+    return preparation.write(path, gzip.compress(raw.getvalue(), mtime=0))
 
 
 def read(folder, groups=LICENSE_GROUPS):
@@ -54,8 +50,7 @@ def test_packages_and_single_files_at_any_depth(tmp_path):
     )
     package(tmp_path / "c.tgz", {"PMC3.xml": article("Three")})
     (tmp_path / "four.nxml").write_bytes(article("Four"))
-    (tmp_path / "d/.hidden").mkdir(parents=True)
-    (tmp_path / "d/.hidden/six.xml").write_bytes(b"")
+    preparation.write(tmp_path / "d/.hidden/six.xml", b"")
     (tmp_path / "d/five.xml").write_bytes(article("Five"))
     assert read(tmp_path) == (["Four", "Five", "Three", "One", "Two"], {}, [], [])
 

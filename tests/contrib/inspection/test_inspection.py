@@ -1,7 +1,5 @@
 """--action inspect: what is planted is found, said in words, and nothing else looks wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -110,11 +108,10 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
     assert any(re.match("sentences have 20 char.*, 100.0% without a stop: these are headings", what) for what in wrong)
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"dataset": "cus'])
-def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, content):
+def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys):
     shutil.copytree(prepared, tmp_path / "work")
     (manifest,) = (tmp_path / "work").glob("tfrecord/*/custom/manifest.json")
-    manifest.write_text(content)
+    manifest.write_text("{}")
     output, wrong = inspect(capsys, tmp_path / "work")
     assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
     shutil.rmtree(tmp_path / "work/sharded")
