@@ -6,21 +6,19 @@ import http.server
 import socket
 import struct
 import threading
-import time
 
 
 class Page:
     """One file of the server, and how it answers.
 
     `statuses` are given out one after the other before the file is; `drop_after` cuts the connection after that many
-    bytes of each answer in turn (0: by a reset), None not at all; `delay_secs` is waited for after each kilobyte.
+    bytes of each answer in turn (0: by a reset), None not at all.
     """
 
     def __init__(self, content: bytes, *, ranges: bool = True):
         self.content, self.ranges = content, ranges
         self.statuses: list[tuple] = []
         self.drop_after: list[int | None] = []
-        self.delay_secs = 0.0
         self.requests: list[dict[str, str]] = []
 
 
@@ -43,11 +41,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = body[start:]
         self._answer(status, headers, len(body))
         drop = page.drop_after.pop(0) if page.drop_after else None
-        for start in range(0, len(body[:drop]), 1024) if page.delay_secs else ():
-            self.wfile.write(body[start : start + 1024])
-            time.sleep(page.delay_secs)
-        if not page.delay_secs:
-            self.wfile.write(body[:drop])
+        self.wfile.write(body[:drop])
         if drop == 0:
             # A reset, not an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -141,6 +141,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, monkeypat
         ("--action sharding --dataset sample --n_trainings_shards 3", "--n_trainings_shards; did you mean --n_training_shards?"),
         ("--action sharding --dataset sample --n_training_shards=1_0", "--n_training_shards=1_0: must be a whole number"),
         ("--action sharding --dataset sample --fraction_test_set=1_0.5", "--fraction_test_set=1_0.5: must be a number"),
+        ("--action sharding --dataset sample --n_processes 0", "--n_processes=0: must be"),
         ("--action sharding --dataset sample --fraction_test_set=nan", "--fraction_test_set=nan: must be a number"),
         ("--action sharding --dataset sample --random_seed=18446744073709551616", "--random_seed=18446744073709551616: must be .* at most 18,446,744"),
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),

@@ -4,12 +4,9 @@ As programs where that matters (`start`), else in this process, which has import
 """
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -33,9 +30,9 @@ CHAIN = (
 WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
 
 
-def start(working_dir, action, *arguments, dataset="Custom"):
-    common = ("--action", action, "--dataset", dataset, "--n_processes", "1")
-    return answer(sys.executable, PROGRAM, *common, *arguments, BERT_PREP_WORKING_DIR=str(working_dir))
+def start(working_dir, action, *arguments, program=PROGRAM):
+    typed = ("--action", action, "--dataset", "Custom", "--n_processes", "1", *arguments)
+    return answer(sys.executable, program, *typed, BERT_PREP_WORKING_DIR=str(working_dir))
 
 
 def done(result) -> str:
@@ -64,17 +61,18 @@ def made_from_anywhere(folder: Path):
     return found
 
 
-def run_chain(how, working_dir: Path, text: Path, *arguments) -> None:
-    for action, *own in CHAIN:
-        own += ["--input_files", text] if action == "text_formatting" else []
-        how(working_dir, action, *own, *arguments)
+def chain_on(text: Path) -> list[tuple]:
+    """The actions with their arguments."""
+    first, *others = CHAIN
+    return [(*first, "--input_files", str(text)), *others]
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """A working directory where the whole chain has run on a file of text."""
     folder = tmp_path_factory.mktemp("prepared")
-    run_chain(lambda *typed: done(start(*typed)), folder, write_text(folder / "input.txt"))
+    for typed in chain_on(write_text(folder / "input.txt")):
+        run(folder, *typed)
     return folder
 
 
@@ -106,14 +104,16 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
 
 def test_again_there_is_nothing_to_do(prepared, capsys):
     before = contents(prepared)
-    run_chain(run, prepared, prepared / "input.txt")
+    for typed in chain_on(prepared / "input.txt"):
+        run(prepared, *typed)
     assert capsys.readouterr().out.count("nothing to do") == len(CHAIN)
     assert contents(prepared) == before
 
 
 @pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
-    run_chain(run, tmp_path, prepared / "input.txt", "--n_processes", "3")
+    for typed in chain_on(prepared / "input.txt"):
+        run(tmp_path, *typed, "--n_processes", "3")
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
@@ -158,73 +158,50 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     assert own.read_text() == "One. Two.\n" * 9
 
 
-def slowed(tmp_path: Path, target: str) -> Path:
-    """The program with one function made slow, so that a kill meets it at work."""
-    module, function = target.rsplit(".", 1)
-    program = tmp_path / "slowed.py"
-    program.write_text(f"""
-import runpy, sys, time
-sys.path.insert(0, {str(CHECKOUT)!r})
+# The program, which is killed when it calls a function for the fourth time.
+KILLED = """
+import itertools, os, runpy, signal, sys
+sys.path.insert(0, {checkout!r})
 import {module} as module
 import bert_tf.prepare.corpora.documents as documents
 import bert_tf.prepare.corpora.formatting as formatting
-formatting.CHECKPOINT_BYTES = 2000
-documents.BATCH_CHARACTERS = 500
-quick = module.{function}
-delay_secs = float(sys.argv.pop())
-def slow(*arguments, **options):
-    time.sleep(delay_secs)
-    return quick(*arguments, **options)
-if __name__ == "__main__":
-    module.{function} = slow
-    sys.argv[0] = {str(PROGRAM)!r}
-    runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
-""")
-    return program
+documents.BATCH_CHARACTERS, formatting.CHECKPOINT_BYTES = 500, 200
+calls, whole = itertools.count(1), module.{function}
+def killed(*arguments, **options):
+    if next(calls) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(*arguments, **options)
+module.{function} = killed
+sys.argv[0] = {program!r}
+runpy.run_path({program!r}, run_name="__main__")
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number,target,mark",
+    "number,target",
     [
-        (0, "bert_tf.prepare.corpora.formatting.clean_batch", '"checkpoint"'),
-        (1, "bert_tf.prepare.sharding.sharding._write_shard", '"finished"'),
-        (4, "bert_tf.prepare.instances.creating._make_file", '"finished"'),  # of token files, too
+        (0, "bert_tf.prepare.corpora.formatting.clean_batch"),
+        (1, "bert_tf.prepare.sharding.sharding._write_shard"),
+        (4, "bert_tf.prepare.instances.creating._make_file"),  # of token files, too
     ],
 )
-def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):
+def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target):
     working_dir = tmp_path / "work"
-    working_dir.mkdir()
-    chain = [(action, *own) for action, *own in CHAIN]
-    chain[0] += ("--input_files", str(prepared / "input.txt"))
+    chain = chain_on(prepared / "input.txt")
     for typed in chain[:number]:
         run(working_dir, *typed)
-    program = slowed(tmp_path, target)
-    action, *own = chain[number]
-    typed = ("--action", action, "--dataset", "custom", "--n_processes", "1", *own)
-    place = {"BERT_PREP_WORKING_DIR": str(working_dir)}
-    process = subprocess.Popen(
-        [sys.executable, program, *typed, "0.1"],
-        env={**os.environ, **place},
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    journal = None
-    for _ in range(600):
-        found = list(working_dir.rglob("*.journal"))
-        if found and found[0].read_text().count(mark) >= 2:
-            (journal,) = found
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert journal is not None
+    module, _, function = target.rpartition(".")
+    names = {"module": module, "function": function, "checkout": str(CHECKOUT), "program": str(PROGRAM)}
+    program = write(tmp_path / "killed.py", KILLED.format(**names))
+    assert start(working_dir, *chain[number], program=program).returncode == -signal.SIGKILL
+    (journal,) = working_dir.rglob("*.journal")
+    assert len(journal.read_text().splitlines()) == 4, "of what the stage was begun with, and of three pieces"
     for partial in working_dir.rglob("*.partial"):
         with open(partial, "ab") as file:
             file.write(b"written after the last checkpoint")
-    output = done(answer(sys.executable, program, *typed, "0", **place))
-    if number == 0:
-        assert "going on where an earlier run stopped" in output
+    output = done(start(working_dir, *chain[number]))
+    assert number or "going on where an earlier run stopped" in output
     for typed in chain[number + 1 :]:
         run(working_dir, *typed)
     assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)

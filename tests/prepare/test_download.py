@@ -1,6 +1,5 @@
 """Datasets from a server on loopback, or as they were placed by hand."""
 
-import functools
 import gzip
 import hashlib
 import io
@@ -8,9 +7,7 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
 from bert_tf.prepare.running.stage import set_aside
 from tests.preparation import write
+from tests.processes import answer
 from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
@@ -303,45 +301,35 @@ def test_every_source_has_its_checksums_and_places():
             assert archive.checksum or all(archive.files.values()) or source.by_name_only, archive.url
 
 
-def start_download(root, dataset, source):
-    code = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\nfrom bert_tf.prepare.fetching import fetch\n"
-        "from bert_tf.prepare.fetching.sources import *\n"
-        "from bert_tf.prepare.fetching.download import download\nfetch._BLOCK_BYTES = 1024\n"
-        f"download({dataset!r}, Path({str(root)!r}), {{{dataset!r}: {source!r}}})"
-    )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+# A download that is killed within a file of that name.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {checkout!r})
+from pathlib import Path
+from bert_tf.prepare.fetching import fetch
+from bert_tf.prepare.fetching.download import download
+from bert_tf.prepare.fetching.sources import *
+class Killed(fetch.Progress):
+    def update(self, count):
+        super().update(count)
+        if self._description == {name!r} and self.done > 20_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+fetch.Progress, fetch._BLOCK_BYTES = Killed, 1024
+download("squad", Path({root!r}), {{"squad": {source!r}}})
+"""
 
 
-def has_come(path, num_bytes):
-    return any(part.stat().st_size > num_bytes for part in path.parent.glob(f"{path.name}.*.part"))
-
-
-def wait_for(condition, process):
-    for _ in range(1500):
-        if condition():
-            return
-        assert process.poll() is None
-        time.sleep(0.02)
-    raise AssertionError("it never happened")
-
-
-def test_killed_between_and_inside_files_ends_with_the_same_manifest(server, tmp_path):
-    contents = {f"{number}.json": os.urandom(30_000) for number in range(4)}
-    source = squad(server, contents)
+def test_killed_inside_files_it_ends_with_the_same_manifest(server, tmp_path):
+    source = squad(server, {f"{number}.json": os.urandom(30_000) for number in range(4)})
     served(server, tmp_path / "undisturbed", "squad", source)
     for page in server.pages.values():
         page.requests.clear()
-        page.delay_secs = 0.01
     folder = tmp_path / "killed/squad"
-    for number in (1, 2):
-        process = start_download(folder.parent, "squad", source)
-        wait_for(functools.partial(has_come, folder / f"{number}.json", 5_000), process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    for page in server.pages.values():
-        page.delay_secs = 0.0
+    for name in ("1.json", "2.json"):
+        names = {"checkout": str(CHECKOUT), "root": str(folder.parent), "source": source, "name": name}
+        assert answer(sys.executable, "-c", KILLED.format(**names)).returncode == -signal.SIGKILL
+        (part,) = folder.glob("*.part")
+        assert part.name.startswith(name) and 0 < part.stat().st_size < 30_000
     served(server, folder.parent, "squad", source)
     assert manifest_of(folder) == manifest_of(tmp_path / "undisturbed/squad")
     assert files_below(folder) == files_below(tmp_path / "undisturbed/squad")
