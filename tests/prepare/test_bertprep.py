@@ -4,7 +4,6 @@ As programs where that matters (`start`), else in this process, which has import
 """
 
 import json
-import random
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests.preparation import contents, run, write
+from tests.preparation import contents, documents, run, write
 from tests.prepare.test_wiki import dump, page
 from tests.processes import answer
 from tests.refusals import refusal, refused
@@ -27,29 +26,11 @@ CHAIN = (
     ("create_token_files",),
     ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5", "--dupe_factor", "2"),
 )
-WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
 
 
 def start(working_dir, action, *arguments, program=PROGRAM):
     typed = ("--action", action, "--dataset", "Custom", "--n_processes", "1", *arguments)
     return answer(sys.executable, program, *typed, BERT_PREP_WORKING_DIR=str(working_dir))
-
-
-def done(result) -> str:
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def write_text(path: Path, num_documents: int = 60) -> Path:
-    generator = random.Random(0)
-
-    def sentence():
-        return " ".join(generator.choices(WORDS, k=generator.randrange(4, 12))).capitalize() + "."
-
-    path.write_text(
-        "\n\n".join(" ".join(sentence() for _ in range(generator.randrange(2, 9))) for _ in range(num_documents))
-    )
-    return path
 
 
 def made_from_anywhere(folder: Path):
@@ -71,7 +52,7 @@ def chain_on(text: Path) -> list[tuple]:
 def prepared(tmp_path_factory):
     """A working directory where the whole chain has run on a file of text."""
     folder = tmp_path_factory.mktemp("prepared")
-    for typed in chain_on(write_text(folder / "input.txt")):
+    for typed in chain_on(write(folder / "input.txt", "\n\n".join(documents(60)))):
         run(folder, *typed)
     return folder
 
@@ -200,8 +181,9 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     for partial in working_dir.rglob("*.partial"):
         with open(partial, "ab") as file:
             file.write(b"written after the last checkpoint")
-    output = done(start(working_dir, *chain[number]))
-    assert number or "going on where an earlier run stopped" in output
+    again = start(working_dir, *chain[number])
+    assert again.returncode == 0, again.stderr
+    assert number or "going on where an earlier run stopped" in again.stdout
     for typed in chain[number + 1 :]:
         run(working_dir, *typed)
     assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
@@ -220,14 +202,13 @@ def from_start(working_dir, argument, **environment):
 
 
 def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
-    articles = write_text(tmp_path / "input.txt").read_text().split("\n\n")
-    pages = (page(str(number), article) for number, article in enumerate(articles))
+    pages = (page(str(number), article) for number, article in enumerate(documents(60)))
     write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(*pages))
     result = from_start(
         tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1", SHARDS="--n_training_shards 3 --n_test_shards 1"
     )
     assert "put your books there" in result.stderr
-    assert "Going on with Wikipedia alone." in done(result)
+    assert result.returncode == 0 and "Going on with Wikipedia alone." in result.stdout
     assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2
 
 

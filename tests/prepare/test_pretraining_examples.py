@@ -24,7 +24,7 @@ from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.refusals import refused
-from tests.tokenized import tokenized
+from tests.tokenized import numbered_documents, tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
@@ -37,20 +37,6 @@ def settings(vocab_file="vocab.txt", **changes) -> RecordSettings:
     """`changes`: of the pairs."""
     pairs = PairSettings(**{"max_seq_length": 32, "dupe_factor": 1, **changes})
     return RecordSettings(TokenSettings(str(vocab_file), Casing.of(True)), pairs, MaskingRules(0.15, 4))
-
-
-def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) -> list[list[list[int]]]:
-    """Documents in which every token is unique, so that an instance tells where it came from."""
-    rng, token = random.Random(seed), 1000
-    documents = []
-    for _ in range(count):
-        document = []
-        for _ in range(rng.randint(1, 25)):
-            size = rng.randint(1, longest_sentence)
-            document.append(list(range(token, token + size)))
-            token += size
-        documents.append(document)
-    return documents
 
 
 def all_instances(documents, options: RecordSettings, seed=(1, 2)) -> Features:
@@ -97,7 +83,7 @@ def test_every_pair_keeps_the_rules():
 
 
 def test_without_short_targets_every_sentence_is_an_a_or_the_actual_b_once_a_pass():
-    documents = numbered_documents(20, longest_sentence=5)
+    documents = numbered_documents(20, 5)
     text = tokenized(documents)
     pairs = draw_pairs(text, settings(short_seq_prob=0).pairs, seed=3)
     covered = Counter()

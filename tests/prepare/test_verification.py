@@ -84,7 +84,7 @@ DAMAGE = {
     "record": (f"{TRAINING}1.tfrecord", flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
     "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: cannot be read: No such file"),
     "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord.index: is missing, damaged or"),
-    "index": (f"{TEST}1.tfrecord.index", flipped(20), "_1.tfrecord.index: is missing, damaged or"),
+    "index": (f"{TEST}1.tfrecord.index", flipped(-1), "_1.tfrecord.index: is missing, damaged or"),
     "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
     "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
     "tokens": (TOKENS, flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),

@@ -16,19 +16,7 @@ from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, write_to
 from tests import preparation
 from tests.pretraining_data import SCHEMA, unmasked_ids, write_dataset
 from tests.refusals import refused
-from tests.tokenized import tokenized
-
-
-def made_up_documents(count, longest_sentence, seed=0):
-    """Documents of sentences of token ids, which count through all tokens."""
-    rng, token, documents = random.Random(seed), 0, []
-    for _ in range(count):
-        documents.append([])
-        for _ in range(rng.randint(1, 12)):
-            size = rng.randint(1, longest_sentence)
-            documents[-1].append(list(range(token, token + size)))
-            token += size
-    return documents
+from tests.tokenized import numbered_documents, tokenized
 
 
 def plainly(documents, budget, copies, seed):
@@ -66,7 +54,7 @@ def drawn(documents, settings, seed):
 
 @pytest.mark.parametrize("longest_sentence, length", [(6, 12), (6, 66), (30, 12), (30, 32), (1, 5)])
 def test_segments_are_those_of_a_plain_implementation(longest_sentence, length):
-    documents = made_up_documents(200, longest_sentence)
+    documents = numbered_documents(200, longest_sentence)
     settings = PairSettings.of(length, True, dupe_factor=3)
     found = drawn(documents, settings, 5)
     assert found == plainly(documents, length - 2, 3, 5)
@@ -76,7 +64,7 @@ def test_segments_are_those_of_a_plain_implementation(longest_sentence, length):
 
 
 def test_a_document_that_fits_is_one_instance_and_of_others_the_cuts_move():
-    documents = made_up_documents(200, 6)
+    documents = numbered_documents(200, 6)
     passes = [drawn(documents, PairSettings.of(32, True, dupe_factor=1), seed) for seed in (1, 2)]
     short = [sum(document, []) for document in documents if sum(map(len, document)) <= 30]
     assert short and all(document in each for each in passes for document in short)
