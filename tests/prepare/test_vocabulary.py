@@ -28,14 +28,8 @@ CHINESE = """
 """
 
 
+SHARDS = ("--n_training_shards", 2, "--n_test_shards", 1)
 prep = preparation.run
-
-
-def sharded(folder: Path, text: str) -> Path:
-    (folder / "input.txt").write_text(text, encoding="utf-8")
-    prep(folder, "text_formatting", "--input_files", folder / "input.txt")
-    prep(folder, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
-    return folder
 
 
 def the_manifest(folder: Path) -> tuple[Path, dict]:
@@ -51,7 +45,7 @@ def originals(folder: Path, vocab) -> list[str]:
 
 
 def test_chinese_from_text_to_token_files(tmp_path):
-    sharded(tmp_path, CHINESE)
+    preparation.shard(tmp_path, CHINESE.strip().split("\n\n"), *SHARDS)
     sentences = [
         line
         for path in tmp_path.glob("sharded/custom/*/*.txt")
@@ -123,7 +117,7 @@ def test_sentencepiece_too_small_for_the_characters_is_refused(model):
 @pytest.mark.slow
 def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     pytest.importorskip("sentencepiece")
-    sharded(tmp_path, english)
+    preparation.shard(tmp_path, english.split("\n\n"), *SHARDS)
     own = tmp_path / "vocab/own.model"
     prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
     prep(tmp_path, "create_token_files", "--vocab_file", own)

@@ -24,10 +24,8 @@ SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었�
 @pytest.fixture
 def work(tmp_path):
     """Sharded text of three scripts and a vocabulary of it that keeps capitals and accents."""
-    documents = "\n\n".join(" ".join(SENTENCES[number % 4 :] + SENTENCES[: number % 4]) for number in range(40))
-    (tmp_path / "input.txt").write_text(documents, encoding="utf-8")
-    preparation.run(tmp_path, "text_formatting", "--input_files", tmp_path / "input.txt")
-    preparation.run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
+    documents = [" ".join(SENTENCES[number:] + SENTENCES[:number]) for number in range(4)]
+    preparation.shard(tmp_path, documents, "--n_training_shards", 2, "--n_test_shards", 1)
     preparation.run(tmp_path, "create_vocab", "--vocab_size", 200, "--do_lower_case", 0)
     return tmp_path
 

@@ -11,6 +11,7 @@ import pytest
 from bert_tf.base.compiled import compile_code, load_library
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.basic_tokenizer import Casing
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.compiled import compile_for_test
 from tests.text.test_tokenization import VOCABULARY, all_code_points, random_texts, reference_tokens
@@ -88,8 +89,7 @@ def test_words_of_ascii(tokenizers, tmp_path, do_lower_case, num_pieces):
     rng = random.Random(num_pieces)
     pieces = {"".join(rng.choices("abAB1", k=rng.randint(1, 6))) for _ in range(num_pieces)} | {"a" * 64, "b" * 67}
     pieces |= {f"##{piece}" for piece in rng.sample(sorted(pieces), len(pieces) // 2)} | {"##", "##" + "b" * 63}
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (tmp_path / "pieces.txt").write_text("\n".join([*special, *sorted(pieces)]) + "\n")
+    (tmp_path / "pieces.txt").write_text("\n".join([*SPECIAL_TOKENS, *sorted(pieces)]) + "\n")
     found, expected = tokenizers(do_lower_case, vocab_file=tmp_path / "pieces.txt")
     words = ["".join(rng.choices("abAB1", k=rng.choice((1, 2, 3, 5, 8, 20, 63, 64, 65)))) for _ in range(3000)]
     assert_equal(found, expected, encoded([*words, "a" * 64, "a" * 65, "b" * 64, "a##b", "##a", "[UNK]"]))
