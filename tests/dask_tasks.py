@@ -1,4 +1,4 @@
-"""What the Dask workers of test_dask.py are given to do, and how they come to be killed at work."""
+"""What workers are given to do, and how those of Dask come to be killed at work."""
 
 from __future__ import annotations
 

@@ -25,9 +25,16 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What the files below a folder hold, locks apart, by their names in it."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    """What the files below a folder hold, locks and journals apart, by their names in it."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".lock", ".journal"))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def flip(path: Path, place: int) -> None:
+    """Changes a bit of a file's byte."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def documents(count: int, seed: int = 0, words: int = 120) -> list[str]:

@@ -20,6 +20,7 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import load_index, write_index
 from bert_tf.settings.training import BatchSplit
 from tests.batches.test_packing import Instance
+from tests.preparation import flip
 from tests.pretraining_data import (
     ROOMY,
     SCHEMA,
@@ -157,12 +158,10 @@ def test_records_that_do_not_fit_are_refused(dataset):
 def test_a_flipped_byte_is_named_when_the_shard_is_first_read(tmp_path, name, offset, words):
     folder = write_dataset(tmp_path / "data", data_format="records" if name == "tfrecord" else "tokens")
     victim = folder / "training" / f"x_training_1.{name}"
-    content = bytearray(victim.read_bytes())
-    content[offset] ^= 1
-    victim.write_bytes(content)
+    flip(victim, offset)
     refused(f"x_training_1.*{words}", batches, folder, 18)
     if name == "tokens":
-        victim.write_bytes(content[:-7])
+        victim.write_bytes(victim.read_bytes()[:-7])
         refused("x_training_1.tokens is no token file .* cut short", open_dataset, folder)
 
 

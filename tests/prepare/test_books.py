@@ -45,10 +45,6 @@ def line_of(path, *encoding):
     return books.clean(path, lambda path: text_files.read_lines(path, *encoding)).line
 
 
-def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
-    path.write_bytes(BOOK.format(encoding=stated).replace("\n", newline).encode(encoding))
-
-
 @pytest.mark.parametrize(
     "encoding,stated,newline",
     [
@@ -59,7 +55,8 @@ def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
     ],
 )
 def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, newline):
-    book(tmp_path / "a.txt", encoding, stated, newline)
+    book = BOOK.format(encoding=stated).replace("\n", newline)
+    (tmp_path / "a.txt").write_bytes(book.encode(encoding))
     assert line_of(tmp_path / "a.txt") == LINE
 
 

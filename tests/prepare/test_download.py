@@ -17,7 +17,7 @@ from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
 from bert_tf.prepare.running.stage import set_aside
-from tests.preparation import write
+from tests.preparation import contents, write
 from tests.processes import answer
 from tests.refusals import refused
 
@@ -47,14 +47,6 @@ def manifest_of(folder):
     return json.loads((folder / "manifest.json").read_text())
 
 
-def files_below(folder):
-    return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix not in (".lock", ".journal")
-    }
-
-
 def squad(server, contents):
     remotes = []
     for name, content in contents.items():
@@ -69,7 +61,7 @@ def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
     folder = tmp_path / "squad"
     write(folder / "a.json", "my own")
     served(server, tmp_path, "squad", source)
-    assert files_below(folder) == {"v1.1/train-v1.1.json", "v2.0/dev-v2.0.json", "a.json", "manifest.json"}
+    assert contents(folder).keys() == {"v1.1/train-v1.1.json", "v2.0/dev-v2.0.json", "a.json", "manifest.json"}
     manifest = manifest_of(folder)
     assert manifest["counts"] == {"num_files": 3, "num_bytes": 12}
     placed, first, _ = manifest["shards"]["files"]
@@ -103,7 +95,7 @@ def test_bc5cdr_goes_where_biobert_looks(server, tmp_path):
     archive = source.archives[0]._replace(url=server.url("/bert_data.zip"))
     root = tmp_path / "work/download"
     download("bc5cdr", root, {"bc5cdr": source._replace(archives=(archive,))}, CLIENT)
-    assert files_below(tmp_path / "work") == {f"biobert/BC5CDR/{name}" for name in ("manifest.json", *names)}
+    assert contents(tmp_path / "work").keys() == {f"biobert/BC5CDR/{name}" for name in ("manifest.json", *names)}
 
 
 WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.index": b"i" * 9000}
@@ -120,7 +112,7 @@ def test_archive_becomes_a_folder_but_for_what_is_there(server, tmp_path, capsys
     source, folder = weights(server), tmp_path / "google"
     write(folder / "uncased/vocab.txt", "mine")
     served(server, tmp_path, "google", source)
-    assert files_below(folder) == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
+    assert contents(folder).keys() == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
     assert (folder / "uncased/vocab.txt").read_bytes() == b"mine"
     assert (folder / "uncased/bert_config.json").read_bytes() == b"{}"
 
@@ -216,7 +208,7 @@ def test_placed_dump_is_taken_without_a_network(tmp_path, capsys, name):
     path = write(tmp_path / "wikicorpus_en" / name, "dump")
     download("wikicorpus_en", tmp_path, client=None)
     assert f"taking {path} as placed there" in capsys.readouterr().out
-    assert files_below(path.parent) == {name}
+    assert contents(path.parent).keys() == {name}
 
 
 def pubmed(server, names, *, grows=False):
@@ -232,7 +224,7 @@ def test_all_files_of_a_list_which_may_grow(server, tmp_path, capsys):
     names = ["pubmed25n0003.xml.gz", "pubmed25n0004.xml.gz"]
     source, folder = pubmed(server, names, grows=True), tmp_path / "pubmed/baseline"
     served(server, tmp_path, "pubmed_daily_update", source)
-    assert files_below(folder) == {*names, "manifest.json"}
+    assert contents(folder).keys() == {*names, "manifest.json"}
     served(server, tmp_path, "pubmed_daily_update", source)
     assert "nothing to do" in capsys.readouterr().out
     pubmed(server, [*names, "pubmed25n0005.xml.gz"], grows=True)
@@ -254,7 +246,7 @@ def test_wrong_md5_of_one_file_is_named(server, tmp_path):
     source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
     server.pages["/pubmed/pubmed25n0002.xml.gz"].content = b"other"
     refused("pubmed25n0002.xml.gz: .* has the md5", served, server, tmp_path, "pubmed_baseline", source)
-    assert files_below(tmp_path / "pubmed/baseline") == {"pubmed25n0001.xml.gz"}
+    assert contents(tmp_path / "pubmed/baseline").keys() == {"pubmed25n0001.xml.gz"}
     server.pages["/pubmed/pubmed25n0002.xml.gz.md5"].content = b"<html>"
     refused("pubmed25n0002.xml.gz.md5 holds no checksum", served, server, tmp_path, "pubmed_baseline", source)
 
@@ -331,6 +323,5 @@ def test_killed_inside_files_it_ends_with_the_same_manifest(server, tmp_path):
         (part,) = folder.glob("*.part")
         assert part.name.startswith(name) and 0 < part.stat().st_size < 30_000
     served(server, folder.parent, "squad", source)
-    assert manifest_of(folder) == manifest_of(tmp_path / "undisturbed/squad")
-    assert files_below(folder) == files_below(tmp_path / "undisturbed/squad")
+    assert contents(folder) == contents(tmp_path / "undisturbed/squad")
     assert [len(page.requests) for page in server.pages.values()] == [1, 2, 2, 1]

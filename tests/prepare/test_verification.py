@@ -13,7 +13,7 @@ from bert_tf.prepare.running.stage import Stage, set_aside
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
-from tests.preparation import contents, documents, run, shard
+from tests.preparation import contents, documents, flip, run, shard
 from tests.refusals import refused
 
 RECORDS = ("--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 1)
@@ -42,12 +42,6 @@ def work(prepared, tmp_path):
 def records_folder(work: Path) -> Path:
     (folder,) = work.glob("tfrecord/*/custom")
     return folder
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
 
 
 def rewrite(path: Path, change) -> None:

@@ -7,19 +7,9 @@ import signal
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.running.workers import ProcessPool, WorkersError
+from tests.dask_tasks import fail_at_three, square
 from tests.refusals import refused
-
-
-def square(number: int) -> int:
-    return number * number
-
-
-def fail_at_three(number: int) -> int:
-    if number == 3:
-        raise UserError("number=3: not this one")
-    return number
 
 
 def die_at_three(number: int) -> int:

@@ -15,7 +15,7 @@ from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
 from tests import preparation
-from tests.preparation import contents
+from tests.preparation import contents, flip
 from tests.pretraining_data import unmasked_ids
 from tests.refusals import refused
 
@@ -65,9 +65,7 @@ def test_tokens_come_back(tmp_path, vocab_size, kind):
 def test_a_flipped_byte_is_found_in_its_block(tmp_path, place):
     path = tmp_path / "x.tokens"
     write_tokens(path, text(100_000), Shard(0, 0), 500)
-    content = bytearray(path.read_bytes())
-    content[place] ^= 4
-    path.write_bytes(content)
+    flip(path, place)
     block = place // 65_536 if place > 0 else "[0-9]"
     refused(f"x.tokens: block {block} .* is damaged; .*--action verify --repair", TokenFile(path).verify)
 

@@ -114,12 +114,6 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-900])
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[-8] ^= 1  # the checksum
-    path.write_bytes(content)
-
-
 def spoil_header(path):
     content = bytearray(gzip.decompress(path.read_bytes()))
     content[content.rindex(b"PMC299.xml") + 200] ^= 1
@@ -130,7 +124,7 @@ def spoil_header(path):
     "damage,num_kept,said",
     [
         (cut, (100, 298), "cut off or damaged at byte"),
-        (flip, (300, 300), "CRC check failed"),
+        (lambda path: preparation.flip(path, -8), (300, 300), "CRC check failed"),
         (spoil_header, (299, 299), "no end-of-archive mark after the last member"),
     ],
 )
