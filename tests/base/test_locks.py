@@ -97,6 +97,7 @@ main(sys.argv)
 @pytest.mark.parametrize(
     "end, code",
     [
+        ("pass", 0),
         ("raise UserError('x')", 2),
         ("raise KeyboardInterrupt", 130),
         ("os.kill(os.getpid(), signal.SIGUSR1)", 75),

@@ -164,20 +164,15 @@ def test_no_gpu_is_refused_where_another_or_none_is_used_or_nothing_is_known(gpu
     software.check_gpu_code(WHEEL_2_20, 1)
 
 
-BUILD_INFO = {"python/platform/build_info.py": f"build_info = {WHEEL_2_15}"}
-
-
-@pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)
-def test_a_program_refuses_a_gpu_without_code(gpus, packages, tmp_path, command):
+def test_programs_launchers_and_the_doctor_refuse_a_gpu_without_code_in_the_same_words(
+    gpus, packages, tmp_path, monkeypatch
+):
     gpus("12.0")
-    packages("tensorflow", "2.15.1", **BUILD_INFO)
-    assert "has no code for a GPU of compute capability 12.0" in refusal(command, tmp_path)
-
-
-def test_a_launcher_and_the_doctor_refuse_it_in_the_same_words(gpus, packages, tmp_path, monkeypatch):
-    gpus("12.0")
-    packages("tensorflow", "2.15.1", **BUILD_INFO)
+    build_info = f"build_info = {WHEEL_2_15}"
+    packages("tensorflow", "2.15.1", **{"python/platform/build_info.py": build_info})
     said = refusal(LAUNCHER, tmp_path)
+    assert "has no code for a GPU of compute capability 12.0" in said
+    assert refusal(STARTS["questions"], tmp_path) == said
     (tmp_path / "packages/tensorflow/__init__.py").write_text(
         "from types import SimpleNamespace as Names\n__version__ = '2.15.1'\n"
         f"sysconfig = Names(get_build_info=lambda: {WHEEL_2_15})\n"
