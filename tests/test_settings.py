@@ -15,7 +15,7 @@ from bert_tf.programs import flags as program_flags
 from bert_tf.programs import prepare
 from bert_tf.programs.settings_page import TABLES, render
 from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
-from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig, compute_dtype
+from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,11 +44,9 @@ def test_vocabulary_is_padded_to_a_multiple_of_eight():
     assert BertConfig.preset("tiny", 32).padded_vocab_size == 32
 
 
-def test_a_configuration_survives_json_and_googles_file_is_accepted(tmp_path):
+def test_a_configuration_survives_json(tmp_path):
     config, path = BertConfig.preset("mini", 1000), tmp_path / "bert_config.json"
     path.write_text(config.to_json())
-    assert BertConfig.from_json_file(path) == config
-    path.write_text(json.dumps({**config.to_dict(), "directionality": "bidi", "pooler_fc_size": 768}))
     assert BertConfig.from_json_file(path) == config
 
 
@@ -63,9 +61,7 @@ def test_a_configuration_survives_json_and_googles_file_is_accepted(tmp_path):
         ({"max_position_embeddings": 10**30}, "max_position_embeddings=10000.* at most 16777216"),
         ({"vocab_size": 10**7, "intermediate_size": 10**7}, r"1\.9e\+11 weights, more than 4e\+10: make vocab_size"),
         ({"hidden_size": "9" * 5000}, "hidden_size='9{39} in the model's"),
-        ({"initializer_range": -0.02}, r"initializer_range=-0.02 .*\(0, 1\]"),
-        ({"initializer_range": "0.02"}, "must be a number in"),
-        ({"hidden_dropout_prob": None}, "must be a number"),
+        ({"initializer_range": "0.02"}, r"initializer_range='0.02' .*: must be a number in \(0, 1\]"),
         ({"layers": 3}, "unknown field"),
         ({"hidden_size": "left out", "num_attention_heads": "left out"}, "hidden_size, num_attention_heads missing"),
     ],
@@ -84,15 +80,8 @@ def test_what_is_no_object_or_no_file_is_refused(tmp_path):
 
 def test_identity_does_not_depend_on_the_split():
     one = PretrainingConfig(**TRAIN)
-    other = dataclasses.replace(
-        one,
-        train_batch_size=64,
-        num_accumulation_steps=1,
-        num_ranks=1,
-        learning_rate=2e-3,
-        xla_scope="step",
-        save_checkpoint_steps=7,
-    )
+    split = dict(train_batch_size=64, num_accumulation_steps=1, num_ranks=1, learning_rate=2e-3)
+    other = dataclasses.replace(one, **split, xla_scope="step", save_checkpoint_steps=7)
     assert one.identity() == other.identity()
     assert (one.global_batch_size, one.effective_learning_rate) == (64, pytest.approx(2e-3))
     assert one.identity() != dataclasses.replace(one, seed=1).identity()
@@ -150,11 +139,6 @@ def test_optimizer_options():
     assert PretrainingConfig(**TRAIN).optimizer_options == {"adapt_excluded": True}
     adam = PretrainingConfig(**TRAIN, optimizer_type="adamw", adam_bias_correction=True)
     assert adam.optimizer_options == {"bias_correction": True}
-
-
-def test_compute_types():
-    types = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-    assert {name: compute_dtype(name) for name in types} == types
 
 
 # --- A new setting is one field ------------------------------------------------------------------

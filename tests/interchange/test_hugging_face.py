@@ -13,7 +13,6 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
 from bert_tf.interchange.initialise import find_weights
@@ -153,9 +152,7 @@ def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatc
     refused(message, read_folder, write_old(tmp_path))
 
     def refuse():
-        raise pickle.UnpicklingError(
-            "Weights only load failed. Set weights_only to False.\nUnsupported global: os.system"
-        )
+        raise pickle.UnpicklingError("Weights only load failed. Set weights_only to False.\nUnsupported: os.system")
 
     for load in (refuse, lambda: [1], lambda: {"epoch": 3}, lambda: {"model": {}}):
         stand_in(monkeypatch, load)
@@ -171,21 +168,10 @@ def test_a_file_that_pytorch_has_written(tmp_path):
 
 
 def test_names_both_ways():
-    config = BertConfig(8, 8, 12, 2, 8, max_position_embeddings=8)
-    names = {
-        variable.name.split(":")[0] for kind in (PretrainingModel, SpanModel) for variable in kind(config).variables
-    }
-    names |= {"output_weights", "output_bias"}
-    theirs = {to_their_name(name) for name in names}
-    assert len(theirs) == len(names) and {to_our_name(name) for name in theirs} == names
-    assert to_their_name("bert/encoder/layer_11/attention/output/LayerNorm/beta") == (
-        "bert.encoder.layer.11.attention.output.LayerNorm.bias"
-    )
+    """Beside those that a model read from their folder and test_export's round trips have."""
+    ours, theirs = "bert/encoder/layer_11/output/LayerNorm/beta", "bert.encoder.layer.11.output.LayerNorm.bias"
+    assert (to_their_name(ours), to_our_name(theirs)) == (theirs, ours)
     assert to_our_name("encoder.layer.3.output.LayerNorm.gamma") == "bert/encoder/layer_3/output/LayerNorm/gamma"
-    stored = set(load_file(MODEL / "model.safetensors"))
-    assert stored <= theirs | {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"} | {
-        to_their_name(name) for name in names
-    }
 
 
 def copied(folder, **changes):
@@ -202,13 +188,10 @@ def copied(folder, **changes):
         ({"architectures": ["RobertaModel"]}, "architectures is .'RobertaModel'.: the encoder here is BERT's own"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
-        ({"layer_norm_eps": -1e-5}, "layer_norm_eps=-1e-05 in the model's configuration: must be a number in"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': \\[1\\]}, and must be {}"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu', and must be 'gelu' or 'gelu_new'"),
         ({"vocab_size": "gone"}, "vocab_size=None in the model's configuration: must be a whole number"),
-        ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
         ({"hidden_act": ["gelu"]}, "hidden_act is .'gelu'., and must be"),
-        ({"architectures": -1}, "architectures is -1: the encoder"),
         ({"architectures": "RobertaModel"}, "architectures is 'RobertaModel': the encoder"),
         ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map is .*m.M.*: the encoder"),
     ],

@@ -227,6 +227,8 @@ def test_what_is_no_model_is_named(google, tmp_path):
     for name in ("model.ckpt-1", "model.ckpt-2"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     refused("several checkpoints lie there .model.ckpt-1, model.ckpt-2.", find_weights, tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    refused("no checkpoint has been saved", find_weights, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,6 @@ def test_what_is_no_model_is_named(google, tmp_path):
         ("model.ckpt", "model.ckpt-1000000"),
         ("model.ckpt-1000000.index", "model.ckpt-1000000"),
         ("model.ckpt-1000000.data-00000-of-00001", "model.ckpt-1000000"),
-        ("model.ckpt-1000000.meta", "model.ckpt-1000000"),
         ("checkpoint", "best or FOLDER/model.ckpt-1000000"),
         ("model.ckpt-7", "best or FOLDER/model.ckpt-1000000"),
     ],

@@ -1,4 +1,3 @@
-import json
 import os
 
 import numpy as np
@@ -7,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
-from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import (
     PREFIX,
     CheckpointFolder,
@@ -93,14 +92,6 @@ def test_saving_again_replaces_only_what_is_damaged_and_leftovers_are_removed(tm
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
 
 
-def test_fine_tuning_reports_what_was_missing_and_unused(tmp_path):
-    path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
-    model = SpanModel(CONFIG, seed=2)
-    report = load_weights(open_checkpoint(path / PREFIX), model.variables, CONFIG.vocab_size)
-    assert report.missing == ["cls/squad/output_weights", "cls/squad/output_bias"]
-    assert "cls/predictions/output_bias" in report.unused and "bert/pooler/dense/kernel" in report.loaded
-
-
 @pytest.mark.parametrize(
     "change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")]
 )
@@ -111,11 +102,3 @@ def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, cha
     refused(words, load_weights, open_checkpoint(path / PREFIX), other.variables, other.config.vocab_size)
     for old, variable in zip(before, other.variables):
         np.testing.assert_array_equal(old, variable)
-
-
-def test_unusable_paths(tmp_path):
-    refused("bert_model.ckpt.index", find_weights, tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    refused("no checkpoint has been saved", find_weights, tmp_path)
-    (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
-    refused("cannot be read .*: its .index file is damaged; fetch or copy it again", find_weights, tmp_path / "x.ckpt")

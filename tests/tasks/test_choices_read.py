@@ -92,9 +92,7 @@ def test_no_text_is_passed_over_in_silence(tmp_path):
 def test_labels_that_are_not_published(tmp_path, label):
     path = write(tmp_path / "test.jsonl", json_lines(dict(context="a", endings=["c", "d"], label=label)))
     assert content(path, needs_labels=False) == [("a", ["c", "d"], None)]
-    refused(
-        "test.jsonl, line 1: the right choice is missing; training and scoring need it; name .*--fields", read, path
-    )
+    refused("test.jsonl, line 1: the right choice is missing; training and .* need it; name .*--fields", read, path)
 
 
 GOOD = dict(context="a", endings=["c", "d", "e"], label=2)
@@ -113,17 +111,14 @@ FULL = {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in r
 FAULTS = [
     (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
     (dict(GOOD, label=3), "the right choice is 3, but the choices are 0 to 2, or A to C"),
-    (dict(GOOD, label=1.0), "the right choice is 1.0, but"),
     (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
-    (dict(GOOD, label=None), "the right choice is missing"),
     (dict(GOOD, endings=["c"]), "1 choice.s.; the fields are 'context', 'endings', 'label'; name .* with --fields"),
     (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
     (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
     (dict(premise="a", choice1="b", choice2="c", label=0), "no context; the fields are 'premise', 'choice1'"),
-    (dict(context="a", sol1="b", sol2="c", label=0), "0 choice.s.; the fields are 'context', 'sol1'"),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
     (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
@@ -131,10 +126,7 @@ FAULTS = [
     (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
     (dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i"), "'ending0, .*'answer0, ...' is .*only one"),
     (FULL, "'label' is 1 and 'number of gold-ending' is 0, but only"),
-    (
-        dict(question=dict(stem="a", choices=["b", "c"]), choices=["d", "e"], answer=0),
-        "'choices' .* 'question.choices'",
-    ),
+    (dict(question=dict(stem="a", choices=["b"]), choices=["d", "e"], answer=0), "'choices' .* 'question.choices'"),
     # Numbers and labels that do not fit together.
     (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
     (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
@@ -144,7 +136,6 @@ FAULTS = [
     (named(["\ud800", "A"]), "a choice's label is .*half of a UTF-16 pair"),
     (dict(question="a", choices=[dict(text="c"), LABELLED[0]], answerKey="A"), "a choice's label is null"),
     (race(answers=["A"]), "questions, options, answers must be lists of one length"),
-    (race(questions=["q"]), "questions, options, answers must be lists of one length"),
     (dict(question=dict(stem="a", choices=LETTERED), answerKey="E"), "the right choice is 'E', .* are 'A', 'B', 'C'"),
     ({}, "no fields"),
 ]

@@ -34,7 +34,6 @@ def four_columns(between):
         columns(),
         columns(end="\r\n"),
         "\ufeff" + columns(),
-        columns(between=" "),
         columns(between="  \t"),
         four_columns("\t"),
         four_columns(" "),
@@ -111,10 +110,8 @@ def test_fields_with_text_that_are_not_read_are_named(tmp_path):
 
 
 def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
-    for name, text in (
-        ("a.txt", "anna\nsees\n\nbob\n"),
-        ("a.jsonl", '{"tokens": ["anna", "sees"]}\n{"tokens": ["bob"]}'),
-    ):
+    as_json = '{"tokens": ["anna", "sees"]}\n{"tokens": ["bob"]}'
+    for name, text in (("a.txt", "anna\nsees\n\nbob\n"), ("a.jsonl", as_json)):
         path = write(tmp_path / name, text)
         assert read(path, needs_labels=False)[1:4] == ([["anna", "sees"], ["bob"]], None, None)
         refused(f"{name} has tokens without labels; training and --mode=eval need", read, path)
@@ -123,36 +120,21 @@ def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
 FAULTS = [
     ("a.tsv", "a\tI-X\n#b\tB_X\n", "line 2: the label is 'B_X'"),
     ("a.tsv", "x\tO\ny\n", "line 2: 1 column.s., unlike line 1 with 2"),
-    ("a.tsv", "x\tNN\tO\ny\tO\n", "line 2: 2 column.s., unlike line 1 with 3"),
     ("a.tsv", "x\tO-X\n", "line 1: the label is 'O-X': O has no type"),
     ("a.tsv", "x\tO\n\ny\tB_X\n", "line 3: the label is 'B_X': must be O, or B-TYPE"),
-    ("a.tsv", "x\tB-\n", "line 1: the label is 'B-': must be"),
     ("a.tsv", "x\t\n", "line 1: the label is '': must be"),
     ("a.tsv", "\tO\n", "line 1: the token is empty"),
-    (
-        "a.tsv",
-        "x\tI-Z\n",
-        "line 1: the label is 'I-Z', the model's are O, I-X: training .* --label_names may have more",
-    ),
+    ("a.tsv", "x\tI-Z\n", "line 1: the label is 'I-Z', the model's are O, I-X: .* --label_names may have more"),
     ("a.jsonl", '{"tokens": []}', "line 1: the sentence has no token"),
     ("a.jsonl", '{"text": "x"}', "line 1: the field 'tokens' must be a list of texts"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O", "O"]}', "line 1: 1 tokens, but 2 tags"),
     ("a.jsonl", '{"tokens": ["x"], "tags": "O"}', "line 1: 1 tokens, but no list of tags"),
     ("a.jsonl", '{"tokens": ["x"], "tags": [1]}', "line 1: the tag is 1, but --label_names has only labels for 0 to 0"),
     ("a.jsonl", '{"tokens": ["x"], "tags": [-1]}', "line 1: the tag is -1, but --label_names"),
-    (
-        "a.jsonl",
-        '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}',
-        "line 1: 'ner_tags' is .* and 'tags' is .*only one",
-    ),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}', "line 1: 'ner_tags' is .* and 'tags' is .*one"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* half of a UTF-16 pair"),
     ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: a label must not .* control characters"),
-    ("a.jsonl", '{"tokens": ["x"], "tags": [null]}', "line 1: the label is 'None': must be"),
-    (
-        "a.jsonl",
-        '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}',
-        "line 2: there is no label, unlike in lines before",
-    ),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}', "line 2: there is no label, unlike in lines"),
     ("a.jsonl", '{"tokens": ["x"]}\n{"tokens": ["y"], "tags": ["O"]}', "line 2: only from here on are there labels"),
 ]
 
@@ -162,24 +144,22 @@ def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, 
     path = write(tmp_path / name, text)
     options = dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
     refused(f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N", read, path, **options)
-    sentence = ', "tags": ["I-X"]' * ("only" not in message)
-    more = (
-        f'\n{{"tokens": ["z"]{sentence}}}' if name == "a.jsonl" else "\nz\tNN\tI-X\n" if "NN" in text else "\nz\tI-X\n"
-    )
-    kept = read(write(path, text + more), max_bad_records=1, **options)
+    labels = ', "tags": ["I-X"]' * ("only" not in message)
+    sentence = f'\n{{"tokens": ["z"]{labels}}}' if name == "a.jsonl" else "\nz\tI-X\n"
+    kept = read(write(path, text + sentence), max_bad_records=1, **options)
     assert kept.tokens[-1] == ["z"]
     assert kept.describe().startswith(f"{path}: 1 sentence(s) left out: line ")
+
+
+# The outer labels and, last, those within them.
+GERMEVAL = "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n"
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "a.tsv holds no sentence that can be used"),
         ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
-        (  # as GermEval's: the outer labels and, last, those within them
-            "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n",
-            "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT",
-        ),
+        (GERMEVAL, "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT"),
         ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES .'S-X' in line 1. and BILOU .'U-Y' in line 4."),
     ],
 )
