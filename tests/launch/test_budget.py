@@ -106,17 +106,15 @@ def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothin
 
 
 @pytest.mark.parametrize(
-    "capability, precision, micro_batch", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)]
+    "capability, precision, size", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)]
 )
-def test_precision_and_micro_batch_follow_from_the_device(
-    started, monkeypatch, tmp_path, capability, precision, micro_batch
-):
+def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, tmp_path, capability, precision, size):
     if capability:
         monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
     launch("24", "mini")
-    assert started[0]["precision"] == precision and int(started[0]["train_batch_size"]) == micro_batch
+    assert started[0]["precision"] == precision and int(started[0]["train_batch_size"]) == size
 
 
 def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
@@ -128,9 +126,5 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     refused(message, launch, "0.05", "mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
-    refused(
-        r"the 50,000,000 tokens of custom would be read 24,137 times.* prepare more text, or give 15 hours",
-        launch,
-        "900",
-        "mini",
-    )
+    message = r"the 50,000,000 tokens of custom would be read 24,137 times.* prepare more text, or give 15 hours"
+    refused(message, launch, "900", "mini")

@@ -67,17 +67,13 @@ def run_sub(phase, old="", new=""):
 CALLS = {
     "pretraining_lamb": [
         (LAMB, "", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768; effective_learning_rate_phase1 = 0.006; effective_learning_rate_phase2 = 0.004; updates_phase1 = 7038; updates_phase2 = 1564; sequences_in_all = 512491520"),
-        (first(14, LAMB), "", "num_accumulation_steps_phase2 = 512; bert_model = large (default)"),
-        (first(10, LAMB, "8341"), "", "updates_phase1 = 7506; updates_phase2 = 1668"),
         (SMALL.replace("4 2 2", "auto auto 2"), "", "global_batch_size_phase1 = 2; updates_phase1 = 18"),
         (SMALL, "", "updates_phase1 = 18; dataset = sample; data_format = records; launcher = mpirun"),
         (SMALL, "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2", "launcher = srun"),
-        (SMALL, "HOSTS=a,b LAUNCHER=horovodrun", "launcher = horovodrun"),
         (SMALL, "HOSTS=a:1,b:1 SLURM_JOB_ID=7", "launcher = mpirun"),
         (SMALL.replace(" 2 1 1 20", " 1 1 1 20"), "", "num_gpus = 1; launcher = none"),
         (SMALL, "RESTARTS=3 MAX_HOURS=1.5", "restarts = 3; max_hours = 1.5"),
         (SMALL, "DATASET=SAMPLE PACKING=yes", "dataset = sample; packing = true"),
-        (SMALL, "RESULTS_DIR=/tmp/x/y", "results_dir = /tmp/x/y"),
         (" ".join(LAMB.split()[:7] + LAMB.split()[8:]), "", r"error: num_gpus seems to be missing \(position 8\)"),
         (LAMB + " more", "", "error: 16 arguments, but there are 15: train_batch_size_phase1 .* surplus is from 'more' on"),
         ("0", "", r"error: train_batch_size_phase1 \(position 1\) is '0': must be a whole number of at least 1"),
@@ -87,11 +83,8 @@ CALLS = {
         ("1 1 8 1e-3 1e-3 fp16 true 9999 0 0 9999 1 1 1", "", "error: num_gpus is 9999, but at most"),
         ("8 1000000", "", "error: phase 2: 4,096,000,000 sequences in an update .*make one smaller"),
         (first(8, LAMB, "8000"), "", r"error: warmup_steps_phase1 \(position 9\) is 8000: must be at most .* 7038"),
-        (first(8, LAMB, "0 0 9"), "", r"error: train_steps \(position 11\) is 9: phase 2 would have no update"),
-        (first(14, LAMB, "huge"), "", r"error: bert_model \(position 15\) is 'huge': must be one of large, base"),
         ("8192 6e-3 fp16 8 0.2843 7038 200 false", "", r"error: .*\(position 2\) is '6e-3'.*--help shows the order"),
         (SMALL, "DRY_RUN=maybe", "error: DRY_RUN=maybe: must be 1, 0, true"),
-        (SMALL, "HOSTS=a:x,b:1", "error: .*'a:x' is not a host's name and number of ranks"),
         (SMALL, "HOSTS=a:1,a:1", "error: .*'a:1' is not a host's name and number of ranks, once each"),
         (SMALL, "HOSTS=-a:1,b:1", "error: .*'-a:1' is not a host's name"),
         (SMALL, "HOSTS=a:0,b:2", "error: .*'a:0' is not a host's name"),
@@ -107,7 +100,6 @@ CALLS = {
         (SMALL, "WHOLE_WORD_MASKING=1", "error: WHOLE_WORD_MASKING=1: records were cut.*DATA_FORMAT=tokens"),
         (SMALL, "EARLY_STOPPING=2", "error: early_stopping=2 counts evaluations: give eval_steps, too"),
         (SMALL, "DATASET=books", "note: DATASET=books is not prepared for"),
-        (SMALL, "DATA_DIR=/nonexistent", "note: no dataset is prepared"),
         (SMALL, "INIT_CHECKPOINT=/nonexistent", "note: INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
         (SMALL, "NO_NEXT_SENTENCE=1", "note: no dataset is prepared .* as tokens"),
     ],
@@ -116,17 +108,15 @@ CALLS = {
         (SMALL.replace(" 20 ", " 1 "), "", "error: .*phase 1 would have no update"),
     ],
     "pretraining_lamb_phase2": [
-        (LAMB, "", "updates_phase1 = 7038"),
         (SMALL.replace(" 20 ", " 9 "), "", "error: .*phase 2 would have no update"),
     ],
     "pretraining_adam": [
         (ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),
-        ("16 8 1e-4 fp16 true 8 11 10", "", r"error: warmup_steps \(position 7\) is 11"),
         (first(11, ADAM, "64 80"), "", "error: max_predictions_per_seq=80: must be at most max_seq_length=64"),
     ],
     "pretraining_budget": [
-        ("24 mini", "", "precision = fp32; updates = follow from the rate, which is measured first"),
         ("0", "", r"error: hours \(position 1\) is '0': must be a number above 0"),
+        ("24 mini", "", "precision = fp32; updates = follow from the rate, which is measured first"),
     ],
     "run_sub": [
         ("", "", run_sub(1, " 32 ", " 8 ")),
@@ -149,12 +139,9 @@ CALLS = {
         ("", "SLURM_NTASKS=32 SLURM_JOB_NUM_NODES=4", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768; updates_phase1 = 7038; updates_phase2 = 1564; srun = srun --ntasks=32 --ntasks-per-node=8 --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none; launcher = srun"),
         ("64 8", "", "error: 2 arguments, but there are 0: it takes variables only .* surplus is from '64' on"),
         ("", "PHASE=3", "error: PHASE=3: must be one of 1, 2"),
-        ("", "BATCHSIZE=0", "error: BATCHSIZE=0: must be a whole number of at least 1"),
         ("", "LEARNING_RATE=-1e-4 PHASE=2", "error: LEARNING_RATE=-1e-4: must be a number above 0"),
-        ("", "USE_XLA=yes", "error: USE_XLA=yes: must be one of true, false"),
         ("", "WARMUP_STEPS=3000 PHASE=2", r"error: warmup_steps_phase2 \(position 10\) is 3000: must be at most the phase's 1564"),
         ("", "BATCH_SIZE=32", "error: BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
-        ("", "TRAIN_BATCH_SIZE=32", "error: .*did you mean BATCHSIZE?"),
         ("", "LEARNING_RATE_PHASE2=1e-4 PHASE=2", "error: .*did you mean LEARNING_RATE?"),
         ("", "NUM_GPUS=4", "error: .*did you mean sbatch's -N and --ntasks-per-node?"),
         ("", "RESULT_DIR=/x", "error: .*did you mean RESULTS_DIR?"),
@@ -163,7 +150,6 @@ CALLS = {
     "squad": [
         (SQUAD, "", "global_batch_size = 100; effective_learning_rate = 5e-05; epochs = 1.1"),
         (SQUAD.replace(" 1.1 ", " 2.0 "), "SQUAD_DIR=/x", "squad_version = 2.0; squad_dir = /x"),
-        ("8 8 5e-6 fp16 true large 1.1 2", "", r"error: precision \(position 3\) is '5e-6': must be one of"),
         ("/workspace/checkpoints/bert_uncased.pt 2.0 24", "", r"error: batch_size_per_gpu \(position 1\) is '/workspace"),
         (first(5, SQUAD, "4"), "", r"error: seq_length \(position 6\) is '4': must be a whole number of at least 8"),
         (first(5, SQUAD, "384 381"), "", "error: doc_stride=381 is as long as a window of max_seq_length=384"),
@@ -223,8 +209,8 @@ CALLS = {
         ("base", "RESULTS_DIR=/dev/null", "error: RESULTS_DIR=/dev/null: /dev/null is a file, and"),
     ],
     "finetune_inference_benchmark": [
-        ("base 2 fp32 false", "", "seq_length 384, bert_model base, batch_size 2, precision fp32, use_xla false"),
         ("large 8 8 fp16", "", r"error: precision \(position 3\) is '8': must be one of"),
+        ("base 2 fp32 false", "", "seq_length 384, bert_model base, batch_size 2, precision fp32, use_xla false"),
     ],
 }  # fmt: skip
 for name, typed in DEFAULTS.items():
@@ -280,14 +266,7 @@ def test_calls(call, recipe, typed, variables, expected):
 
 def test_a_sweep_has_the_sizes_that_fit(call):
     sweep = re.findall("model base, seq_length (.*), batch_size (.*), prec", call("finetune_train_benchmark", ""))
-    assert sweep == [
-        ("128", "1"),
-        ("128", "2"),
-        ("128", "4"),
-        ("128", "8"),
-        ("128", "16"),
-        *(("384", n) for n in "124"),
-    ]
+    assert sweep == [*(("128", size) for size in "1 2 4 8 16".split()), *(("384", size) for size in "124")]
 
 
 def test_every_launcher_has_its_calls_and_a_script_of_its_name():
@@ -378,9 +357,8 @@ def test_a_misspelt_configuration_is_refused(recipe, config):
 
 
 def test_the_articles_command_word_for_word(tmp_path):
-    code, output, errors = by_bash(
-        f"bash scripts/run_pretraining_lamb.sh {LAMB}", DATA_DIR=str(tmp_path), RESULTS_DIR=""
-    )
+    command = f"bash scripts/run_pretraining_lamb.sh {LAMB}"
+    code, output, errors = by_bash(command, DATA_DIR=str(tmp_path), RESULTS_DIR="")
     assert code == 0, errors
     shown = values_of(output)
     assert list(shown.values())[:15] == LAMB.split()

@@ -59,13 +59,8 @@ def job(tmp_path, monkeypatch):
 
 
 def start(job, **variables):
-    return subprocess.Popen(
-        ["bash", str(ROOT / "run.sub")],
-        env={**job, **variables},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    streams = dict(text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(["bash", str(ROOT / "run.sub")], env={**job, **variables}, **streams)
 
 
 def calls(job):
@@ -75,9 +70,8 @@ def calls(job):
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
-    (tmp_path / "plan.json").write_text(
-        json.dumps({**Typed(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"})
-    )
+    plan = {**Typed(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
     texts = run_sub.argument_texts(2, {"BATCHSIZE": "1"}, tmp_path, 2)
     assert " ".join(texts) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
 

@@ -28,7 +28,7 @@ from tests import choice_data
 from tests.entity_data import columns
 from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
-from tests.glue_data import write_cola, write_model
+from tests.glue_data import write_cola, write_lines, write_model
 from tests.pretraining_data import TINY, write_dataset
 from tests.squad_data import write_squad
 
@@ -141,6 +141,9 @@ def right(tmp_path_factory):
     write_squad(folders["squad"])
     write_model(folders["classifier"])
     write_cola(folders["classifier"])
+    for name in ("train", "dev"):
+        path = folders["classifier"] / f"STS-B/{name}.tsv"
+        write_lines(path, "index | sentence1 | sentence2 | score", "1 | a | b | 1.0")
     write_entity_model(folders["ner"])
     (folders["ner"] / "train.tsv").write_text(columns())
     choice_data.write_model(folders["swag"])
@@ -168,17 +171,18 @@ MISTAKES = {
         (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
         (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
         (dict(do_lower_case="false"), ".*pass --do_lower_case=1 with an uncased model"),
+        (dict(eval="false", eval_steps="epoch"), "--eval_steps scores, --noeval does not"),
     ],
     "classifier": [
-        (dict(task_name="MRCP"), "--task_name=MRCP: must be one of CoLA, .* did you mean MRPC?"),
         (dict(task_name=None), "--task_name is required"),
         (dict(data_dir=None), "--data_dir, or --train_file, is required"),
         (dict(data_dir="/nowhere"), "--data_dir=/nowhere has no train.tsv; .* --action download --dataset CoLA"),
         (dict(label_column="x"), "--label_column belongs to --task_name=custom; for CoLA it is known"),
         (dict(no_score_for="0"), "--no_score_for belongs to --task_name=custom"),
         (dict(task_name="custom"), "--label_column is required with --mode=train_and_eval"),
-        (dict(task_name="custom", label_column="x"), "--text_columns=: --task_name=custom needs the name of one col"),
-        (dict(mode="predit"), "--mode=predit: must be one of"),
+        (dict(mode="train", eval_steps="epoch"), "--eval_steps needs held-out data: use --mode=train_and"),
+        (dict(task_name="STS-B", data_dir="{}/STS-B", class_weights="balanced"), ".*is for labels, STS-B has numbers"),
+        (dict(class_weights="{}/vocab.txt"), ".*vocab.txt is not valid JSON .* a JSON object of"),
         (dict(max_seq_length=2), "max_seq_length=2: must be at least 3, room for .CLS. and, for each of the 1 text"),
     ],
     "ner": [
@@ -188,6 +192,10 @@ MISTAKES = {
         (dict(train_file="/nowhere.tsv"), "/nowhere.tsv does not exist; name a file with a token and its label"),
         (dict(max_seq_length=65), "--max_seq_length=65 is more than the model's max_position_embeddings=64"),
         (dict(mode="predict"), "--model_dir=.* holds no checkpoint to predict with"),
+        (
+            dict(predict_file="{}/vocab.txt", eval_steps="epoch"),
+            ".*vocab.txt has tokens without labels; .* --mode=eval need",
+        ),
     ],
     "swag": [
         (dict(predict_file=None, mode="train_and_eval"), "--predict_file is required with --mode=train_and_eval"),
@@ -199,11 +207,13 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
-    flags = [{"model_dir": tmp_path / str(number), **case[0]} for number, case in enumerate(MISTAKES[name])]
-    lines = [spelled({**right[name], **each}) for each in flags]
-    given = answers(f"run_{name}", lines)
-    for (changes, message), (code, said) in zip(MISTAKES[name], given):
+    lines, folder = [], right[name]["bert_config_file"].parent
+    for number, (changes, _) in enumerate(MISTAKES[name]):
+        flags = {flag: value and str(value).format(folder) for flag, value in changes.items()}
+        lines.append(spelled({**right[name], "model_dir": tmp_path / str(number), **flags}))
+    for (changes, message), (code, said) in zip(MISTAKES[name], answers(f"run_{name}", lines)):
         assert code == 2 and re.match(message, said), (changes, said)
+    assert not list(tmp_path.glob("*/checkpoints"))
 
 
 def flags_to_change(*classes):

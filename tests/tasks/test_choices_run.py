@@ -11,24 +11,26 @@ import tensorflow as tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.choices.read import read_questions
 from bert_tf.contrib.choices.rows import make_choice_rows
+from bert_tf.contrib.choices.settings import ChoiceOptions
 from bert_tf.contrib.choices.task import ChoiceTask
 from bert_tf.interchange.export import export
+from bert_tf.memory.split import show_plan
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.heads import ChoiceModel
 from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.run.checkpoint import PREFIX
+from bert_tf.settings.training import FinetuningConfig
 from bert_tf.text.wordpiece import FullTokenizer
-from tests import processes
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
 from tests.jobs import (
+    assert_split_does_not_matter,
     changed_json,
-    command_of,
     events,
     exported,
     from_checkpoint,
     scores_in,
     small_job,
     typed,
-    weights_of_two_splits,
 )
 from tests.refusals import refused
 
@@ -164,38 +166,18 @@ def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
     assert abs(scores(np.array([2, 3]), 0) - whole[2:]).max() > 1e-4, "dropout does depend on the row"
 
 
-def test_the_update_does_not_depend_on_the_split(data, tmp_path):
-    read = weights_of_two_splits(functools.partial(job, data), tmp_path)
-    for name in read[0].get_variable_to_shape_map():
-        np.testing.assert_allclose(*(checkpoint.get_tensor(name) for checkpoint in read), atol=2e-6, err_msg=name)
-    assert read[0].get_tensor("cls/choice/output_bias") == 0, "what only rounding errors would move stays"
-
-
-# --- As a program --------------------------------------------------------------------------------
-
-
-def command(data, model_dir, **changes):
-    files = dict(train_file=data / "train.csv", predict_file=data / "val.csv", max_seq_length=18)
-    return command_of("run_swag.py", data, model_dir, **{**files, **changes})
+def test_the_update_does_not_depend_on_the_split(finished, data, tmp_path):
+    assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)
+    weights = tf.train.load_checkpoint(str(tmp_path / "checkpoints/ckpt-00000004" / PREFIX))
+    assert weights.get_tensor("cls/choice/output_bias") == 0, "what only rounding errors would move stays"
 
 
 def test_the_plan_counts_the_sequences_of_the_questions(data, tmp_path):
-    write(tmp_path / "two.jsonl", json_lines(dict(context="a", choices=["b", "c"], label=0)))
-    told = {}
-    for name, file in (("two", tmp_path / "two.jsonl"), ("four", data / "train.csv"), ("swag", None)):
-        done = processes.run(command(data, tmp_path / "run", plan="true", train_file=file, gpu_memory_gib=16))
-        assert done.returncode == 0, done.stderr
-        told[name] = done.stdout
-    assert "classifying (2 sequences to a question)" in told["two"]
-    assert "classifying (4 sequences to a question)" in told["four"]
-    assert told["four"] == told["swag"]
+    def told(**files):
+        options = ChoiceOptions(bert_config_file=str(data / "bert_config.json"), gpu_memory_gib=16.0, **files)
+        model = ChoiceTask.plan_config(options)
+        return show_plan(FinetuningConfig(), options, lambda config: ChoiceTask.workload(config, options, model))
 
-
-@pytest.mark.slow
-def test_the_program_learns_which_choices_are_right(tmp_path):
-    folder = write_model(tmp_path, hidden_size=64, dropout=0.0)
-    write(folder / "train.csv", swag(make_questions(1, 64)))
-    write(folder / "val.csv", swag(make_questions(2, 32)))
-    done = processes.run(command(folder, tmp_path / "run", num_train_epochs=4, learning_rate=3e-3))
-    assert done.returncode == 0, done.stderr
-    assert scores_in(tmp_path / "run")["accuracy"] == 1
+    two = write(tmp_path / "two.jsonl", json_lines(dict(context="a", choices=["b", "c"], label=0)))
+    assert "classifying (2 sequences to a question)" in told(train_file=str(two))
+    assert "classifying (4 sequences to a question)" in told(train_file=str(data / "train.csv")) == told()

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 
 import numpy as np
@@ -21,8 +20,8 @@ from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from tests import processes, refusals
-from tests.jobs import command_of, events, from_checkpoint, short_training, small_job, weights_in
+from tests import refusals
+from tests.jobs import events, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
@@ -196,34 +195,6 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     other = job(squad, finished, training=settings(num_train_epochs=0.7), features=FeatureSettings(48, 11, 10))
     refusals.refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
-
-
-def command(squad, model_dir, **changes):
-    files = dict(train_file=squad / "squad.json", predict_file=squad / "squad.json")
-    lengths = dict(max_seq_length=48, doc_stride=12, max_query_length=10)
-    return command_of("run_squad.py", squad, model_dir, **{**files, **lengths, **changes})
-
-
-@pytest.mark.slow
-def test_it_learns_the_answers_by_heart_and_goes_on_with_the_same_bits(tmp_path):
-    """Learning, decoding and scoring together, as a program; then as after a kill before its last checkpoints."""
-    squad = write_squad(tmp_path, version_2=False, hidden_size=64, layers=2, dropout=0.05)
-    shown = dict(save_checkpoint_steps=20, display_loss_steps=20, num_accumulation_steps=1)
-    changes = dict(train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, **shown)
-    done = processes.run(command(squad, tmp_path / "whole", **changes))
-    assert done.returncode == 0, done.stdout + done.stderr
-    scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-    assert set(scores) == {"exact_match", "f1"} and scores["exact_match"] > 80
-
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    _, *later = sorted((tmp_path / "killed" / "checkpoints").iterdir())
-    for folder in later:
-        shutil.rmtree(folder)
-    done = processes.run(command(squad, tmp_path / "killed", **changes, mode="train", predict_file=None))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "going on from" in done.stdout
-    update = int(later[-1].name.split("-")[1])
-    assert weights_in(tmp_path / "killed", update) == weights_in(tmp_path / "whole", update)
 
 
 @pytest.mark.parametrize("asked", [False, True])
