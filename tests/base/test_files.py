@@ -24,8 +24,6 @@ from bert_tf.base.files import (
 )
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.locks import FileLock
-from bert_tf.tasks.glue import read as glue
-from bert_tf.tasks.glue.tasks import find_task
 from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad import examples as squad
 from tests.refusals import refused
@@ -91,10 +89,7 @@ def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
     assert os.listdir(tmp_path / "new") == ["folder"]
 
 
-@pytest.mark.parametrize(
-    "read",
-    [squad.read_examples, content_key, lambda path: glue.read_examples(path, find_task("CoLA"), wants_labels=True)],
-)
+@pytest.mark.parametrize("read", [squad.read_examples, content_key, lambda path: list(decoded_lines(path))])
 def test_an_error_while_reading_names_the_file(read):
     refused("/proc/self/mem cannot be read .Input/output error.", read, Path("/proc/self/mem"))
 
@@ -166,9 +161,8 @@ def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
         ("circle/below", "circle is a link that leads nowhere"),
         ("lost/below", "lost is a link that leads nowhere"),
     ):
-        refused(
-            f"^--to=x: {tmp_path}/{fault}, and must be a folder; name another$", check_folder, tmp_path / name, "--to=x"
-        )
+        message = f"^--to=x: {tmp_path}/{fault}, and must be a folder; name another$"
+        refused(message, check_folder, tmp_path / name, "--to=x")
     for name in (".", "new", "new/below"):
         check_folder(tmp_path / name, "--to=x")
     assert not (tmp_path / "new").exists()

@@ -11,6 +11,9 @@ import pytest
 
 from bert_tf.base.machine import hardware
 from bert_tf.base.machine.hardware import count_cores, memory_limit
+from tests.processes import answer
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -89,19 +92,13 @@ def test_more_files_may_be_open_than_macos_allows_at_first():
         "    allow_open_files(wanted)\n"
         "    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
     )
-    command = [sys.executable, "-c", limits]
-    answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == ["1024", "512", "2000"]
+    assert answer(sys.executable, "-c", limits, cwd=ROOT).stdout.split() == ["1024", "512", "2000"]
 
 
 def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():
     imports = "from bert_tf.base.machine.hardware import memory_peak_mib"
     ask = imports + "\nfilled = b'x' * ({} << 20)\nprint(memory_peak_mib())"
-    nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n" + (
-        f"    subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", nested], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
-    small, large = map(float, answer.stdout.split())
+    nested = "filled = b'x' * (400 << 20)\nimport subprocess, sys\nfor mib in (1, 150):\n"
+    nested += f"    subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)\n"
+    small, large = map(float, answer(sys.executable, "-c", nested, cwd=ROOT).stdout.split())
     assert small < 100 and 150 < large < 300

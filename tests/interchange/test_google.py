@@ -82,15 +82,10 @@ class Block(keras.layers.Layer):
         super().__init__(name=name)
         size = HIDDEN // HEADS
         if old:
-            self.parts = [
-                keras.layers.EinsumDense(
-                    "abc,cde->abde", [None, HEADS, size], bias_axes="de", name=f"self_attention/{part}"
-                )
-                for part in ("query", "key", "value")
-            ]
-            self.merge = keras.layers.EinsumDense(
-                "abcd,cde->abe", [None, HIDDEN], bias_axes="e", name="self_attention_output"
-            )
+            names, shape = [f"self_attention/{part}" for part in ("query", "key", "value")], [None, HEADS, size]
+            dense = keras.layers.EinsumDense
+            self.parts = [dense("abc,cde->abde", shape, bias_axes="de", name=name) for name in names]
+            self.merge = dense("abcd,cde->abe", [None, HIDDEN], bias_axes="e", name="self_attention_output")
         else:
             self.attention = keras.layers.MultiHeadAttention(HEADS, size, name="self_attention")
         self.old = old
@@ -163,27 +158,21 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
     assert bool(weights.warnings) == (with_heads and old)
     if with_heads:
         assert all("without an activation" in warning for warning in weights.warnings)
-        np.testing.assert_array_equal(
-            weights.read("cls/seq_relationship/output_weights"),
-            theirs.get_layer("predictions/transform/logits").kernel.numpy().T,
-        )
+        expected = theirs.get_layer("predictions/transform/logits").kernel.numpy().T
+        np.testing.assert_array_equal(weights.read("cls/seq_relationship/output_weights"), expected)
     by_name = {variable.name.split(":")[0]: variable.numpy() for variable in theirs.variables}
     word = by_name["word_embeddings/embeddings"]
     np.testing.assert_array_equal(model.variables[0][:VOCAB], word)
     attention = "transformer/layer_1/self_attention"
+    output = f"{attention}_output" if old else f"{attention}/attention_output"
     for ours, name, shape in (
         ("attention/self/query/kernel", f"{attention}/query/kernel", [HIDDEN, HIDDEN]),
         ("attention/self/value/bias", f"{attention}/value/bias", [HIDDEN]),
-        (
-            "attention/output/dense/kernel",
-            f"{attention}_output/kernel" if old else f"{attention}/attention_output/kernel",
-            [HIDDEN, HIDDEN],
-        ),
+        ("attention/output/dense/kernel", f"{output}/kernel", [HIDDEN, HIDDEN]),
         ("output/LayerNorm/beta", "transformer/layer_1/output_layer_norm/beta", [HIDDEN]),
     ):
-        np.testing.assert_array_equal(
-            weights.read(f"bert/encoder/layer_1/{ours}"), by_name[name].reshape(shape), err_msg=ours
-        )
+        found, expected = weights.read(f"bert/encoder/layer_1/{ours}"), by_name[name].reshape(shape)
+        np.testing.assert_array_equal(found, expected, err_msg=ours)
 
 
 def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):

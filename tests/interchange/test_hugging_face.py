@@ -133,7 +133,6 @@ def test_safetensors_in_several_files(tmp_path):
     [
         ({"x": "model-00003-of-00003.safetensors"}, "model-00003-of-00003.safetensors does not exist; fetch"),
         ({"x": "../model-00001-of-00002.safetensors"}, "is no .safetensors file beside it; fetch"),
-        ({"x": "model.bin"}, "'model.bin' is no .safetensors file"),
         ({"x": ["model.safetensors"]}, "is no .safetensors file"),
         ({"x": "model-00001-of-00002.safetensors"}, "x is not in model-00001-of-00002.safetensors .1 missing in all"),
         (None, "names no tensors in weight_map"),

@@ -84,9 +84,8 @@ def test_a_damaged_newest_checkpoint_of_a_run_is_named(tmp_path):
     weights = find_weights(tmp_path)
     assert weights.folder == sound
     initialise_from(weights, model, telemetry)
-    assert telemetry.warnings == [
-        f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
-    ]
+    [warning] = telemetry.warnings
+    assert warning == f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
 
 
 def test_the_encoder_alone(tmp_path):

@@ -24,9 +24,8 @@ def program(body, **options):
     code = f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
     command = [sys.executable, "-c", f"{code}exit_on_user_error(lambda _: {body})([])"]
     environ = {**os.environ, **options.pop("environ", {})}
-    return subprocess.run(
-        command, **{"stdout": subprocess.PIPE, **options}, stderr=subprocess.PIPE, text=True, env=environ
-    )
+    options = {"stdout": subprocess.PIPE, **options}
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environ, **options)
 
 
 def test_a_stop_signal_outside_the_updates():
@@ -51,9 +50,8 @@ def test_letters_that_tensorflow_would_not_get_as_they_are(tmp_path):
         environ = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
         done = program("print('begun')", environ=environ, cwd=cwd)
         assert done.returncode == code and ("begun" in done.stdout) == (code == 0)
-        assert code == 0 or re.match(
-            r"error: '.*': letters beyond ASCII need UTF-8, but Python .*PYTHONUTF8", done.stderr
-        )
+        said = "error: '.*': letters beyond ASCII need UTF-8, but Python .*PYTHONUTF8"
+        assert code == 0 or re.match(said, done.stderr)
         assert done.stderr.count("\n") == (code != 0)
 
 
@@ -172,9 +170,7 @@ def test_help_lists_the_flags(program):
 
 
 def test_long_values_are_shown_by_their_ends():
-    assert (
-        str(UserError("--a=" + "x" * 5000 + " is wrong; give --b"))
-        == f"{shorten('--a=' + 'x' * 5000, 200)} is wrong; give --b"
-    )
+    value = "--a=" + "x" * 5000
+    assert str(UserError(f"{value} is wrong; give --b")) == f"{shorten(value, 200)} is wrong; give --b"
     assert len(str(UserError("x y " * 5000))) < 4100
     assert str(UserError("/a" * 200)) == "/a" * 200, "a path is shown whole"

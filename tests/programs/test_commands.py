@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.files import checkout
 from bert_tf.programs import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +50,3 @@ def test_every_file_that_is_read_beside_a_module_goes_into_the_wheel():
     suffixes = {path.suffix for package in packages for path in package.iterdir() if path.is_file()} - {".py", ".sh"}
     [patterns] = re.findall(r'^"\*" = \[(.*)\]$', PYPROJECT, re.MULTILINE)
     assert all(f'"*{suffix}"' in patterns for suffix in suffixes), suffixes
-
-
-def test_tests_run_from_a_checkout():
-    assert checkout() == ROOT

@@ -6,32 +6,11 @@ import pytest
 from bert_tf.run.run_folder import RunFolder, provenance
 from tests.refusals import refused
 
-HOLD = """
-import sys, time
-from bert_tf.run.run_folder import RunFolder
-folder = RunFolder(sys.argv[1])
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_two_processes_in_one_folder_are_refused_until_the_first_dies(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout.readline() == "held\n"
-        refused(f"in use by process {holder.pid}", RunFolder, tmp_path)
-    finally:
-        holder.kill()
-        holder.wait()
-    RunFolder(tmp_path)
-
 
 def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
     (tmp_path / "notes.tmp").write_text("mine")
-    killed = (
-        "import os, sys, pathlib; from bert_tf.base.files import atomic_file\n"
-        "with atomic_file(pathlib.Path(sys.argv[1]) / 'report.html') as file: file.write(b'<ht'); os._exit(9)"
-    )
+    killed = "import os, sys, pathlib; from bert_tf.base.files import atomic_file\n"
+    killed += "with atomic_file(pathlib.Path(sys.argv[1]) / 'report.html') as file: file.write(b'<ht'); os._exit(9)"
     subprocess.run([sys.executable, "-c", killed, str(tmp_path)])
     assert len(list(tmp_path.glob("report.html.*"))) == 1
     RunFolder(tmp_path)
@@ -77,9 +56,8 @@ def test_a_folder_of_unknown_origin_and_a_file_are_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     refused("no config.json", RunFolder(tmp_path).check, {}, {})
     (tmp_path / "file").write_text("")
-    refused(
-        f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be", RunFolder, tmp_path / "file/run"
-    )
+    message = f"^run folder {tmp_path}/file/run: {tmp_path}/file is a file, and must be"
+    refused(message, RunFolder, tmp_path / "file/run")
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "test_results.tsv"])

@@ -22,11 +22,8 @@ def read(monkeypatch, updates, workers, input_secs, compute_secs):
     now = [0.0]
     monkeypatch.setattr(statistics.time, "monotonic", lambda: now[0])
     figures, one = UpdateStatistics(Objective(), workers), tf.constant(1.0)
-    for activity, secs in [
-        ("saving", 90.0),
-        ("evaluation", 9.0),
-        *[("input", input_secs), ("compute", compute_secs)] * len(updates),
-    ]:
+    of_updates = [("input", input_secs), ("compute", compute_secs)] * len(updates)
+    for activity, secs in [("saving", 90.0), ("evaluation", 9.0), *of_updates]:
         with figures.timed(activity):
             now[0] += secs
     for own_secs, waited_secs in updates:
@@ -48,10 +45,5 @@ def test_reducing_and_waiting_are_not_a_ranks_own_time(monkeypatch):
     assert figures["update_secs"] == pytest.approx(5.0)
     assert figures["all_reduce_share"] == pytest.approx(0.3) and figures["compute_share"] == pytest.approx(0.65)
     ranks = {name: value for name, value in figures.items() if name.startswith(("rank_", "slowest_"))}
-    assert ranks == {
-        "rank_secs_min": 3.25,
-        "rank_secs_median": 4.25,
-        "rank_secs_max": 6.25,
-        "slowest_rank": 1,
-        "slowest_host": "b",
-    }
+    secs = {"rank_secs_min": 3.25, "rank_secs_median": 4.25, "rank_secs_max": 6.25}
+    assert ranks == {**secs, "slowest_rank": 1, "slowest_host": "b"}

@@ -21,17 +21,8 @@ from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.text.wordpiece import FullTokenizer
+from tests import jobs
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
-from tests.jobs import (
-    assert_split_does_not_matter,
-    changed_json,
-    events,
-    exported,
-    from_checkpoint,
-    scores_in,
-    small_job,
-    typed,
-)
 from tests.refusals import refused
 
 
@@ -45,7 +36,7 @@ def data(tmp_path_factory):
 
 def job(data, model_dir, **changes):
     common = dict(train_file=data / "train.csv", predict_file=data / "val.csv", max_seq_length=18)
-    return small_job(ChoiceTask, data, model_dir, **{**common, **changes})
+    return jobs.small_job(ChoiceTask, data, model_dir, **{**common, **changes})
 
 
 def predicted_in(model_dir):
@@ -70,12 +61,12 @@ def test_a_run_leaves_what_is_promised(finished):
     np.testing.assert_allclose(np.sum(probabilities, axis=0), 1, atol=1e-5)
     chosen = [probabilities[int(number)][row] for row, number in enumerate(prediction)]
     np.testing.assert_allclose(chosen, np.max(probabilities, axis=0), atol=2e-6)
-    scores = scores_in(finished)
+    scores = jobs.scores_in(finished)
     assert set(scores) == {"accuracy", "eval_loss", "global_step"}
     assert scores["accuracy"] == pytest.approx(np.mean(prediction == label))
     right = [probabilities[int(number)][row] for row, number in enumerate(label)]
     assert scores["eval_loss"] == pytest.approx(-np.mean(np.log(right)), abs=1e-4)
-    assert events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(4), abs=0.1), "any of 4 choices"
+    assert jobs.events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(4), abs=0.1), "any of 4 choices"
     assert json.loads((finished / "config.json").read_text())["settings"]["num_choices"] == 4
 
 
@@ -88,13 +79,14 @@ def test_answering_later_and_from_hugging_faces_format_gives_the_same(finished, 
     card = (theirs / "README.md").read_text()
     assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
     for name, start in (("ours", finished), ("back", theirs)):
-        assert job(data, tmp_path / name, **from_checkpoint(start, predict_batch_size=8)).run()
+        assert job(data, tmp_path / name, **jobs.from_checkpoint(start, predict_batch_size=8)).run()
         np.testing.assert_allclose(predicted_in(tmp_path / name), predicted_in(finished), atol=2e-6)
-        assert scores_in(tmp_path / name)["eval_loss"] == pytest.approx(scores_in(finished)["eval_loss"], abs=1e-6)
+        losses = [jobs.scores_in(run)["eval_loss"] for run in (tmp_path / name, finished)]
+        assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert "val.csv: 7 questions with 4 choices each" in capsys.readouterr().out
     for other in ("BertForSequenceClassification", "BertForTokenClassification"):
-        changed_json(theirs / "config.json", architectures=[other])
-        about = job(data, tmp_path / other, **from_checkpoint(theirs))
+        jobs.changed_json(theirs / "config.json", architectures=[other])
+        about = job(data, tmp_path / other, **jobs.from_checkpoint(theirs))
         refused(rf"has no multiple choice head .* but is a {other}, and .* holds no checkpoint", about.run)
 
 
@@ -106,7 +98,7 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
         for context, start, choices, label in questions
     ]
     file = write(tmp_path / "new.jsonl", json_lines(*objects))
-    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
+    assert job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=file)).run()
     assert "not scored: not all right choices are known" in capsys.readouterr().out
     ratios = [np.divide(*row[2:]) for row in predicted_in(tmp_path / "run")]
     columns = [row[3:] for row in predicted_in(finished)]
@@ -120,7 +112,7 @@ def test_choices_that_are_cut_until_they_are_alike(finished, data, tmp_path, cap
     some = dict(context="the", question="who", choices=["anna", "bob", "lamp", "bob"], label=3)
     other = dict(context="the", question="who", choices=["anna", "bob", "lamp", "dora"], label=2)
     file = write(tmp_path / "new.jsonl", json_lines(alike, other, some))
-    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
+    assert job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=file)).run()
     said = "new.jsonl: 2 question(s) have choices that are alike within 18 tokens; the first of them counts; a larger"
     assert said in capsys.readouterr().out
     first, _, last = predicted_in(tmp_path / "run")
@@ -130,8 +122,8 @@ def test_choices_that_are_cut_until_they_are_alike(finished, data, tmp_path, cap
 
 
 def test_export_scores_single_choices(finished, data, tmp_path):
-    about = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
-    model = exported(about, tmp_path / "export", "choices")
+    about = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
+    model = jobs.exported(about, tmp_path / "export", "choices")
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", model.settings["do_lower_case"])
     questions = read_questions(data / "val.csv", needs_labels=True)[0]
     rows = make_choice_rows(questions, tokenizer, model.settings["max_seq_length"]).sequences
@@ -143,8 +135,8 @@ def test_export_scores_single_choices(finished, data, tmp_path):
 
 def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     lines = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
-    chat = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
-    said = typed(chat, lines, monkeypatch, capsys)[-2:]
+    chat = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
+    said = jobs.typed(chat, lines, monkeypatch, capsys)[-2:]
     found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in said]
     assert float(found[0][0]) >= float(found[1][0]) and len({text for _, text in found}) == 2
     assert sum(float(value) for value, _ in found) == pytest.approx(1, abs=0.002)
@@ -167,7 +159,7 @@ def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
 
 
 def test_the_update_does_not_depend_on_the_split(finished, data, tmp_path):
-    assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)
+    jobs.assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)
     weights = tf.train.load_checkpoint(str(tmp_path / "checkpoints/ckpt-00000004" / PREFIX))
     assert weights.get_tensor("cls/choice/output_bias") == 0, "what only rounding errors would move stays"
 

@@ -46,13 +46,6 @@ def key(update=3, first_row=0):
     return DropoutKey(tf.constant(update_key(7, update)), tf.constant(first_row, tf.int64))
 
 
-def test_variables_are_named_as_googles():
-    weights, bias = make().variables[-2:]
-    assert (weights.name, weights.shape) == ("output_weights:0", [NUM_CLASSES, CONFIG.hidden_size])
-    assert (bias.name, bias.shape) == ("output_bias:0", [NUM_CLASSES])
-    assert all(variable.trainable for variable in make().bert.pooler.variables)
-
-
 @pytest.mark.parametrize("scope", ["off", "blocks", pytest.param("step", marks=pytest.mark.slow)])
 def test_logits_of_the_pooled_output(scope):
     model, features = make(scope), features_of()

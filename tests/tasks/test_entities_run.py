@@ -1,6 +1,7 @@
 """run_ner.py: files that come out, scores, other modes, resuming, what is refused."""
 
 import functools
+import itertools
 import json
 import re
 
@@ -12,19 +13,8 @@ from bert_tf.contrib.entities.rows import make_entity_rows
 from bert_tf.contrib.entities.task import EntityTask
 from bert_tf.interchange.export import export
 from bert_tf.text.wordpiece import FullTokenizer
-from tests import processes
+from tests import jobs, processes
 from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
-from tests.jobs import (
-    assert_split_does_not_matter,
-    changed_json,
-    command_of,
-    events,
-    exported,
-    from_checkpoint,
-    scores_in,
-    small_job,
-    typed,
-)
 from tests.refusals import refused
 
 
@@ -38,7 +28,7 @@ def data(tmp_path_factory):
 
 def job(data, model_dir, **changes):
     common = dict(train_file=data / "train.tsv", predict_file=data / "test.tsv", max_seq_length=10)
-    return small_job(EntityTask, data, model_dir, **{**common, **changes})
+    return jobs.small_job(EntityTask, data, model_dir, **{**common, **changes})
 
 
 def predicted_in(model_dir):
@@ -60,16 +50,12 @@ def test_a_run_leaves_what_is_promised(finished):
     for (words, labels), lines in zip(SENTENCES, found):
         assert [line[:2] for line in lines] == [list(pair) for pair in zip(words.split(), labels.split())]
         assert all(len(line) == 3 and line[2] in LABELS for line in lines)
-    measures = {
-        f"{mode}{kind}{name}"
-        for mode in ("", "strict_")
-        for kind in ("", "P_", "T_")
-        for name in ("precision", "recall", "f1")
-    }
-    assert measures | {"accuracy", "eval_loss", "global_step"} == set(scores_in(finished))
+    parts = ("", "strict_"), ("", "P_", "T_"), ("precision", "recall", "f1")
+    measures = set(map("".join, itertools.product(*parts)))
+    assert measures | {"accuracy", "eval_loss", "global_step"} == set(jobs.scores_in(finished))
     assert json.loads((finished / "task.json").read_text()) == {"task_name": "entities", "labels": LABELS}
-    assert any("strict_f1" in line for line in events(finished, "evaluation"))
-    assert events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(5), abs=0.3), "any of 5 labels"
+    assert any("strict_f1" in line for line in jobs.events(finished, "evaluation"))
+    assert jobs.events(finished, "train")[0]["total_loss"] == pytest.approx(np.log(5), abs=0.3), "any of 5 labels"
 
 
 def test_labelling_later_and_from_hugging_faces_format_gives_the_same(finished, data, tmp_path, capsys):
@@ -79,9 +65,10 @@ def test_labelling_later_and_from_hugging_faces_format_gives_the_same(finished, 
     assert config["id2label"] == {str(number): label for number, label in enumerate(LABELS)}
     assert "pipeline_tag: token-classification" in (tmp_path / "theirs/README.md").read_text()
     for name, start in (("ours", finished), ("back", tmp_path / "theirs")):
-        assert job(data, tmp_path / name, **from_checkpoint(start, predict_batch_size=8)).run()
+        assert job(data, tmp_path / name, **jobs.from_checkpoint(start, predict_batch_size=8)).run()
         assert predicted_in(tmp_path / name) == predicted_in(finished)
-        assert scores_in(tmp_path / name) == pytest.approx({**scores_in(finished), "global_step": 4 * (name == "ours")})
+        expected = {**jobs.scores_in(finished), "global_step": 4 * (name == "ours")}
+        assert jobs.scores_in(tmp_path / name) == pytest.approx(expected)
     said = capsys.readouterr().out
     assert "test.tsv: 4 sentences, 25 tokens, labels by IOB2 (9 entities)" in said
     assert "processed 25 tokens with 9 phrases; found: " in said
@@ -90,7 +77,7 @@ def test_labelling_later_and_from_hugging_faces_format_gives_the_same(finished, 
 def test_tokens_without_labels_and_without_pieces_and_long_sentences(finished, data, tmp_path, capsys):
     words = ["Anna", "\u200d", "a\tlamp", ".", *" ".join(words for words, _ in SENTENCES * 2).split()]
     file = write(tmp_path / "new.jsonl", json.dumps({"tokens": words}) + "\n")
-    assert job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=file)).run()
+    assert job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=file)).run()
     [lines] = predicted_in(tmp_path / "run")
     assert [token for token, _ in lines] == ["Anna", "\u200d", "a lamp", *words[3:]] and lines[1][1] == "O"
     said = capsys.readouterr().out
@@ -99,8 +86,8 @@ def test_tokens_without_labels_and_without_pieces_and_long_sentences(finished, d
 
 
 def test_export_computes_the_same_logits_and_says_what_it_is(finished, data, tmp_path):
-    about = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
-    model = exported(about, tmp_path / "export", "entities")
+    about = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
+    model = jobs.exported(about, tmp_path / "export", "entities")
     assert model.settings["labels"] == LABELS and model.settings["max_seq_length"] == 10
     tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", model.settings["do_lower_case"])
     rows = make_entity_rows([words.split() for words, _ in SENTENCES], None, tokenizer, 10)
@@ -112,7 +99,7 @@ def test_export_computes_the_same_logits_and_says_what_it_is(finished, data, tmp
 def test_a_classifier_goes_on_with_its_order_of_labels_or_is_made_anew(finished, data, tmp_path, capsys):
     export(str(finished), tmp_path / "theirs")
     other_order = LABELS[::-1]
-    changed_json(tmp_path / "theirs/config.json", id2label=dict(enumerate(other_order)))
+    jobs.changed_json(tmp_path / "theirs/config.json", id2label=dict(enumerate(other_order)))
     files = dict(bert_config_file=None, vocab_file=None)
     assert job(data, tmp_path / "run", init_checkpoint=str(tmp_path / "theirs"), **files).run()
     assert json.loads((tmp_path / "run/task.json").read_text())["labels"] == other_order
@@ -121,22 +108,21 @@ def test_a_classifier_goes_on_with_its_order_of_labels_or_is_made_anew(finished,
     assert job(data, tmp_path / "more", init_checkpoint=str(finished), label_names=",".join(names)).run()
     assert json.loads((tmp_path / "more/task.json").read_text())["labels"] == names
     assert "was fine-tuned for entities (B-P, B-T, I-P, I-T, O): a new classifier is made" in capsys.readouterr().out
-    changed_json(tmp_path / "theirs/config.json", id2label=None)
-    unnamed = job(data, tmp_path / "none", **from_checkpoint(tmp_path / "theirs"))
+    jobs.changed_json(tmp_path / "theirs/config.json", id2label=None)
+    unnamed = job(data, tmp_path / "none", **jobs.from_checkpoint(tmp_path / "theirs"))
     refused("config.json: the label is 'LABEL_0': must be O, or B-TYPE", unnamed.run)
 
 
 def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["B-P", "O", "B-T", "I-T", "O"])
-    chat = job(data, tmp_path / "run", **from_checkpoint(finished, predict_file=None))
-    said = typed(chat, ["\u200d", "Anna buys lamp-chair", "", "never read"], monkeypatch, capsys)
+    chat = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
+    said = jobs.typed(chat, ["\u200d", "Anna buys lamp-chair", "", "never read"], monkeypatch, capsys)
     patterns = (r"\(no entity\)", r"  0\.\d{3}  P: Anna", r"  0\.\d{3}  T: lamp-")
     assert all(map(re.fullmatch, patterns, said[-3:]))
 
 
 REFUSED = [
     ("a\tO\nb\tO\n", None, "train.tsv: all labels are O: nothing to learn"),
-    ("a\nb\n", None, "train.tsv has tokens without labels; training and --mode=eval need"),
     (columns(SENTENCES * 4), "a\tI-P\nb\tI-P\nc\tB-P\n", "test.tsv has labels by IOB1 .*, .*train.tsv by IOB2"),
     (columns(SENTENCES * 4), "a\tO\n\nb\tB-Z\n", "test.tsv, line 3: the label is 'B-Z', the model's are B-P"),
 ]
@@ -152,11 +138,12 @@ def test_what_does_not_fit_is_refused_before_the_training(data, tmp_path, train,
 
 
 def test_the_program_asks_at_a_prompt(finished, data):
-    done = processes.run(command_of("run_ner.py", data, finished, mode="interactive"), input="Anna sees the lamp.\n")
+    command = jobs.command_of("run_ner.py", data, finished, mode="interactive", max_seq_length=10)
+    done = processes.run(command, input="Anna sees the lamp.\n")
     assert done.returncode == 0, done.stderr
     assert re.search(r"\n(\(no entity\)|  0\.\d{3}  [PT]: \w.*)\n$", done.stdout), done.stdout
 
 
 def test_the_loss_does_not_depend_on_the_split(finished, data, tmp_path):
     """Micro-batches of 4 sentences or of 2, with their different numbers of tokens, give the same updates."""
-    assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)
+    jobs.assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)

@@ -30,15 +30,8 @@ PREDICTIONS = ("predictions.json", "null_odds.json")
 
 
 def settings(**changes):
-    return short_training(
-        **{
-            "learning_rate": 0.01,
-            "num_train_epochs": 0.6,
-            "save_checkpoint_steps": 3,
-            "display_loss_steps": 2,
-            **changes,
-        }
-    )
+    usual = dict(learning_rate=0.01, num_train_epochs=0.6, save_checkpoint_steps=3, display_loss_steps=2)
+    return short_training(**{**usual, **changes})
 
 
 def job(folder, model_dir, *, training=None, **changes):
@@ -71,9 +64,8 @@ class Numbers:
 def all_rows(config, num_rows, num_updates):
     """[updates, G]: the global batches that the ranks make together, rank-major."""
     ranks = [TaskData(Numbers(num_rows), config, rank) for rank in range(config.num_ranks)]
-    return np.array(
-        [np.concatenate([rank.row_numbers(update).ravel() for rank in ranks]) for update in range(num_updates)]
-    )
+    updates = [[rank.row_numbers(update).ravel() for rank in ranks] for update in range(num_updates)]
+    return np.array(list(map(np.concatenate, updates)))
 
 
 def test_order_of_rows_does_not_depend_on_the_split():
@@ -140,9 +132,7 @@ def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(f
     decoding = DecodeSettings(version_2_with_negative=True, max_answer_length=1)
     assert job(squad, tmp_path / "run", **start, decoding=decoding).run()
     out = capsys.readouterr().out
-    said = re.search(
-        r"squad.json: \d+ question\(s\) have only answers of more tokens than --max_answer_length=1, ", out
-    )
+    said = re.search(r"squad.json: \d+ question\(s\) have only answers of more tokens than --max_answer_length=1,", out)
     assert said and said.start() < out.index("predicting with")
 
 

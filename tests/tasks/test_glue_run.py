@@ -92,14 +92,11 @@ def save_untrained(folder, data, task, task_file="task.json", seed=0):
     config = BertConfig.from_json_file(data / "model/bert_config.json")
     model = ClassifierModel(config, task.num_classes, seed=seed)
     companions = {name: (data / "model" / name).read_text() for name in ("bert_config.json", "vocab.txt")}
-    about = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
-    checkpoints = CheckpointFolder(
-        folder / "checkpoints",
-        keep=1,
-        vocab_size=config.vocab_size,
-        companions={**companions, task_file: json.dumps(about)},
+    companions[task_file] = json.dumps(
+        {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
     )
-    checkpoints.save(5, model.variables, {})
+    run = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=config.vocab_size, companions=companions)
+    run.save(5, model.variables, {})
     return folder
 
 

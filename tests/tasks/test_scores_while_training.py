@@ -172,13 +172,8 @@ def test_balanced_weights_and_those_of_a_file(tmp_path):
         ('{"a": 1, "b": 1, "c": "1"}', "'c' has the weight '1'"),
     ):
         file.write_text(text)
-        refused(
-            f"--class_weights={file}: {fault}; it must be a JSON object .* a, b, c",
-            weights_of,
-            str(file),
-            "abc",
-            targets,
-        )
+        message = f"--class_weights={file}: {fault}; it must be a JSON object .* a, b, c"
+        refused(message, weights_of, str(file), "abc", targets)
 
 
 @pytest.mark.slow

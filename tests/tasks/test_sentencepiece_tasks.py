@@ -34,15 +34,10 @@ QUESTIONS = [
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     write_model(folder / "own.model", model_type=request.param)
-    questions = [
-        {
-            "context": context,
-            "qas": [
-                {"id": text, "question": "the?", "answers": [{"text": text, "answer_start": context.rindex(text)}]}
-            ],
-        }
-        for context, text in QUESTIONS
-    ]
+    questions = []
+    for context, text in QUESTIONS:
+        answer = {"text": text, "answer_start": context.rindex(text)}
+        questions.append({"context": context, "qas": [{"id": text, "question": "the?", "answers": [answer]}]})
     (folder / "squad.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}), encoding="utf-8")
     write_small_model(folder, open_tokenizer(folder / "own.model").inv_vocab)
     (folder / "vocab.txt").unlink()
@@ -96,7 +91,5 @@ def test_trained_served_exported_and_read_back_it_answers_alike(model, tmp_path)
     more = job(model, tmp_path / "more", init_checkpoint=str(tmp_path / "theirs"), vocab_file=None, **trains)
     assert more.run(), "training goes on from the export"
     other = write_model(tmp_path / "other.model", vocab_size=900, user_defined_symbols=[f"<{n}>" for n in range(300)])
-    refused(
-        "other.model has ... pieces, but the model's configuration says vocab_size",
-        job(model, tmp_path / "refused", init_checkpoint=str(trained), **{**only, "vocab_file": str(other)}).run,
-    )
+    wrong = job(model, tmp_path / "refused", init_checkpoint=str(trained), **{**only, "vocab_file": str(other)})
+    refused("other.model has ... pieces, but the model's configuration says vocab_size", wrong.run)

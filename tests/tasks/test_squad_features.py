@@ -28,11 +28,9 @@ def test_features_agree_with_hugging_face(golden):
     assert features.num_windows == training.num_windows == len(GOLDEN["features"])
     for row, expected in enumerate(GOLDEN["features"]):
         tokens = expected["tokens"].split()
-        ids = tokenizer.convert_tokens_to_ids(tokens)
-        assert features.input_ids[row].tolist() == ids + [0] * (settings.max_seq_length - len(ids))
-        assert batch["input_mask"][row].tolist() == [int(token != "[PAD]") for token in tokens] + [0] * (
-            settings.max_seq_length - len(ids)
-        )
+        ids, padding = tokenizer.convert_tokens_to_ids(tokens), [0] * (settings.max_seq_length - len(tokens))
+        assert features.input_ids[row].tolist() == ids + padding
+        assert batch["input_mask"][row].tolist() == [int(token != "[PAD]") for token in tokens] + padding
         assert batch["segment_ids"][row].sum() == expected["segment_sum"]
         assert features.example_index[row] == expected["example_index"]
         assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
@@ -147,9 +145,8 @@ def test_answers_of_more_tokens_than_may_be_given_are_counted(tmp_path):
         Example(str(number), "who", paragraph, tuple(Answer(context[4 : 4 + length], 4) for length in each))
         for number, each in enumerate(lengths)
     ]
+    tokenizer, settings = FullTokenizer(tmp_path / "vocab.txt"), FeatureSettings(32, 10, 8)
     for is_training, expected in ((False, {2: 4, 3: 2, 7: 1, 8: 0}), (True, {2: 4, 3: 3, 7: 1, 9: 0})):
-        windows = make_windows(
-            examples, FullTokenizer(tmp_path / "vocab.txt"), FeatureSettings(32, 10, 8), is_training=is_training
-        )
+        windows = make_windows(examples, tokenizer, settings, is_training=is_training)
         assert {most: count_unreachable(examples, windows, most) for most in expected} == expected
     assert count_unreachable([example._replace(answers=None) for example in examples], windows, 99) == 0

@@ -54,8 +54,3 @@ def test_rows(tmp_path, monkeypatch, max_seq_length, is_pair):
         assert batch["input_ids"][place].tolist() == ids + padding
         assert batch["segment_ids"][place].tolist() == segments + padding
         assert batch["input_mask"][place].tolist() == [1] * len(ids) + padding
-
-
-def test_without_labels(tmp_path):
-    tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt")
-    assert "labels" not in make_text_rows((GOOD,), None, tokenizer, 8).batch(np.arange(2))
