@@ -22,6 +22,11 @@ def test_work_by_hand_counts_from_what_was_done_before(capsys, monkeypatch):
     assert line.startswith("download: 2.08M of 4.17MB, ") and "B/s, " in line and line.endswith(" s left, 7 documents")
 
 
+def test_disabled_it_prints_nothing(capsys):
+    assert list(Progress("ab", unit="letters", description="reading", disable=True)) == ["a", "b"]
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_stream_that_cannot_be_written_does_not_stop_the_work():
     class Full(io.StringIO):
         def write(self, _):
