@@ -234,10 +234,10 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
         "from bert_tf.ranks.connect import connect\n"
         "workers = connect(use_horovod=True)\n"
         "with workers.keep_alive():\n"
-        "    time.sleep(6 if workers.is_chief else 0)\n"
+        "    time.sleep(12 if workers.is_chief else 0)\n"
         "print('together')\n"
     )
-    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     done = processes.run_two_ranks([sys.executable, str(program)], HOROVOD_CACHE_CAPACITY="0", **limits)
     assert done.returncode == 0 and done.stdout.count("together") == 2, done.stdout + done.stderr
 
