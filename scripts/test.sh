@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
 # Sets up .venv, then runs the linters and the tests.
 #
-#   bash scripts/test.sh                      all but those marked `long` (about 15 minutes on 2 idle cores)
-#   bash scripts/test.sh --all                everything, as .ci/run does; `long` proves again, at greater length
+#   bash scripts/test.sh                      everything
 #   bash scripts/test.sh -m 'not slow'        other arguments go to pytest: files, options of one letter, and
 #                                             --lf --ff --sw --co --pdb --durations=N --maxfail=N --tb=STYLE
 if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
 set -euo pipefail
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.."
-tier="not long"
-if [[ "${1:-}" == --all ]]; then
-  tier="long or not long"
-  shift
-fi
 before=""
 for argument in "$@"; do
   case $argument in
@@ -62,7 +56,7 @@ num_cores=$(python -c "from bert_tf.base.machine.hardware import count_cores; pr
 # One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
-python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" -m "$tier" "$@" # two more, because some tests wait
+python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "$@" # two more, because some tests wait
 if (($# == 0)); then
   # Without oneDNN, which users may switch off, and which some builds lack, TensorFlow computes with other code.
   echo "[test] pytest, what computes, without oneDNN"

@@ -2,6 +2,7 @@
 
 import ctypes
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -127,30 +128,37 @@ def test_every_function_is_compared():
         }
 
 
-bfloat16 = pytest.param(
-    "bfloat16",
-    3e-2,
-    marks=pytest.mark.skipif(not has_fast_bf16(), reason="the programs refuse bfloat16 on this processor"),
-)
+TOLERANCES = {"float32": 5e-6, "float16": 5e-3, "bfloat16": 3e-2}
+# Without a GPU every backend in float32, and in the smaller type that it is for.
+ON_A_CPU = {CpuBlocks: ("float32", "bfloat16"), PlainInStep: ("float32", "bfloat16"), GpuStep: ("float32", "float16")}
+HAS_GPU = bool(tf.config.list_physical_devices("GPU"))
 
 
 @pytest.mark.gpu
 @pytest.mark.computes
-@pytest.mark.parametrize("backend", [Plain, CpuBlocks, PlainInStep, GpuStep])
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("float16", 5e-3), bfloat16])
-def test_backends_agree(backend, dtype, tolerance):
+@pytest.mark.parametrize(
+    "backend, dtype",
+    [
+        pair
+        for pair in itertools.product([Plain, CpuBlocks, PlainInStep, GpuStep], TOLERANCES)
+        if HAS_GPU or pair[1] in ON_A_CPU.get(pair[0], ["float16"])
+    ],
+)
+def test_backends_agree(backend, dtype):
     """With TensorFlow's own operations in float32, on the same rounded inputs."""
+    if dtype == "bfloat16" and not has_fast_bf16():
+        pytest.skip("the programs refuse bfloat16 on this processor")
     with tf.device("/CPU:0"):
         expected = all_results(Plain(), dtype)
     found = all_results(backend(dtype), dtype)
     for (name, *_), theirs, mine in zip(CALLS, expected, found):
         for number, (one, other) in enumerate(zip(mine, theirs)):
             difference = np.linalg.norm(one - other) / max(np.linalg.norm(other), 1e-3)
-            assert difference < tolerance, f"{name}: result {number}: {difference}"
+            assert difference < TOLERANCES[dtype], f"{name}: result {number}: {difference}"
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sharpness", [0.05, 1.0, 6.0])
+@pytest.mark.parametrize("sharpness", [0.05, 6.0])
 def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
     """With weights that are alike, or nearly all on one key; some of the gradients are subnormal."""
     rng = np.random.default_rng(1)
@@ -171,7 +179,7 @@ def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
         expected = run(Plain())
     # A processor with float16 arithmetic may keep its sums in it (XLA of TensorFlow 2.20): each of the additions then
     # rounds by at least half of the smallest subnormal, a standard deviation of 2^-24 / sqrt(12). A GPU's are float32.
-    in_half = 0.0 if tf.config.list_physical_devices("GPU") else 2.0**-24 * np.sqrt(length * np.prod(shape) / 12)
+    in_half = 0.0 if HAS_GPU else 2.0**-24 * np.sqrt(length * np.prod(shape) / 12)
     for mine, theirs in zip(tf.function(run, jit_compile=True, autograph=False)(GpuStep("float16")), expected):
         difference = np.linalg.norm(tf.cast(mine, tf.float32) - theirs)
         assert difference < 5e-3 * np.linalg.norm(theirs) + in_half
@@ -199,7 +207,7 @@ def test_the_scope_that_the_flags_choose():
     assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
     refused("--recompute saves no memory .* leave out --xla_scope=step", choose_scope, True, "step", True)
     assert choose_scope(True, "auto", False, for_gpu=True) == "step"
-    assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")
+    assert choose_scope(True, "auto", False) == ("step" if HAS_GPU else "blocks")
 
 
 @pytest.mark.gpu
@@ -218,13 +226,13 @@ def test_the_backend_of_a_scope():
 
 # --- The GPU's own kernels, beside XLA -----------------------------------------------------------
 
-# Kernels by what calls them, and those that are spoilt in turn.
+# What calls kernels, and those of its kernels that are spoilt in turn.
 FUSED = {
     "attention": (
         lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float16),
         ["attend_forward", "attend_gradients"],
     ),
-    "packed attention": (lambda: FusedAttention(128, 64, 1, 32, 0.1, True, tf.float16), ["attend_gradients"]),
+    "packed attention": (lambda: FusedAttention(128, 64, 1, 32, 0.1, True, tf.float16), []),
     "attention in blocks": (
         lambda: FusedAttention(384, 192, 1, 32, 0.0, True, tf.float16),
         ["attend_query_gradient", "attend_key_value_gradients"],
@@ -233,13 +241,10 @@ FUSED = {
         lambda: AddNorm(64, 64, 32, 0.1, EPSILON, tf.float16),
         ["draw_keep_bits", "add_norm_forward", "add_norm_gradients"],
     ),
-    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, EPSILON, tf.float16), ["add_norm_forward"]),
+    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, EPSILON, tf.float16), []),
     "gelu": (lambda: BiasGelu(128, 128, True, tf.float16), ["bias_gelu_forward", "bias_gelu_gradients"]),
     "word loss": (lambda: WordLoss(64, 300, 320, tf.float16), ["word_loss", "word_loss_gradient"]),
 }
-EACH_KERNEL = pytest.mark.parametrize(
-    "name, function", [(name, function) for name, (_, functions) in FUSED.items() for function in functions]
-)
 
 
 def require(made, dtype="float16"):
@@ -250,11 +255,13 @@ def require(made, dtype="float16"):
 def test_kernels_that_agree_with_xla(stand_in, caplog, name):
     make, functions = FUSED[name]
     require(make())
-    assert set(functions) <= set(stand_in.num_calls)
+    assert stand_in.num_calls and set(functions) <= set(stand_in.num_calls)
     assert not caplog.records
 
 
-@EACH_KERNEL
+@pytest.mark.parametrize(
+    "name, function", [(name, function) for name, (_, functions) in FUSED.items() for function in functions]
+)
 def test_a_wrong_kernel_is_not_used(stand_in, name, function):
     """Its last result begins with zeros."""
     from tests.model.kernels.interpreted import launch
@@ -266,18 +273,6 @@ def test_a_wrong_kernel_is_not_used(stand_in, name, function):
     stand_in.instead[function] = spoil
     with pytest.raises(Unavailable, match=r"^on this device they differ from XLA's results by \d+\.\d %$"):
         require(FUSED[name][0]())
-
-
-@EACH_KERNEL
-def test_a_kernel_that_fails_is_not_used(stand_in, name, function):
-    def fail(*_):
-        raise ValueError("too many resources\nrequested")
-
-    stand_in.instead[function] = fail
-    with pytest.raises(Unavailable) as caught:
-        require(FUSED[name][0]())
-    line = str(caught.value)
-    assert line.startswith("they fail on this device: ") and "too many resources" in line and "\n" not in line
 
 
 def step_of(backend):
@@ -310,7 +305,7 @@ def spoilt(stand_in, monkeypatch):
 
 def failing(stand_in, monkeypatch):
     def fail(*_):
-        raise ValueError("no such instruction")
+        raise ValueError("too many resources\nrequested")
 
     stand_in.instead["add_norm_gradients"] = fail
     return "they fail on this device: "
@@ -341,26 +336,17 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    "made, reason",
     [
         (lambda: FusedAttention(128, 64, 2, 48, 0.1, False, tf.float16), "heads have 48 elements, not 32, 64, 128"),
-        (
-            lambda: FusedAttention(192, 96, 2, 32, 0.1, False, tf.float16),
-            "the length of the sequences, 96, is no multiple",
-        ),
-        (
-            lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float32),
-            "they compute in bfloat16 and float16, not in floa",
-        ),
+        (lambda: FusedAttention(192, 96, 2, 32, 0.1, False, tf.float16), "the length of the sequences, 96, is no mult"),
+        (lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float32), "they compute in bfloat16 and float16, not in"),
         (lambda: AddNorm(60, 60, 32, 0.1, EPSILON, tf.float16), "60 rows are no multiple of 64"),
-        (
-            lambda: AddNorm(64, 64, 40, 0.1, EPSILON, tf.float16),
-            "a hidden size of 40 is no multiple of 32, or over 4096",
-        ),
+        (lambda: AddNorm(64, 64, 40, 0.1, EPSILON, tf.float16), "a hidden size of 40 is no multiple of 32, or over"),
         (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
         (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
     ],
 )
-def test_shapes_without_kernels(stand_in, make, reason):
+def test_shapes_without_kernels(stand_in, made, reason):
     with pytest.raises(Unavailable, match=f"^{reason}"):
-        make()
+        made()

@@ -47,24 +47,17 @@ class Case:
 
 CASES = [
     Case(64, 3, 64, 64),
-    Case(64, 12, 32, 64, rate=0, packed=True),
     Case(64, 2, 64, 64, dtype=BFLOAT16, packed=True),
     Case(64, 3, 32, 64, dtype=np.float32, packed=True),
-    Case(128, 6, 32, 128, packed=True),
     Case(128, 2, 128, 128, rate=0),
-    Case(128, 3, 64, 128, sharpness=8),
-    Case(192, 3, 64, 64),
+    Case(128, 2, 64, 128, sharpness=8),
     Case(192, 2, 32, 64, packed=True, dtype=BFLOAT16),
     Case(192, 2, 64, 64, dtype=np.float32),
-    Case(256, 3, 32, 64, packed=True),
-    Case(256, 2, 128, 64, rate=0),
+    Case(256, 2, 32, 64, packed=True),
+    Case(256, 1, 128, 64, rate=0),
     Case(256, 1, 64, 128, sharpness=8),
-    Case(512, 3, 64, 64),
-    Case(512, 2, 64, 64, rate=0, packed=True, dtype=BFLOAT16),
 ]
-EACH_CASE = pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.S > 256 else []) for case in CASES]
-)
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def make_numbers(case: Case):
@@ -193,9 +186,9 @@ def expected(case: Case):
 
 
 @EACH_CASE
-@pytest.mark.parametrize("name", ["scaled_query", "context", "d_query", "d_key", "d_value"])
-def test_results_and_gradients(case, name):
-    assert relative_error(computed(case)[name], expected(case)[name]) < TOLERANCE[case.dtype]
+def test_results_and_gradients(case):
+    for name in "scaled_query", "context", "d_query", "d_key", "d_value":
+        assert relative_error(computed(case)[name], expected(case)[name]) < TOLERANCE[case.dtype], name
 
 
 @EACH_CASE
@@ -253,7 +246,7 @@ def test_blocks_outside_the_range_are_not_read():
     assert np.isfinite(results[0][:half]).all() and np.isfinite(results[2][..., :half]).all()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.block < case.S], ids=lambda case: case.name)
+@EACH_CASE
 def test_ranges(case):
     numbers = make_numbers(case)
     for found, expected in zip(_ranges(*map(tf.constant, numbers), case.block), make_ranges(case, *numbers)):

@@ -19,7 +19,6 @@ PROGRAMS = R // (ROWS * STEPS)
 # Of the norm. The interpreter rounds to bfloat16 towards zero. No backend gives the kernels float32, which shows errors
 # in the formulas that are smaller than the other types' roundings, such as the other form of GELU, 4e-4.
 TOLERANCE = {np.float16: 1e-3, BFLOAT16: 8e-3, np.float32: 2e-6}
-DTYPES = list(TOLERANCE)
 erf = np.vectorize(math.erf)
 
 
@@ -31,14 +30,9 @@ def normal(rng: np.random.Generator, shape: Sequence[int], dtype: type, factor: 
 
 # Hidden size, rate of the dropout, type: sizes that are powers of two and sizes that are not, with words in the rest.
 NORMS = [
-    (64, 0.1, np.float16),
-    (96, 0.1, np.float16),
     (768, 0.1, np.float16),
-    (1024, 0.1, np.float16),
-    (2560, 0.25, np.float16),
     (96, 0.0, np.float16),
-    (256, 0.0, np.float16),
-    (160, 0.1, BFLOAT16),
+    (160, 0.25, BFLOAT16),
     (512, 0.1, BFLOAT16),
     (96, 0.1, np.float32),
     (1024, 0.0, np.float32),
@@ -94,17 +88,14 @@ def expected_norm(H, rate, dtype):
 
 
 @EACH_NORM
-@pytest.mark.parametrize("name", ["result", "argument", "d_x", "d_residual"])
-def test_norm_and_gradients(H, rate, dtype, name):
-    assert relative_error(computed_norm(H, rate, dtype)[name], expected_norm(H, rate, dtype)[name]) < TOLERANCE[dtype]
-
-
-@EACH_NORM
-def test_the_statistics_of_the_norm_are_those_before_rounding(H, rate, dtype):
+def test_norm_and_gradients(H, rate, dtype):
+    made, expected = computed_norm(H, rate, dtype), expected_norm(H, rate, dtype)
+    for name in "result", "argument", "d_x", "d_residual":
+        assert relative_error(made[name], expected[name]) < TOLERANCE[dtype], name
+    # The statistics are those before rounding.
     for name in "means", "inverses":
-        np.testing.assert_allclose(
-            computed_norm(H, rate, dtype)[name], expected_norm(H, rate, dtype)[name], rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(made[name], expected[name], rtol=1e-5, atol=1e-6)
+    assert not made["d_x"][~made["keep"]].any() and made["keep"].all() == (rate == 0), "what is dropped"
 
 
 @EACH_NORM
@@ -115,34 +106,22 @@ def test_the_sums_of_the_norms_gradients(H, rate, dtype):
     np.testing.assert_allclose(sums[:, 2], expected["d_bias"], rtol=1e-5, atol=1e-5)
 
 
-@EACH_NORM
-def test_what_is_dropped_has_no_gradient(H, rate, dtype):
-    made = computed_norm(H, rate, dtype)
-    assert not made["d_x"][~made["keep"]].any() and made["keep"].all() == (rate == 0)
-
-
 # --- GELU ----------------------------------------------------------------------------------------
 
-GELUS = [(exact, dtype, width) for exact in (False, True) for dtype in DTYPES for width in (128, 768)]
-EACH_GELU = pytest.mark.parametrize("exact, dtype, width", GELUS)
+WIDTH = 256
 
 
-@functools.cache
-def computed_gelu(exact, dtype, width):
+def computed_gelu(exact, dtype):
     """Inputs are up to 20: there the functions are straight."""
     rng = np.random.default_rng(1)
-    x, d_result, bias = (
-        normal(rng, [R, width], dtype, 4),
-        normal(rng, [R, width], dtype),
-        normal(rng, [width], np.float32),
-    )
+    x, d_result = normal(rng, [R, WIDTH], dtype, 4), normal(rng, [R, WIDTH], dtype)
+    bias = normal(rng, [WIDTH], np.float32)
     x[0, :2] = dtype(20), dtype(-20)
-    sizes = dict(WIDTH=width, COLUMNS=128, ROWS=ROWS, EXACT=exact)
-    (result,) = run(
-        "bias_gelu_forward", (width // 128, R // ROWS, 1), [x, bias], [unwritten([R, width], dtype)], **sizes
-    )
-    results = [unwritten([R, width], dtype), unwritten([PROGRAMS, width], np.float32)]
-    run("bias_gelu_gradients", (width // 128, PROGRAMS, 1), [d_result, x, bias], results, **sizes, STEPS=STEPS)
+    sizes = dict(WIDTH=WIDTH, COLUMNS=128, ROWS=ROWS, EXACT=exact)
+    results = [unwritten([R, WIDTH], dtype)]
+    (result,) = run("bias_gelu_forward", (WIDTH // 128, R // ROWS, 1), [x, bias], results, **sizes)
+    results = [unwritten([R, WIDTH], dtype), unwritten([PROGRAMS, WIDTH], np.float32)]
+    run("bias_gelu_gradients", (WIDTH // 128, PROGRAMS, 1), [d_result, x, bias], results, **sizes, STEPS=STEPS)
     return x.astype(np.float64) + bias, d_result.astype(np.float64), result, *results
 
 
@@ -155,18 +134,14 @@ def gelu_and_slope(x, exact):
     return 0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner
 
 
-@EACH_GELU
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # 1 / infinity is the right share
-def test_gelu_and_its_gradient(exact, dtype, width):
-    argument, d_result, result, d_x, _ = computed_gelu(exact, dtype, width)
+def test_gelu_and_its_gradient(exact, dtype):
+    argument, d_result, result, d_x, sums = computed_gelu(exact, dtype)
     expected, slope = gelu_and_slope(argument, exact)
     assert relative_error(result, expected) < TOLERANCE[dtype]
     assert relative_error(d_x, d_result * slope) < TOLERANCE[dtype]
-
-
-@EACH_GELU
-def test_the_sums_of_gelus_gradient(exact, dtype, width):
-    """Those of the rounded gradients, which the matmuls read."""
-    *_, d_x, sums = computed_gelu(exact, dtype, width)
-    expected = d_x.astype(np.float64).reshape(PROGRAMS, -1, width).sum(1)
+    # The sums are those of the rounded gradients, which the matmuls read.
+    expected = d_x.astype(np.float64).reshape(PROGRAMS, -1, WIDTH).sum(1)
     np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)

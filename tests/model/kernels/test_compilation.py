@@ -90,13 +90,11 @@ def flip(data: bytes, place: int) -> bytes:
     [
         lambda data: b"",
         lambda data: data[: len(data) // 2],
-        lambda data: data[:70],
-        lambda data: flip(data, -100),
         lambda data: flip(data, data.index(b"num_warps") + len(b'num_warps": ')),
         lambda data: flip(data, 3),
         lambda data: b"\xff" + data,
     ],
-    ids=["empty", "cut in the code", "cut in the head", "code", "number of warps", "digest", "longer"],
+    ids=["empty", "cut", "number of warps", "digest", "longer"],
 )
 def test_a_damaged_file_is_noticed(tmp_path, whole, damage):
     file = tmp_path / "a.kernel"
@@ -106,26 +104,32 @@ def test_a_damaged_file_is_noticed(tmp_path, whole, damage):
     assert compilation._read(file) is None
 
 
-def test_a_damaged_file_is_made_again(tmp_path, started):
-    expected = compile_kernels([KERNEL], A100)
-    (file,) = kept(tmp_path)
-    file.write_bytes(flip(file.read_bytes(), -100))
-    assert compile_kernels([KERNEL], A100) == expected and len(started) == 2
-    assert kept(tmp_path) == [file] and compile_kernels([KERNEL], A100) == expected and len(started) == 2
+def test_a_damaged_file_is_made_again(tmp_path, started, whole):
+    file = compilation._kept_file(KERNEL, A100, importlib.metadata.version("triton"))
+    file.parent.mkdir(parents=True)
+    file.write_bytes(flip(whole, -100))
+    made = compile_kernels([KERNEL], A100)
+    assert len(started) == 1 and kept(tmp_path) == [file] and file.read_bytes() == whole
+    assert compile_kernels([KERNEL], A100) == made and len(started) == 1
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path, started):
     (tmp_path / "cache").write_text("a file, where not even the superuser can make a folder")
-    assert compile_kernels([KERNEL], A100) == compile_kernels([KERNEL], A100) and len(started) == 2
+    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"
 
 
-def test_a_full_disk(tmp_path, started, monkeypatch):
+def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
+    """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
+
     def write_a_part(path, data):
         with open(path, "wb") as file:
             file.write(data[:1000])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", write_a_part)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
 
 
@@ -184,9 +188,7 @@ def triton(tmp_path, monkeypatch):
         ("raise ImportError('libtriton.so: no such file')", ": ImportError: libtriton.so: no such file"),
         ("raise RuntimeError('a\\nb' + 1000 * 'c')", ": b" + 299 * "c"),
         ("import os; os.kill(os.getpid(), 9)", ": exit code -9"),
-        ("import sys; sys.exit(3)", ": exit code 3"),
         ("import sys; sys.exit()", ": exit code 0"),
-        ("", ": ModuleNotFoundError: No module named 'triton.backends'"),
     ],
 )
 def test_a_triton_that_fails(tmp_path, started, triton, text, said):
@@ -208,12 +210,6 @@ def test_a_triton_that_hangs(tmp_path, started, triton, monkeypatch):
                 time.sleep(0.01)
 
 
-def test_what_is_printed_is_no_answer(tmp_path, started, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"
-
-
 def test_no_process_can_be_started(started, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
@@ -229,9 +225,3 @@ def test_a_user_without_a_home(started, monkeypatch):
     monkeypatch.setattr(Path, "home", missing)
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert "no home folder to keep them in: XDG_CACHE_HOME can name another" in unavailable() and not started
-
-
-def test_interpreting_is_switched_off(started, monkeypatch):
-    """A user may have set the variable."""
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits
 from bert_tf.model.randomness import (
     ELEMENTS_PER_COUNT,
@@ -19,7 +20,8 @@ from bert_tf.model.randomness import (
 from tests.model.kernels.interpreted import run
 
 BLOCK = 128  # words of a program
-SHAPES = [[2, 64, 64], [3, 2, 64, 64], [1, 3, 64, 64], [2, 192, 96], [2, 8, 32], [1, 512, 512]]
+# The last one's rows are of two programs, the second of which has fewer words.
+SHAPES = [[3, 2, 64, 64], [2, 8, 32], [1, 256, 192]]
 
 
 def draw_words(shape, rate, site_key, first_row):
@@ -54,7 +56,7 @@ def test_shapes(shape):
     assert_same_bits(shape, 0.1, key.numpy(), first_row.numpy())
 
 
-@pytest.mark.parametrize("rate", [2**-16, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [2**-16, 0.9])
 def test_rates(rate):
     assert_same_bits([2, 64, 64], rate, 2**40 + 3, 5)
 
@@ -64,29 +66,13 @@ COUNTS = 64 * 64 // ELEMENTS_PER_COUNT  # of a row of the next test
 
 @pytest.mark.parametrize(
     "site_key, first_row",
-    [
-        (0, 0),
-        (2**63, 0),
-        (2**32 - 1, 2**32 // COUNTS - 1),
-        (2**64 - 1, 2**32 // COUNTS),
-        (1, 2**32),
-        (2**63 + 2**32, 2**40 + 1),
-    ],
+    [(0, 0), (2**32 - 1, 2**32 // COUNTS - 1), (2**64 - 1, 2**32 // COUNTS), (2**63 + 2**32, 2**40 + 1)],
 )
 def test_rows_and_keys(first_row, site_key):
     """Rows whose counts go over 2^32, and keys that no signed integer holds."""
     assert_same_bits([2, 64, 64], 0.1, site_key, first_row)
 
 
-@pytest.mark.parametrize("site", [0, 1, 2, 40])
-def test_sites_of_updates(site):
-    """Half of them have keys over 2^63."""
-    key, first_row = DropoutKey(tf.constant(update_key(1, site)), tf.constant(2, tf.int64)).at(site)
-    assert_same_bits([1, 32, 64], 0.1, key.numpy(), first_row.numpy())
-
-
 def test_what_fills_no_words_is_refused():
-    from bert_tf.model.kernels.compilation import Unavailable
-
     with pytest.raises(Unavailable, match="^a row's 128 dropouts do not fill words of bits$"):
         KeepBits(128, 0.1)

@@ -25,23 +25,13 @@ pytestmark = pytest.mark.slow
 
 KIB = 1024
 MATRIX_INSTRUCTION = {(8, 0): r"\bHMMA\b", (9, 0): r"\bHGMMA\b", (10, 0): r"\bUTC[A-Z]*MMA\b"}
-EACH_CARD = pytest.mark.parametrize(
-    "capability", [(9, 0), pytest.param((8, 0), marks=pytest.mark.long), pytest.param((10, 0), marks=pytest.mark.long)]
-)
 # Of a block. Cards of 8.6 and 8.9 have the least.
 SHARED_LIMIT = {(8, 0): 99 * KIB, (9, 0): 227 * KIB, (10, 0): 227 * KIB}
 # Bytes of a thread's registers that are in memory, by card, kernel, length and head size; 0 elsewhere.
 SPILLED = {
     ((8, 0), "attend_forward", 128, 64): 16,
     ((8, 0), "attend_gradients", 128, 64): 208,
-    ((8, 0), "attend_key_value_gradients", 192, 64): 80,
-    ((8, 0), "attend_key_value_gradients", 512, 64): 96,
     ((9, 0), "attend_key_value_gradients", 512, 64): 8,
-    ((9, 0), "attend_key_value_gradients", 512, 128): 416,
-    ((10, 0), "attend_forward", 128, 128): 24,
-    ((10, 0), "attend_forward", 192, 64): 8,
-    ((10, 0), "attend_gradients", 128, 128): 8,
-    ((10, 0), "attend_key_value_gradients", 512, 64): 32,
     ((10, 0), "attend_key_value_gradients", 512, 128): 64,
 }
 
@@ -76,17 +66,11 @@ def facts(compiled: Compiled, tmp_path) -> Facts:
     return Facts(dump("-sass"), compiled.shared_bytes, int(stack))
 
 
-@EACH_CARD
 @pytest.mark.parametrize(
-    ("S", "D", "packed"),
-    [
-        (128, 64, True),
-        (512, 64, True),
-        *(pytest.param(*shape, False, marks=pytest.mark.long) for shape in [(64, 64), (192, 64), (512, 32)]),
-        *(pytest.param(*shape, False, marks=pytest.mark.long) for shape in [(128, 128), (512, 128)]),
-    ],
+    ("capability", "S", "D", "packed"),
+    [((9, 0), 128, 64, True), ((9, 0), 512, 64, True), ((8, 0), 128, 64, True), ((10, 0), 512, 128, False)],
 )
-def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
+def test_attention(monkeypatch, tmp_path, capability, S, D, packed):
     kernels = kernels_of(monkeypatch, capability, lambda: FusedAttention(2 * S, S, 12, D, 0.1, packed, tf.float16))
     compiled = compile_kernels(kernels, capability)
     is_one_block = S <= 128 and (capability >= (9, 0) or D <= 64)
@@ -101,18 +85,13 @@ def test_attention(monkeypatch, tmp_path, S, D, packed, capability):
         assert 2 * found.code.count("WARPGROUP.DEPBAR") <= found.code.count("HGMMA"), kernel.function
 
 
-@EACH_CARD
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: AddNorm(2048, 128, 768, 0.1, 1e-12, tf.float16),
-        lambda: AddNorm(2048, 128, 1024, 0.1, 1e-12, tf.float16),
-        lambda: BiasGelu(2048, 3072, False, tf.float16),
-        lambda: BiasGelu(2048, 4096, True, tf.float16),
-    ],
-    ids=["norm of 768", "norm of 1024", "gelu", "exact gelu"],
+    [lambda: AddNorm(2048, 128, 1024, 0.1, 1e-12, tf.float16), lambda: BiasGelu(2048, 4096, True, tf.float16)],
+    ids=["norm", "gelu"],
 )
-def test_between_matmuls(monkeypatch, tmp_path, make, capability):
+def test_between_matmuls(monkeypatch, tmp_path, make):
+    capability = (9, 0)
     kernels = kernels_of(monkeypatch, capability, make)
     for kernel, each in zip(kernels, compile_kernels(kernels, capability)):
         found = facts(each, tmp_path)

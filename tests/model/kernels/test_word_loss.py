@@ -16,7 +16,7 @@ TOLERANCE = {np.float16: 1e-3, BFLOAT16: 8e-3, np.float32: 2e-6}
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("V, W, columns", [(61, 64, 16), (101, 104, 64), (96, 96, 128)])
+@pytest.mark.parametrize("V, W, columns", [(101, 104, 64), (96, 96, 128)])
 def test_loss_and_gradient(dtype, V, W, columns):
     rng = np.random.default_rng(1)
     logits, bias = (4 * rng.standard_normal([R, W])).astype(dtype), rng.standard_normal(W).astype(np.float32)
