@@ -1,5 +1,7 @@
 """The sums of an embedding lookup's gradient have the same bits in whatever order a GPU adds what is scattered."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,16 +12,13 @@ H = 8
 RNG = np.random.default_rng(1)
 # The ids that are looked up in a table, and its number of rows.
 LOOKUPS = {
-    "of all kinds": (RNG.integers(0, 50, 5 * CHUNK), 50),
-    "not divisible by the chunk": (RNG.integers(0, 400, 5 * CHUNK + 37), 400),
+    "of all kinds, not divisible by the chunk": (RNG.integers(0, 400, 5 * CHUNK + 37), 400),
     "half of them padding": (RNG.integers(0, 300, 3000) * RNG.integers(0, 2, 3000), 300),
     "all equal": (np.full(3 * CHUNK + 1, 7), 9),
     "all different": (RNG.permutation(2 * CHUNK), 2 * CHUNK),
     "one chunk of each": (np.repeat([3, 0, 2], CHUNK), 4),
-    "the last row of the table": (np.full(5, 2), 3),
-    "one": (np.array([0]), 1),
+    "one, the last row of the table": (np.array([2]), 3),
 }
-REPEATED = [name for name in LOOKUPS if name not in ("all different", "one")]
 
 
 def arrays(name):
@@ -33,6 +32,7 @@ def compiled(function, *inputs):
     return tf.function(function, jit_compile=True, autograph=False)(*map(tf.constant, inputs))
 
 
+@functools.cache
 def sums(name):
     """Both parts, as NumPy's arrays of ids and rows."""
     total, ids, rows = arrays(name)
@@ -54,42 +54,33 @@ def orders(count):
 
 @pytest.mark.gpu
 @pytest.mark.computes
-@pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_the_sums_are_right(name, tf32):
-    """TF32, which rounds the factors of a matmul, changes nothing."""
+def test_the_sums_are_right(name):
+    """Also with TF32, which rounds the factors of a matmul."""
     total, ids, rows = arrays(name)
     expected = total.astype(np.float64)
     np.add.at(expected, ids, rows.astype(np.float64))
-    tf.config.experimental.enable_tensor_float_32_execution(tf32)
+    tf.config.experimental.enable_tensor_float_32_execution(True)
     found = compiled(lambda total, ids, rows: add_in_fixed_order(total, tf.IndexedSlices(rows, ids)), total, ids, rows)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=5e-7 * np.sqrt(len(ids)))
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_no_id_has_two_sums_in_a_part(name):
-    _, ids, _ = arrays(name)
-    found = set()
-    for part, _ in sums(name):
-        in_table = part[part < LOOKUPS[name][1]]
-        assert len(in_table) == len(set(in_table))
-        found.update(in_table)
-    assert found == set(ids)
-
-
-@pytest.mark.parametrize("name", REPEATED)
 def test_the_order_of_the_additions_changes_no_bit(name):
-    """As it does if the rows themselves are scattered."""
+    """As it does if the rows themselves are scattered: a part has no more than one sum of an id."""
     total, ids, rows = arrays(name)
     first, second = sums(name)
+    for part, _ in (first, second):
+        in_table = part[part < len(total)]
+        assert len(in_table) == len(set(in_table))
 
     def in_turn(number):
         part = scatter(total, *first, orders(len(first[0]))[number])
         return scatter(part, *second, orders(len(second[0]))[number]).tobytes()
 
-    numbers = range(len(orders(1)))
-    assert len({in_turn(number) for number in numbers}) == 1
-    assert len({scatter(total, ids, rows, order).tobytes() for order in orders(len(ids))}) > 1
+    assert len({in_turn(number) for number in range(len(orders(1)))}) == 1
+    if len(ids) > len(set(ids)):
+        assert len({scatter(total, ids, rows, order).tobytes() for order in orders(len(ids))}) > 1
 
 
 @pytest.mark.gpu
@@ -107,8 +98,8 @@ def test_a_device_gives_the_same_bits_each_time():
 
 def test_the_matmuls_are_in_float32_whatever_tf32_is_set_to():
     tf.config.experimental.enable_tensor_float_32_execution(True)
-    _, ids, rows = arrays("of all kinds")
-    function = tf.function(lambda ids, rows: sums_in_fixed_order(ids, rows, 50), jit_compile=True, autograph=False)
+    _, ids, rows = arrays("half of them padding")
+    function = tf.function(lambda ids, rows: sums_in_fixed_order(ids, rows, 300), jit_compile=True, autograph=False)
     program = function.experimental_get_compiler_ir(tf.constant(ids), tf.constant(rows))(stage="hlo")
     dots = [line for line in program.splitlines() if " dot(" in line]
     assert len(dots) == 2 and all("operand_precision={highest,highest}" in line for line in dots)

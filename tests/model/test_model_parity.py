@@ -84,19 +84,13 @@ def assert_same_gradients(found, prefix):
         assert not mine[len(gradient) :].any(), f"{name}: the padding has a gradient"
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)  # compiled as a whole, which takes long
-
-
 @pytest.mark.parametrize(
     "kind, activation, scope",
     [
         *itertools.product(["pretraining"], ACTIVATIONS, ("off", "blocks")),
-        slow("pretraining", "gelu", "step"),
-        # Its encoder is that of the pre-training model, so not at each scope with each activation.
-        ("span", "gelu_exact", "off"),
+        pytest.param("pretraining", "gelu", "step", marks=pytest.mark.slow),  # compiled as a whole, which takes long
+        # Their encoder is that of the pre-training model, so not at each scope with each activation.
         ("span", "gelu", "blocks"),
-        slow("span", "gelu_exact", "step"),
         ("masked words", "gelu", "blocks"),
     ],
 )

@@ -23,9 +23,8 @@ def num_made():
     return tf.constant(0)._id
 
 
-@pytest.mark.parametrize("scope", ["off", "step"])
-def test_an_update_makes_few_tensors_whatever_the_number_of_variables(scope):
-    step, *_ = begin(scope)
+def test_an_update_makes_few_tensors_whatever_the_number_of_variables():
+    step, *_ = begin()
     features = rows_of(global_batch(), 0, 2, 4)
     step(features, 0)
     before = num_made()
