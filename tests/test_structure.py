@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bert_tf.programs.settings_page import TABLES, render
+from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
@@ -59,6 +59,7 @@ def names(paths):
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
+@functools.cache
 def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -200,53 +201,49 @@ def test_lengths(path):
     assert length <= MAX_MODULE_LINES, f"{length} lines: split it by meaning"
 
 
-def test_importing_has_no_side_effects(tmp_path):
-    """One process imports everything without TensorFlow; it says, writes, starts and warns nothing."""
-    modules = [
+def modules(are_without_tensorflow):
+    """Dotted names of all that can be imported without starting a program."""
+    return [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for path in PRODUCT
-        if path.stem not in ("__init__", "__main__") and path not in PROGRAMS and is_without_tensorflow(path)
+        for path in BERT_TF
+        if path.stem not in ("__init__", "__main__") and is_without_tensorflow(path) == are_without_tensorflow
     ]
-    check = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+
+
+def check_import(names, checks, folder):
+    """Imports the modules in a process of its own, which says, writes and warns nothing."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{checks.format(names=names)}"
+    answer = processes.answer(sys.executable, "-c", code, cwd=folder, TF_CPP_MIN_LOG_LEVEL="3")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    assert list(folder.iterdir()) == []
+
+
+def test_importing_has_no_side_effects(tmp_path):
+    """Nor does it need TensorFlow, where a package is without."""
+    checks = (
         "import importlib, os, threading, random, logging\n"
-        "state = random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()\n"
-        f"for name in {modules!r}: importlib.import_module(name)\n"
-        "assert state == (random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd())\n"
+        "def state(): return random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()\n"
+        "before = state()\n"
+        "for name in {names}: importlib.import_module(name)\n"
+        "assert before == state()\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
-        "loaded = {'tensorflow', 'keras', 'horovod'} & set(sys.modules)\n"
+        "loaded = {{'tensorflow', 'keras', 'horovod'}} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
-    answer = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-    assert list(tmp_path.iterdir()) == []
+    without = [name for name in modules(True) if not name.startswith("bert_tf.programs.")]
+    check_import(without, checks, tmp_path)
 
 
 def test_importing_the_rest_says_nothing(tmp_path):
-    modules = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for path in BERT_TF
-        if path.stem not in ("__init__", "__main__") and not is_without_tensorflow(path)
-    ]
-    check = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+    """And asks for no devices, which would settle them before a program can choose."""
+    checks = (
         "import importlib\n"
-        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "for name in {names}: importlib.import_module(name)\n"
         "assert 'horovod' not in sys.modules\n"
-        # Asking for devices would settle them before a program can choose.
         "from tensorflow.python.eager import context\n"
         "assert not context.context()._initialized\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", check],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-    assert list(tmp_path.iterdir()) == []
+    check_import(modules(False), checks, tmp_path)
 
 
 def test_flags_are_frozen():

@@ -336,15 +336,6 @@ def test_ranks_that_disagree_are_named():
     refused("rank 1 has another position in the data than rank 0", other.agree, features, 1)
 
 
-def test_the_loop_is_not_unrolled():
-    sizes = []
-    for num_accumulation_steps in (2, 8):
-        graph = traced_sums(begin()[0], rows_of(global_batch(), 0, num_accumulation_steps, 1)).graph
-        definition = graph.as_graph_def()
-        sizes.append(len(definition.node) + sum(len(function.node_def) for function in definition.library.function))
-    assert sizes[0] == sizes[1]
-
-
 def test_no_sum_depends_on_what_is_ready_first():
     """Looks at the graphs that TensorFlow's optimiser makes, since a sum in another order is seen only now and then.
 

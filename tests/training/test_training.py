@@ -138,15 +138,23 @@ def run_by(text, folder, started):
     return [python, str(folder / "changed.py"), *arguments]
 
 
-def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
+def test_killed_with_9_and_started_again_it_ends_with_the_same_bits_also_if_scored_on_the_way(
+    finished, dataset, tmp_path
+):
     """The kill comes while a checkpoint is written, so that updates are really repeated."""
     model_dir = tmp_path / "run"
-    assert processes.run(run_by(KILLED, tmp_path, command(dataset, model_dir))).returncode == -signal.SIGKILL
-    left = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    killed = processes.run(run_by(KILLED, tmp_path, command(dataset, model_dir, eval_steps=4)))
+    assert killed.returncode == -signal.SIGKILL
+    left = sorted(path.name for path in (model_dir / "checkpoints").glob("*ckpt-*"))
     assert left == [".unfinished-ckpt-00000015", "ckpt-00000005", "ckpt-00000010"]
-    done = run(dataset, model_dir)
+    done = run(dataset, model_dir, eval_steps=4)
     assert "going on from" in done.stdout
     assert weights(model_dir) == weights(finished[1])
+    scores = {event["update"]: event for event in events(model_dir, "evaluation")}
+    assert list(scores) == [4, 8, 12, 16, 20]
+    # Of the last update the scores are those of a run that is scored at its end only.
+    last = {name: value for name, value in events(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
+    assert last and last.items() <= scores[20].items()
 
 
 @pytest.fixture(scope="module")
@@ -282,22 +290,15 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.slow
-def test_scored_while_training_it_is_the_same_training_or_stops_early(finished, dataset, tmp_path):
-    run(dataset, tmp_path / "scored", eval_steps=4)
-    assert weights(tmp_path / "scored") == weights(finished[1])
-    assert [event["update"] for event in events(tmp_path / "scored", "evaluation")][:-1] == [4, 8, 12, 16, 20]
-    # Of the last update the scores are those of a run that is scored at its end only.
-    last = {name: value for name, value in events(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
-    assert last.items() <= events(tmp_path / "scored", "evaluation")[4].items()
-    # With a rate that spoils the model the first evaluation is the best.
-    run(dataset, tmp_path / "early", eval_steps=2, early_stopping=2, learning_rate=3.0, keep_checkpoints=1)
-    stored = json.loads((tmp_path / "early/checkpoints/evaluations.json").read_text())
-    losses, results = stored["by_update"], (tmp_path / "early/eval_results.txt").read_text()
+def test_a_training_that_learns_nothing_more_stops_early(dataset, tmp_path):
+    """With a rate that spoils the model the first evaluation is the best."""
+    run(dataset, tmp_path, eval_steps=2, early_stopping=2, learning_rate=3.0, keep_checkpoints=1)
+    stored = json.loads((tmp_path / "checkpoints/evaluations.json").read_text())
+    losses, results = stored["by_update"], (tmp_path / "eval_results.txt").read_text()
     best = min(losses, key=losses.get)
     assert stored["score"] == "loss" and len(losses) < 10 and list(losses).index(best) == len(losses) - 3
     assert f"global_step = {best}\n" in results and f"loss = {losses[best]}\n" in results
-    assert find_weights(tmp_path / "early").folder.name == f"ckpt-{int(best):08d}"
+    assert find_weights(tmp_path).folder.name == f"ckpt-{int(best):08d}"
 
 
 TWO = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)  # ranks; the same global batch and rate

@@ -187,8 +187,12 @@ def expected(case: Case):
 
 @EACH_CASE
 def test_results_and_gradients(case):
+    made, exact = computed(case), expected(case)
     for name in "scaled_query", "context", "d_query", "d_key", "d_value":
-        assert relative_error(computed(case)[name], expected(case)[name]) < TOLERANCE[case.dtype], name
+        assert relative_error(made[name], exact[name]) < TOLERANCE[case.dtype], name
+    totals, found = exact["totals"], made["log_sums"]
+    np.testing.assert_allclose(found[totals > 0], np.log(totals[totals > 0]) * LOG2_E, rtol=1e-5, atol=1e-4)
+    assert np.isfinite(found).all()
 
 
 @EACH_CASE
@@ -204,28 +208,18 @@ def test_a_query_that_sees_no_key_gives_zeros(case):
 
 
 @EACH_CASE
-def test_the_logarithms_of_the_sums(case):
-    totals, found = expected(case)["totals"], computed(case)["log_sums"]
-    np.testing.assert_allclose(found[totals > 0], np.log(totals[totals > 0]) * LOG2_E, rtol=1e-5, atol=1e-4)
-    assert np.isfinite(found).all()
-
-
-@EACH_CASE
 def test_the_sums_of_the_gradients(case):
     """They are those of the rounded gradients, which the matmuls read."""
     made, H = computed(case), case.N * case.D
-
-    def of(name, num_keys_or_queries):
-        return made[name].astype(np.float64).reshape(-1, num_keys_or_queries, H).sum(1)
-
+    query, key, value = (
+        made[name].astype(np.float64).reshape(-1, case.block, H).sum(1) for name in ("d_query", "d_key", "d_value")
+    )
     if case.block == case.S:
-        found = made["sums"]
-        sums = np.stack([of(name, case.S) for name in ("d_query", "d_key", "d_value")], axis=1)
+        pairs = [(made["sums"], np.stack([query, key, value], axis=1))]
     else:
-        found = np.concatenate([made["query_sums"].ravel(), made["key_value_sums"].ravel()])
-        of_keys = np.stack([of("d_key", case.block), of("d_value", case.block)], axis=1)
-        sums = np.concatenate([of("d_query", case.block).ravel(), of_keys.ravel()])
-    np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
+        pairs = [(made["query_sums"], query), (made["key_value_sums"], np.stack([key, value], axis=1))]
+    for found, sums in pairs:
+        np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-4)
 
 
 def test_blocks_outside_the_range_are_not_read():
