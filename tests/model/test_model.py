@@ -10,9 +10,7 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.model.backends import make_backend
 from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
-from bert_tf.run.device import has_fast_bf16
 from tests.small_models import small_config
 
 CONFIG = small_config(positions=24)
@@ -34,43 +32,6 @@ def make_features(batch_size=4, length=16, num_predictions=3, seed=0):
     }
 
 
-def gradients(model, features, dropout, compiled):
-    def run(features, key, row):
-        with tf.GradientTape() as tape:
-            losses, metrics = PretrainingObjective()(model, features, DropoutKey(key, row) if dropout else None)
-            loss = tf.reduce_sum(losses)
-        grads = tape.gradient(loss, model.trainable_variables)
-        return metrics, [tf.convert_to_tensor(grad) for grad in grads]
-
-    if compiled is not None:
-        run = tf.function(run, jit_compile=compiled, autograph=False)
-    metrics, grads = run(features, tf.constant(update_key(1, 2)), tf.constant(0, tf.int64))
-    return metrics.numpy(), [grad.numpy() for grad in grads]
-
-
-@pytest.mark.parametrize(
-    "scope, dtype, tolerance",
-    [
-        ("off", "float32", 1e-5),
-        ("step", "float32", 1e-5),
-        pytest.param("step", "bfloat16", 0.03, marks=pytest.mark.skipif(not has_fast_bf16(), reason="slow here")),
-    ],
-)
-def test_gradients_are_those_of_eager_float32_and_parameters_stay_float32(scope, dtype, tolerance):
-    """With dropout, in a graph and as a GPU is given it; as this machine is: test_train_step."""
-    features = make_features()
-    expected_metrics, expected = gradients(PretrainingModel(ONE_LAYER, seed=1), features, True, None)
-    model = PretrainingModel(ONE_LAYER, make_backend(scope, dtype, for_gpu=True), 1)
-    metrics, grads = gradients(model, features, True, scope == "step")
-    assert {variable.dtype for variable in model.variables} == {tf.float32}
-    np.testing.assert_allclose(metrics[:2], expected_metrics[:2], rtol=tolerance)
-    mine, theirs = (np.concatenate([grad.ravel() for grad in each]) for each in (grads, expected))
-    assert np.linalg.norm(mine - theirs) < tolerance * np.linalg.norm(theirs)
-    tables = [pair for pair in zip(model.trainable_variables, grads) if pair[0].shape[0] == CONFIG.padded_vocab_size]
-    for variable, grad in tables:  # the padding rows stay zero and get no gradient
-        assert not variable[101:].numpy().any() and not grad[101:].any() and grad[:101].any()
-
-
 def test_what_stands_at_padding_does_not_matter():
     features = make_features()
     model = PretrainingModel(CONFIG)
@@ -82,21 +43,9 @@ def test_what_stands_at_padding_does_not_matter():
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_rows_do_not_see_each_other_and_dropout_follows_the_global_row():
-    features, model = make_features(), PretrainingModel(CONFIG)
-    key = update_key(1, 2)
-    whole = model(features, dropout=DropoutKey(key, 0))
-    part = model({name: value[2:] for name, value in features.items()}, dropout=DropoutKey(key, 2))
-    for mine, theirs in zip(whole, part):
-        np.testing.assert_allclose(mine[2:], theirs, atol=1e-5)
-    other_rows = model({name: value[2:] for name, value in features.items()}, dropout=DropoutKey(key, 0))
-    assert np.abs(other_rows[0] - part[0]).max() > 1e-3
-
-
 @pytest.mark.parametrize(
     "options, packed",
     [
-        ({"scope": "off"}, False),
         ({"scope": "off", "recompute": True}, True),
         ({"scope": "blocks"}, False),
         ({"scope": "step", "for_gpu": True}, True),

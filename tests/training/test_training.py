@@ -146,12 +146,12 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits_also_if_scor
     killed = processes.run(run_by(KILLED, tmp_path, command(dataset, model_dir, eval_steps=4)))
     assert killed.returncode == -signal.SIGKILL
     left = sorted(path.name for path in (model_dir / "checkpoints").glob("*ckpt-*"))
-    assert left == [".unfinished-ckpt-00000015", "ckpt-00000005", "ckpt-00000010"]
+    assert left == [".unfinished-ckpt-00000008", "ckpt-00000004", "ckpt-00000005"]  # of each evaluation, too
     done = run(dataset, model_dir, eval_steps=4)
     assert "going on from" in done.stdout
     assert weights(model_dir) == weights(finished[1])
-    scores = {event["update"]: event for event in events(model_dir, "evaluation")}
-    assert list(scores) == [4, 8, 12, 16, 20]
+    scores = {event["update"]: event for event in reversed(events(model_dir, "evaluation"))}
+    assert sorted(scores) == [4, 8, 12, 16, 20]
     # Of the last update the scores are those of a run that is scored at its end only.
     last = {name: value for name, value in events(finished[1], "evaluation")[-1].items() if name.endswith("loss")}
     assert last and last.items() <= scores[20].items()
