@@ -20,21 +20,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
+from benchmarks.child import timed
 from benchmarks.finished import Finished
-from benchmarks.frame import CHECKOUT, NUM_SHOWN_LINES, Bench, existing
-from benchmarks.trials import mean_and_spread
-from bert_tf.base.errors import UserError
+from benchmarks.frame import CHECKOUT, Bench, existing, run_command
+from benchmarks.trials import mean_and_spread, small_model
 from bert_tf.base.progress import Progress
-from bert_tf.bert_config import BertConfig
-from bert_tf.text.vocabulary import load_pieces
 
 NEEDS = "--data: token files, and hours"
 ROUNDS = 1
@@ -204,9 +200,8 @@ def _pretrain(
     """Returns processor seconds. `start`: the folder of a phase before this one."""
     folder.mkdir(parents=True, exist_ok=True)
     of_model = choice if isinstance(choice, Choice) else BASE
-    size = of_model.hidden_size
     config = dataclasses.replace(
-        BertConfig(len(load_pieces(options.data / "vocab.txt")), size, of_model.layers, max(1, size // 64), 4 * size),
+        small_model(options.data, of_model.layers, of_model.hidden_size),
         hidden_dropout_prob=of_model.dropout,
         attention_probs_dropout_prob=of_model.dropout,
     )
@@ -216,7 +211,7 @@ def _pretrain(
         flags = {"text": options.peer_text, "vocab_file": options.data / "vocab.txt", "config": model, **choice.flags}
         flags |= {"max_seq_length": BASE.flags["max_seq_length"], "max_steps": updates, "seed": seed}
         command = [options.peer_python, CHECKOUT / "benchmarks/variants/run_mlm.py"]
-        return _command_secs(command, {**flags, "output_dir": folder}, folder)
+        return _command_secs(command, {**flags, "output_dir": folder})
     flags = {
         **choice.flags,
         "bert_config_file": model,
@@ -278,20 +273,11 @@ def _scored(
 
 
 def _program_secs(program: str, flags: Mapping[str, Any], folder: Path) -> float:
-    return _command_secs([sys.executable, CHECKOUT / program], {**flags, "model_dir": folder}, folder)
+    return _command_secs([sys.executable, CHECKOUT / program], {**flags, "model_dir": folder})
 
 
-def _command_secs(command: Sequence[str | Path], flags: Mapping[str, Any], folder: Path) -> float:
-    """Runs a program, with its output in a file beside `folder`; returns its processor seconds."""
+def _command_secs(command: Sequence[str | Path], flags: Mapping[str, Any]) -> float:
+    """Runs a program; returns its processor seconds."""
     given = [f"--{name}={json.dumps(value) if isinstance(value, bool) else value}" for name, value in flags.items()]
     given = [flag for flag in given if not flag.endswith("=None")]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_suffix(".log"), "w", encoding="utf-8") as log:
-        process = subprocess.Popen([*command, *given], stdout=log, stderr=log)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        said = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-NUM_SHOWN_LINES:]
-        print("\n".join(said), file=sys.stderr, flush=True)
-        raise UserError(f"{command[-1]} ended with code {process.returncode}; see above why")
-    return used.ru_utime + used.ru_stime
+    return timed(lambda: run_command([*command, *given]))[1]

@@ -159,9 +159,14 @@ def _read_run(folder: Path) -> Learned:
     return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 
 
+def small_model(data: Path, layers: int, hidden_size: int) -> BertConfig:
+    """With heads of 64, for the vocabulary of a dataset."""
+    num_pieces = len(load_pieces(data / "vocab.txt"))
+    return BertConfig(num_pieces, hidden_size, layers, max(1, hidden_size // 64), 4 * hidden_size)
+
+
 def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
-    size, num_pieces = options.hidden_size, len(load_pieces(options.data / "vocab.txt"))
-    model = BertConfig(num_pieces, size, options.layers, max(1, size // 64), 4 * size)
+    model = small_model(options.data, options.layers, options.hidden_size)
     for phase in phases_of(trial, model, options.max_seq_length, options.num_examples, folder):
         _train_phase(options.data, model, trial, phase)
 
