@@ -59,7 +59,7 @@ def make_features():
 
 
 def as_function(run, scope):
-    """`run` as the training step runs it at this scope; without a graph it is the same: test_model."""
+    """`run` as the training step runs it at this scope; without a graph it is the same: test_train_step."""
     return tf.function(run, jit_compile=scope == "step", autograph=False)
 
 

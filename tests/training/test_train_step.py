@@ -205,7 +205,7 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on():
 
 @pytest.mark.parametrize("scope", [pytest.param("blocks", marks=pytest.mark.computes), "step"])  # no oneDNN in "step"
 def test_what_is_compiled_does_not_matter(scope):
-    """In float32; the gradients in bfloat16: test_model."""
+    """In float32; what is learned in bfloat16: test_convergence."""
     _, expected = train(2, 4)
     _, weights = train(2, 4, scope=scope)
     assert_same_weights(weights, expected)
