@@ -227,22 +227,19 @@ def test_the_backend_of_a_scope():
 
 # --- The GPU's own kernels, beside XLA -----------------------------------------------------------
 
-# What calls kernels, and those of its kernels that are spoilt in turn.
+# What calls kernels, and those of its kernels that are spoilt in turn. Dropout takes XLA long to compile.
 FUSED = {
     "attention": (
-        lambda: FusedAttention(128, 64, 2, 32, 0.1, False, tf.float16),
+        lambda: FusedAttention(128, 64, 2, 32, 0.0, False, tf.float16),
         ["attend_forward", "attend_gradients"],
     ),
-    "packed attention": (lambda: FusedAttention(128, 64, 1, 32, 0.1, True, tf.float16), []),
+    "packed attention with dropout": (lambda: FusedAttention(128, 64, 1, 32, 0.1, True, tf.float16), []),
     "attention in blocks": (
         lambda: FusedAttention(384, 192, 1, 32, 0.0, True, tf.float16),
         ["attend_query_gradient", "attend_key_value_gradients"],
     ),
-    "norm": (
-        lambda: AddNorm(64, 64, 32, 0.1, EPSILON, tf.float16),
-        ["draw_keep_bits", "add_norm_forward", "add_norm_gradients"],
-    ),
-    "norm of short sequences": (lambda: AddNorm(64, 16, 32, 0.1, EPSILON, tf.float16), []),
+    "norm": (lambda: AddNorm(64, 64, 32, 0.0, EPSILON, tf.float16), ["add_norm_forward", "add_norm_gradients"]),
+    "norm of short sequences with dropout": (lambda: AddNorm(64, 32, 32, 0.1, EPSILON, tf.float16), ["draw_keep_bits"]),
     "gelu": (lambda: BiasGelu(128, 128, True, tf.float16), ["bias_gelu_forward", "bias_gelu_gradients"]),
     "word loss": (lambda: WordLoss(64, 300, 320, tf.float16), ["word_loss", "word_loss_gradient"]),
 }
@@ -282,9 +279,7 @@ def step_of(backend):
 
     def norm(*inputs):
         x, residual, *others = inputs
-        key = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(11, tf.int64))
-        dropped = backend.dropout(key, 3, 0.1, [2, 64, 32])
-        return backend.residual_norm(x, others[0], residual, *others[1:], EPSILON, 64, dropped)
+        return backend.residual_norm(x, others[0], residual, *others[1:], EPSILON, 64, None)
 
     return tf.function(lambda: results(backend, norm, inputs), jit_compile=True, autograph=False)()
 
