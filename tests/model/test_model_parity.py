@@ -3,7 +3,6 @@
 tests/golden/make_hugging_face_golden.py made the file of numbers and says from what.
 """
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -87,11 +86,13 @@ def assert_same_gradients(found, prefix):
 @pytest.mark.parametrize(
     "kind, activation, scope",
     [
-        *itertools.product(["pretraining"], ACTIVATIONS, ("off", "blocks")),
+        ("pretraining", "gelu", "off"),
+        ("pretraining", "gelu_exact", "off"),
+        ("pretraining", "gelu", "blocks"),
         pytest.param("pretraining", "gelu", "step", marks=pytest.mark.slow),  # compiled as a whole, which takes long
         # Their encoder is that of the pre-training model, so not at each scope with each activation.
         ("span", "gelu", "blocks"),
-        ("masked words", "gelu", "blocks"),
+        ("masked words", "gelu", "off"),
     ],
 )
 def test_values_and_gradients(kind, activation, scope):

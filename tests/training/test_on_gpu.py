@@ -1,6 +1,6 @@
 """What this machine's GPU computes, beside its CPU: a part of scripts/first_gpu.sh.
 
-Without a GPU the CPU takes its place in one case of each test, so that the tests themselves are known to run.
+Without a GPU the CPU takes its place in one case of nearly each test, so that these are known to run.
 """
 
 import functools
@@ -33,7 +33,7 @@ GPUS = tf.config.list_physical_devices("GPU")
 CPU, DEVICE = "/CPU:0", "/GPU:0" if GPUS else "/CPU:0"
 # Compute capability 8.0 has bfloat16 and TF32.
 HAS_BF16 = bool(GPUS) and tf.config.experimental.get_device_details(GPUS[0])["compute_capability"] >= (8, 0)
-needs_gpu = pytest.mark.skipif(not GPUS, reason="one case shows that the test runs; the others need a GPU")
+needs_gpu = pytest.mark.skipif(not GPUS, reason="needs a GPU; without one a case shows that the test runs")
 EACH_SCOPE = pytest.mark.parametrize(
     "scope", ["step", *(pytest.param(each, marks=needs_gpu) for each in ("off", "blocks"))]
 )
@@ -134,7 +134,8 @@ def test_weights_are_drawn_as_on_the_cpu():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scope", ["step", pytest.param("blocks", marks=needs_gpu)])
+@needs_gpu  # of a CPU: test_training
+@pytest.mark.parametrize("scope", ["step", "blocks"])
 def test_a_killed_run_ends_with_the_same_bits(dataset, tmp_path, scope):  # noqa: F811
     settings = dict(precision="fp16", enable_xla="true", xla_scope=scope, eval_files=None)
     for name in "whole", "killed":
