@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.backends import make_backend
 from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective, SpanObjective
 
@@ -31,7 +30,7 @@ KINDS = {
 }
 
 
-def make_model(model_class, activation, scope):
+def make_model(model_class, activation):
     vocab_size, hidden_size = WEIGHTS["bert/embeddings/word_embeddings"].shape
     config = BertConfig(
         vocab_size=vocab_size,
@@ -42,7 +41,7 @@ def make_model(model_class, activation, scope):
         intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
         max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]),
     )
-    model = model_class(config, make_backend(scope), seed=0)
+    model = model_class(config, seed=0)
     for variable in model.variables:
         value = WEIGHTS[variable.name.split(":")[0]]
         padding = variable.shape[0] - value.shape[0]
@@ -55,11 +54,6 @@ def make_features():
         name[len("inputs/") :]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")
     }
     return {**features, "example_weights": tf.ones([len(features["input_ids"])])}
-
-
-def as_function(run, scope):
-    """`run` as the training step runs it at this scope; without a graph it is the same: test_train_step."""
-    return tf.function(run, jit_compile=scope == "step", autograph=False)
 
 
 def losses_and_gradients(model, objective, features, denominators):
@@ -84,20 +78,14 @@ def assert_same_gradients(found, prefix):
 
 
 @pytest.mark.parametrize(
-    "kind, activation, scope",
-    [
-        ("pretraining", "gelu", "off"),
-        ("pretraining", "gelu_exact", "off"),
-        ("pretraining", "gelu", "blocks"),
-        pytest.param("pretraining", "gelu", "step", marks=pytest.mark.slow),  # compiled as a whole, which takes long
-        # Their encoder is that of the pre-training model, so not at each scope with each activation.
-        ("span", "gelu", "blocks"),
-        ("masked words", "gelu", "off"),
-    ],
+    "kind, activation",
+    # The others' encoder is that of the pre-training model, so not with each activation.
+    [("pretraining", "gelu"), ("pretraining", "gelu_exact"), ("span", "gelu"), ("masked words", "gelu")],
 )
-def test_values_and_gradients(kind, activation, scope):
+def test_values_and_gradients(kind, activation):
+    """By TensorFlow's own operations; that what is compiled computes the same: test_train_step, test_backends."""
     model_class, objective, logit_names, loss_names = KINDS[kind]
-    model, features, theirs = make_model(model_class, activation, scope), make_features(), ACTIVATIONS[activation]
+    model, features, theirs = make_model(model_class, activation), make_features(), ACTIVATIONS[activation]
     denominators = objective.local_denominators(features)
 
     def run(features):
@@ -106,7 +94,7 @@ def test_values_and_gradients(kind, activation, scope):
             states = {"hidden_states": tf.stack(model.bert.hidden_states(features)), "pooled": model.bert(features)[1]}
         return states, model(features), losses_and_gradients(model, objective, features, denominators)
 
-    states, logits, (losses, gradients) = as_function(run, scope)(features)
+    states, logits, (losses, gradients) = tf.function(run, autograph=False)(features)
     logits = [logits] if len(logit_names) == 1 else logits
     found = {**states, **dict(zip(logit_names, logits)), **dict(zip(loss_names, losses))}
     for name, value in found.items():
