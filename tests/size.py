@@ -1,7 +1,9 @@
-"""Counts the house: `python -m tests.size [CHECKOUT]` prints lines, modules, classes, settings and refusals.
+"""Counts the house: `python -m tests.size [CHECKOUT]` prints lines, expressions, modules, classes, settings, refusals.
 
 Lines are all lines of a file, comments and blank ones too. Modules are Python files of the product that are not empty.
 
+* *Expressions and statements* are the nodes of these kinds in the product's syntax trees, docstrings among them; the
+  *core* is what lies outside `contrib/`.
 * *The config of pre-training enters a module* that names it, or at least two of its settings: as arguments, keywords,
   attributes or names, the seed and the precision apart, which everything has. What it inherits counts as well.
 * *Refusals* are raised errors with the whole `if` or `try` of which a branch raises them, and functions made for
@@ -29,6 +31,7 @@ PARTS = {
     "tests": ("tests/**/*.py",),
     "benchmarks": ("benchmarks/**/*.py",),
 }
+BESIDE = "bert_tf/contrib/"  # what is no part of the core
 CONFIG = "PretrainingConfig"
 EVERYWHERE = {"seed", "precision"}
 LEAST_SETTINGS = 2
@@ -81,6 +84,11 @@ def refusal_lines(module: ast.Module) -> set[int]:
     return numbers
 
 
+def num_expressions(modules: Iterable[ast.Module]) -> int:
+    """With the statements."""
+    return sum(isinstance(node, (ast.expr, ast.stmt)) for module in modules for node in ast.walk(module))
+
+
 def measure(checkout: Path) -> dict[str, str]:
     """The figures by name."""
     figures = {part: f"{num_lines(files(checkout, patterns)):,}" for part, patterns in PARTS.items()}
@@ -89,8 +97,11 @@ def measure(checkout: Path) -> dict[str, str]:
     classes = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
     settings = settings_of(CONFIG, {each.name: each for each in classes})
     entered = [names for names in map(names_in, modules) if CONFIG in names or len(names & settings) >= LEAST_SETTINGS]
+    core = [module for path, module in zip(product, modules) if BESIDE not in path.as_posix()]
     return {
         **figures,
+        "expressions and statements": f"{num_expressions(modules):,}",
+        "expressions and statements of the core": f"{num_expressions(core):,}",
         "modules": str(sum(bool(module.body) for module in modules)),
         "classes": str(len(classes)),
         "modules that the config of pre-training enters": str(len(entered)),
