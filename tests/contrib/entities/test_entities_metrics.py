@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.contrib.entities.labels import describe_counts, find_scheme, read_entities, read_strictly, score
 
-CASES = json.loads((Path(__file__).parents[1] / "golden/seqeval.json").read_text())
+CASES = json.loads((Path(__file__).parents[2] / "golden/seqeval.json").read_text())
 
 
 def as_seqeval(entities):
