@@ -49,6 +49,7 @@ class Choice:
     hidden_size: int = 128
     dropout: float = 0.1
     warmup_share: float = 0.1
+    decay_share: float | None = None  # None: the rate falls from the end of the warm-up on
     first: Choice | None = None  # a phase before this one
 
     def changed(self, **changes: Any) -> Choice:
@@ -59,7 +60,8 @@ class Choice:
     def costs_as(self, other: Choice) -> bool:
         """Whether an update is the same computation, by other numbers."""
         rate = self.flags["learning_rate"]
-        return self == other.changed(learning_rate=rate, warmup_share=self.warmup_share)
+        same_rates = {"warmup_share": self.warmup_share, "decay_share": self.decay_share, "learning_rate": rate}
+        return self == other.changed(**same_rates)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +103,7 @@ CHOICES: dict[str, Trained] = {
     "LAMB, 0.01": BASE.changed(optimizer_type="lamb", learning_rate=0.01),
     "LAMB, 0.02": BASE.changed(optimizer_type="lamb", learning_rate=0.02),
     "warm-up 2 %": BASE.changed(warmup_share=0.02),
+    "trapezoid": BASE.changed(decay_share=0.2),
     "no dropout": BASE.changed(dropout=0.0),
     "4 layers": BASE.changed(layers=4),
     "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
@@ -149,7 +152,8 @@ def _rows(finished: Finished, num_seeds: int) -> list[list[Any]]:
     for name in CHOICES:
         found = [line for seed in range(1, num_seeds + 1) if (line := finished.find([name, seed]))]
         if found:
-            scores = [mean_and_spread(line[judge] for line in found if judge in line) for judge in JUDGES]
+            judged = [[line[judge] for line in found if judge in line] for judge in JUDGES]
+            scores = [mean_and_spread(values) if values else "-" for values in judged]
             rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
@@ -219,6 +223,7 @@ def _pretrain(
         "input_files": options.data / "training",
         "num_train_steps": updates,
         "warmup_steps": round(choice.warmup_share * updates),
+        "decay_steps": round(choice.decay_share * updates) if choice.decay_share else None,
         "save_checkpoint_steps": max(updates // 4, 1),
         "keep_checkpoints": 1,
         "seed": seed,
