@@ -9,10 +9,10 @@ read, and fine-tuned alike on questions and on entities, where given.
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
 
-An interrupted trial goes on from its checkpoint, and finished ones are kept in the folder's `finished.jsonl`. `--only`
-names the choices to run; the table has all that are finished. The data are token files (docs/preparing_data.md). The
-peer is transformers' Trainer, set as its example run_mlm.py sets it, see `variants/run_mlm.py`; it reads the sharded
-text that the token files were made from.
+An interrupted trial goes on from its checkpoint, the peer's from its beginning, and finished ones are kept in the
+folder's `finished.jsonl`. `--only` names the choices to run; the table has all that are finished. The data are token
+files (docs/preparing_data.md). The peer is transformers' Trainer, set as its example run_mlm.py sets it, see
+`variants/run_mlm.py`; it reads the sharded text that the token files were made from.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ from benchmarks.child import timed
 from benchmarks.finished import Finished
 from benchmarks.frame import CHECKOUT, Bench, existing, run_command
 from benchmarks.trials import mean_and_spread, small_model
+from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 NEEDS = "--data: token files, and hours"
 ROUNDS = 1
 COST_UPDATES = (10, 310)  # of the two runs by which an update's cost is measured
-EVALUATED = "masked_lm_loss"
+SCORES = {
+    "loss": "held-out masked-word loss, mean ± spread of seeds",
+    "answers": "F1 of answers",
+    "entities": "F1 of entities",
+}
 # Of the updates, as in the recipe; the rest is the last phase.
 FIRST_PHASE_SHARE = 0.9
 
@@ -129,21 +135,18 @@ def run(bench: Bench) -> None:
     options = bench.options
     has_peer = options.peer_python and options.peer_text
     names = options.only or [name for name, choice in CHOICES.items() if has_peer or isinstance(choice, Choice)]
-    options.trials.mkdir(parents=True, exist_ok=True)
-    finished = Finished(
-        options.trials / "finished.jsonl", {"data": options.data.name, "base_updates": options.base_updates}
-    )
+    if not has_peer and any(isinstance(CHOICES[name], Peer) for name in names):
+        raise UserError("run_mlm needs --peer_python and --peer_text; give both, or leave it out of --only")
+    facts = {"data": options.data.name, "base_updates": options.base_updates}
+    finished = Finished(options.trials / "finished.jsonl", facts)
     # One seed of all choices first, so that an interrupted benchmark has something to say.
     trials = [(name, seed) for seed in range(1, options.seeds + 1) for name in names]
     for name, seed in Progress(trials, unit="trials", description="pre-training"):
         if not finished.find([name, seed]):
             finished.add([name, seed], _run_trial(options, finished, name, seed))
-    bench.table(
-        f"After the seconds of {options.base_updates:,} updates of the base",
-        ["choice", "held-out masked-word loss, mean ± spread of seeds", "F1 of answers", "F1 of entities"]
-        + ["seeds", "updates"],
-        _rows(finished, options.seeds),
-    )
+    columns = ["choice", *SCORES.values(), "seeds", "updates"]
+    title = f"After the seconds of {options.base_updates:,} updates of the base"
+    bench.table(title, columns, _rows(finished, options.seeds))
 
 
 def _rows(finished: Finished, num_seeds: int) -> list[list[Any]]:
@@ -152,7 +155,7 @@ def _rows(finished: Finished, num_seeds: int) -> list[list[Any]]:
     for name in CHOICES:
         found = [line for seed in range(1, num_seeds + 1) if (line := finished.find([name, seed]))]
         if found:
-            judged = [[line[judge] for line in found if judge in line] for judge in JUDGES]
+            judged = [[line[judge] for line in found if judge in line] for judge in SCORES]
             scores = [mean_and_spread(values) if values else "-" for values in judged]
             rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
@@ -214,6 +217,9 @@ def _pretrain(
     if isinstance(choice, Peer):
         flags = {"text": options.peer_text, "vocab_file": options.data / "vocab.txt", "config": model, **choice.flags}
         flags |= {"max_seq_length": BASE.flags["max_seq_length"], "max_steps": updates, "seed": seed}
+        manifest = read_manifest(options.data / MANIFEST_NAME, "create_token_files")
+        assert manifest, "there are token files"
+        flags |= {name: int(manifest.arguments[name]) for name in ("do_lower_case", "strip_accents")}
         command = [options.peer_python, CHECKOUT / "benchmarks/variants/run_mlm.py"]
         return _command_secs(command, {**flags, "output_dir": folder})
     flags = {
@@ -231,7 +237,7 @@ def _pretrain(
     return _program_secs("run_pretraining.py", flags, folder)
 
 
-def _held_out_loss(options: argparse.Namespace, weights: Path, seed: int) -> float:
+def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
     """The loss of the weights, by an update that changes none of them, and its evaluation."""
     names = ("train_batch_size", "max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "no_next_sentence")
     flags = {
@@ -243,7 +249,7 @@ def _held_out_loss(options: argparse.Namespace, weights: Path, seed: int) -> flo
         "num_train_steps": 1,
         "learning_rate": 1e-30,
     }
-    return _scored("run_pretraining.py", flags, options, weights, "loss")[EVALUATED]
+    return _scored("run_pretraining.py", flags, options, weights, "loss")["masked_lm_loss"]
 
 
 def _f1_of_answers(options: argparse.Namespace, weights: Path, seed: int) -> float:
@@ -259,12 +265,16 @@ def _f1_of_entities(options: argparse.Namespace, weights: Path, seed: int) -> fl
 
 
 FINE_TUNING = {"max_seq_length": 128, "train_batch_size": 32, "learning_rate": 6e-4, "num_train_epochs": 3}
-JUDGES = {"loss": _held_out_loss, "answers": _f1_of_answers, "entities": _f1_of_entities}
 
 
 def _judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
-    is_given = {"loss": True, "answers": options.questions, "entities": options.entities}
-    return {name: judge(options, weights, seed) for name, judge in JUDGES.items() if is_given[name]}
+    """What is in the table of `SCORES`, as far as the files for it are given."""
+    scores = {"loss": _held_out_loss(options, weights)}
+    if options.questions:
+        scores["answers"] = _f1_of_answers(options, weights, seed)
+    if options.entities:
+        scores["entities"] = _f1_of_entities(options, weights, seed)
+    return scores
 
 
 def _scored(

@@ -130,7 +130,7 @@ def test_the_rate_joins_as_is_usual_for_the_optimizer():
 
 def test_the_rate_falls_in_the_last_updates_where_that_is_asked_for():
     def start(**changes):
-        return PretrainingConfig(**{**TRAIN, **changes}).decay_start(2, 100)
+        return PretrainingConfig(**{**TRAIN, **changes}).decay_start(2)
 
     assert (start(), start(optimizer_type="adamw"), start(decay_steps=20)) == (0, 2, 80)
 

@@ -21,6 +21,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", type=Path, required=True, help="folder of .txt files")
     parser.add_argument("--vocab_file", required=True)
+    parser.add_argument("--do_lower_case", type=int, required=True)
+    parser.add_argument("--strip_accents", type=int, required=True)
     parser.add_argument("--config", required=True, help="bert_config.json")
     parser.add_argument("--max_seq_length", type=int, required=True)
     options, others = parser.parse_known_args()
@@ -28,7 +30,8 @@ def main() -> None:
     settings.save_strategy, settings.report_to = "no", []
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     transformers.set_seed(settings.seed)
-    tokenizer = transformers.BertTokenizerFast(options.vocab_file, do_lower_case=True)
+    casing = {"do_lower_case": bool(options.do_lower_case), "strip_accents": bool(options.strip_accents)}
+    tokenizer = transformers.BertTokenizerFast(options.vocab_file, **casing)
     trainer = transformers.Trainer(
         transformers.BertForMaskedLM(transformers.BertConfig.from_json_file(options.config)),
         settings,

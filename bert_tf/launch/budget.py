@@ -28,7 +28,7 @@ from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
-from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
 from bert_tf.run.events import read_events
 from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
@@ -39,7 +39,7 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here.
+# 2312.17482), as far as they are settings here, but for the decay, which an experiment decided (docs/LOG.md).
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DATA_FORMAT": "tokens"}
 LENGTH, PREDICTIONS = 128, 20
 WARMUP_SHARE, DECAY_SHARE = 0.06, 0.2  # of the updates; between, the rate stays at its peak
@@ -95,7 +95,7 @@ class Budget(Pretraining):
     def _choose_data(self) -> list[PreparedData]:
         found = super()._choose_data()
         if not self.measures:
-            _tell_epochs(self.phases[0], found[0], self.typed)
+            _describe_text(self.phases[0], found[0], self.typed)
         return found
 
     def _flags(self, phase: Phase) -> Values:
@@ -177,8 +177,8 @@ def _measured_rate(run_folder: Path) -> float | None:
     return rates[-1] if rates and events[-1]["event"] == "end" else None
 
 
-def _tell_epochs(phase: Phase, data: PreparedData, typed: Typed) -> None:
-    """Says how often the text is read. Raises UserError if it is too short for the hours."""
+def _describe_text(phase: Phase, data: PreparedData, typed: Typed) -> None:
+    """Says how often the text is read, and which loss takes no reading. Raises UserError if it is too short."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
@@ -204,10 +204,11 @@ def _loss_of_frequencies(folder: Path) -> float:
     """The masked words' loss of a model that knows no more than how often each piece occurs, in nats."""
     counts = np.zeros(1, np.int64)
     for path in sorted((folder / SPLITS[0]).glob(f"*{TOKENS_SUFFIX}")):
-        file = TokenFile(path)
-        counts = counts + np.bincount(file.text().token_ids, minlength=file.vocab_size)
-        if counts.sum() >= COUNTED_TOKENS:
+        file, left = TokenFile(path), COUNTED_TOKENS - int(counts.sum())
+        if left <= 0:
             break
+        first, num_tokens = np.zeros(1, np.int64), np.array([min(file.num_tokens, left)])
+        counts = counts + np.bincount(read_tokens([file], first, first, num_tokens), minlength=file.vocab_size)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 

@@ -15,19 +15,18 @@ from bert_tf.base.machine.hardware import count_cores, count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_nodes
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
-from bert_tf.tasks.task import TASKS, find_settings
+from bert_tf.tasks.task import TASKS, settings_classes
 
 Made = TypeVar("Made")
 
-_OF_TASKS = {name: find_settings(name) for name in TASKS}
 # The classes with the settings of each program that is launched, and all classes with settings.
 SETTINGS_OF = {
     "pretraining": PRETRAINING,
-    "squad": _OF_TASKS["squad"],
-    "classifier": _OF_TASKS["glue"],
-    "ner": _OF_TASKS["entities"],
+    "squad": settings_classes("squad"),
+    "classifier": settings_classes("glue"),
+    "ner": settings_classes("entities"),
 }
-SETTINGS = (*PRETRAINING, *itertools.chain(*_OF_TASKS.values()), LaunchVariables)
+SETTINGS = (*itertools.chain(*map(settings_classes, TASKS)), LaunchVariables)
 
 
 class LaunchEnvironment:

@@ -7,7 +7,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.registration import load
 from bert_tf.programs.flags import run_program
 from bert_tf.programs.tasks import define_program
-from bert_tf.tasks.task import find_settings
+from bert_tf.tasks.task import settings_classes
 
 
 def _replay(flags: Any) -> bool:
@@ -24,7 +24,7 @@ def _replay(flags: Any) -> bool:
     return True
 
 
-SETTINGS = find_settings("pretraining")
+SETTINGS = settings_classes("pretraining")
 main = define_program("pretraining", SETTINGS, _replay)
 
 if __name__ == "__main__":

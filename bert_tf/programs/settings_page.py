@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from bert_tf.settings.declaration import Setting, settings_of
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import LaunchVariables
-from bert_tf.tasks.task import TASKS, find_settings
+from bert_tf.tasks.task import TASKS, settings_classes
 
-_TASKS = {name: find_settings(name) for name in TASKS}
+_PRETRAINING = "pretraining"
 TABLES: dict[str, tuple[type, ...]] = {
-    "Pre-training: `run_pretraining.py`": _TASKS.pop("pretraining"),
-    **{f"Fine-tuning: {name}": classes for name, classes in _TASKS.items()},
+    "Pre-training: `run_pretraining.py`": settings_classes(_PRETRAINING),
+    **{f"Fine-tuning: {name}": settings_classes(name) for name in TASKS if name != _PRETRAINING},
     "Preparation: `data/bertPrep.py`": (PreparationOptions,),
     "Variables of the launchers": (LaunchVariables,),
 }

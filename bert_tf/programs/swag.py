@@ -2,9 +2,9 @@
 
 from bert_tf.programs.flags import run_program
 from bert_tf.programs.tasks import define_program
-from bert_tf.tasks.task import find_settings
+from bert_tf.tasks.task import settings_classes
 
-SETTINGS = find_settings("choices")
+SETTINGS = settings_classes("choices")
 main = define_program("choices", SETTINGS)
 
 if __name__ == "__main__":

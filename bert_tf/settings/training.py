@@ -169,7 +169,7 @@ class TrainingConfig:
         """As `optimizer.schedule` has it."""
         return OPTIMIZERS[self.optimizer_type].continuous_join
 
-    def decay_start(self, num_warmup_updates: int, num_updates: int) -> int:
+    def decay_start(self, num_warmup_updates: int) -> int:
         """The update from which the decay of the learning rate is counted."""
         return num_warmup_updates if self.joins_continuously else 0
 
@@ -289,9 +289,8 @@ class PretrainingConfig(TrainingConfig):
     def joins_continuously(self) -> bool:
         return super().joins_continuously if self.continuous_join is None else self.continuous_join
 
-    def decay_start(self, num_warmup_updates: int, num_updates: int) -> int:
-        usual = super().decay_start(num_warmup_updates, num_updates)
-        return num_updates - self.decay_steps if self.decay_steps else usual
+    def decay_start(self, num_warmup_updates: int) -> int:
+        return self.num_train_steps - self.decay_steps if self.decay_steps else super().decay_start(num_warmup_updates)
 
     def identity(self) -> dict[str, Any]:
         # None, because that is what runs have that began before there was a choice.

@@ -119,7 +119,7 @@ def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) 
             config.effective_learning_rate,
             warmup_steps,
             num_updates,
-            config.decay_start(warmup_steps, num_updates),
+            config.decay_start(warmup_steps),
             compiled=config.xla_scope != "off",
             **config.optimizer_options,
         ),

@@ -146,6 +146,6 @@ def find_task_class(name: str) -> type[Task]:
     return load(TASKS[name])
 
 
-def find_settings(name: str) -> tuple[type, ...]:
+def settings_classes(name: str) -> tuple[type, ...]:
     """The classes that declare a task's settings, from the ``settings.py`` of its folder."""
     return load(f"{TASKS[name].rpartition('.task:')[0]}.settings:SETTINGS")

@@ -23,7 +23,7 @@ from bert_tf.launch.prepared_data import find_data
 from bert_tf.launch.recipes import RECIPES, find_recipe
 from bert_tf.settings.declaration import settings_of, with_variable
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.tasks.task import find_settings
+from bert_tf.tasks.task import settings_classes
 from tests import choice_data
 from tests.entity_data import columns
 from tests.entity_data import write_model as write_entity_model
@@ -34,7 +34,7 @@ from tests.squad_data import write_squad
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = {"classifier": "glue", "ner": "entities", "squad": "squad", "swag": "choices"}  # by their programs
-PROGRAMS = {"pretraining": PRETRAINING, **{program: find_settings(task) for program, task in TASKS.items()}}
+PROGRAMS = {"pretraining": PRETRAINING, **{program: settings_classes(task) for program, task in TASKS.items()}}
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "60"))
 NUM_PROGRAM_CASES = NUM_CASES // 3  # which take a second each
 TEXTS = (

@@ -167,4 +167,4 @@ def test_it_is_planned_and_documented_by_its_folder_and_entry_alone(folder, monk
     model = odd.plan_config(options)
     shown = show_plan(FinetuningConfig(), options, lambda config: odd.workload(config, options, model))
     assert shown.startswith("model: ") and "sequences of 128" in shown
-    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.find_settings("odd")}))
+    assert "| `--oddity` | How odd. | 1 |" in "\n".join(render({"Odd": task.settings_classes("odd")}))
