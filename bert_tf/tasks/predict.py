@@ -26,7 +26,7 @@ from bert_tf.tasks.rows import TaskRows
 _LENGTH_STEP = 16
 # The cost of tracing or compiling a model for one more length, in rows of the greatest length, by XLA scope.
 ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
-# The logit of a position that was not computed, because no row of its batch reaches it.
+# The logit of a position after a row's last token: a model may compute one there or not, by the length of its batch.
 NO_LOGIT = -np.inf
 # The percentiles of the batches' latency that are shown, as by NVIDIA's programs.
 _CONFIDENCES = (50, 90, 95, 99, 100)
@@ -85,7 +85,7 @@ class Predictor:
       compute: as returned by `compile_model`.
       max_length: S.
       batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L, ...], logits of each position; they are padded to S with `NO_LOGIT`.
+      by_position: whether the outputs are [B, L, ...], logits of each position, `NO_LOGIT` after a row's tokens.
       rows_per_compilation: the cost of one more length, in rows of S positions; None: always S, for a model that takes
         no other length.
     """
@@ -145,12 +145,19 @@ class Predictor:
                     outputs[number][group.ravel(), :length] = everyone
                 else:
                     outputs[number][group.ravel()] = everyone
-        return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
+        return Predicted(self._without_padding(outputs, rows), batch_secs, batch_size * workers.size)
 
     def predict_each(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for a few rows, one after the other."""
         each = (self._compute(rows, np.array([row]), self.max_length) for row in range(len(rows.num_tokens)))
-        return tuple(map(np.concatenate, zip(*each)))
+        return self._without_padding([*map(np.concatenate, zip(*each))], rows)
+
+    def _without_padding(self, outputs: Sequence[np.ndarray], rows: TaskRows) -> tuple[np.ndarray, ...]:
+        """Changes the outputs [F, S, ...] where a row has no token."""
+        if self.by_position:
+            for output in outputs:
+                output[np.arange(self.max_length) >= np.asarray(rows.num_tokens)[:, None]] = NO_LOGIT
+        return tuple(outputs)
 
     def _compute(self, rows: TaskRows, numbers: np.ndarray, length: int) -> list[np.ndarray]:
         """The outputs for the rows `numbers` [B], of which no token is beyond `length`."""

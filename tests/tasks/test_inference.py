@@ -71,7 +71,9 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
         is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:num_rows, None]
         expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
         np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
-        assert (output[is_token] != NO_LOGIT).all()
+        assert (output[is_token] != NO_LOGIT).all() and (output[~is_token] == NO_LOGIT).all(), "padding has no say"
+        one_by_one = predictor(Echo(), batch_size).predict_each(rows_of(min(2, num_rows)))
+        np.testing.assert_array_equal(output[:2], one_by_one[factor - 2])
     lengths = [length for length, _ in made.batches(NUM_TOKENS[:num_rows])]
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
