@@ -357,7 +357,7 @@ can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && ! on_mac && have_comp
 
 lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
-    fail "$venv cannot be written to: no right to write there, or the disk is full"
+    refuse "$venv cannot be written to: no right to write there, or the disk is full; name another place by BERT_VENV"
   fi
   # Children inherit the lock, so that a pip that outlives a killed set-up makes the next set-up wait.
   exec 9>"$state/lock"
