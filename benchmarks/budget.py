@@ -42,21 +42,19 @@ SCORES = {
     "answers": "F1 of answers",
     "entities": "F1 of entities",
 }
-# Of the updates, as in the recipe; the rest is the last phase.
-FIRST_PHASE_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """How a model is pre-trained: flags of run_pretraining.py (None: without it), and the model's size and dropout."""
+    """How a model is pre-trained: flags of run_pretraining.py (None: without it), and the model's size."""
 
     flags: Mapping[str, Any]
     layers: int = 2
     hidden_size: int = 128
-    dropout: float = 0.1
     warmup_share: float = 0.1
     decay_share: float | None = None  # None: the rate falls from the end of the warm-up on
     first: Choice | None = None  # a phase before this one
+    first_share: float = 0.9  # of the updates, as in the recipe; the rest is this one's
 
     def changed(self, **changes: Any) -> Choice:
         """With other fields, or other flags."""
@@ -92,6 +90,7 @@ BASE = Choice(
 )
 # The recipe's lengths, 128 and 512, and tokens of an update, shrunk.
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
+MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
 NVIDIA = BASE.changed(optimizer_type="lamb", no_next_sentence=None, learning_rate=0.0067, warmup_share=200 / 1563)
 
 CHOICES: dict[str, Trained] = {
@@ -99,7 +98,11 @@ CHOICES: dict[str, Trained] = {
     "next sentence": BASE.changed(no_next_sentence=None),
     "packed": BASE.changed(packing=True, train_batch_size=8, num_accumulation_steps=4),
     "masked 20 %": BASE.changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
-    "masked 30 %": BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39),
+    "masked 30 %": MASKED_30,
+    # The trapezoid's rate, and less is masked while it falls.
+    "masked 30 %, at last 15 %": BASE.changed(
+        first=MASKED_30.changed(decay_share=0.01), first_share=0.8, warmup_share=0.02
+    ),
     "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
     "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
     "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),
@@ -110,7 +113,8 @@ CHOICES: dict[str, Trained] = {
     "LAMB, 0.02": BASE.changed(optimizer_type="lamb", learning_rate=0.02),
     "warm-up 2 %": BASE.changed(warmup_share=0.02),
     "trapezoid": BASE.changed(decay_share=0.2),
-    "no dropout": BASE.changed(dropout=0.0),
+    "no dropout": BASE.changed(dropout=0),
+    "trapezoid, no dropout": BASE.changed(decay_share=0.2, dropout=0),
     "4 layers": BASE.changed(layers=4),
     "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
     "NVIDIA's recipe": NVIDIA.changed(first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038)),
@@ -181,7 +185,8 @@ def _phases(choice: Trained) -> list[tuple[Trained, float]]:
     """The phases, with their shares of the updates."""
     if isinstance(choice, Peer) or not choice.first:
         return [(choice, 1.0)]
-    return [(choice.first, FIRST_PHASE_SHARE), (dataclasses.replace(choice, first=None), 1 - FIRST_PHASE_SHARE)]
+    share = choice.first_share
+    return [(choice.first, share), (dataclasses.replace(choice, first=None), 1 - share)]
 
 
 def _cost_of(options: argparse.Namespace, choice: Trained, folder: Path) -> float:
@@ -207,11 +212,7 @@ def _pretrain(
     """Returns processor seconds. `start`: the folder of a phase before this one."""
     folder.mkdir(parents=True, exist_ok=True)
     of_model = choice if isinstance(choice, Choice) else BASE
-    config = dataclasses.replace(
-        small_model(options.data, of_model.layers, of_model.hidden_size),
-        hidden_dropout_prob=of_model.dropout,
-        attention_probs_dropout_prob=of_model.dropout,
-    )
+    config = small_model(options.data, of_model.layers, of_model.hidden_size)
     model = folder.with_suffix(".json")
     model.write_text(config.to_json(), encoding="utf-8")
     if isinstance(choice, Peer):
@@ -229,7 +230,7 @@ def _pretrain(
         "input_files": options.data / "training",
         "num_train_steps": updates,
         "warmup_steps": round(choice.warmup_share * updates),
-        "decay_steps": round(choice.decay_share * updates) if choice.decay_share else None,
+        "decay_steps": max(round(choice.decay_share * updates), 1) if choice.decay_share else None,
         "save_checkpoint_steps": max(updates // 4, 1),
         "keep_checkpoints": 1,
         "seed": seed,

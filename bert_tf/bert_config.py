@@ -86,6 +86,10 @@ class BertConfig:
                 "max_position_embeddings smaller"
             )
 
+    def with_dropout(self, rate: float) -> BertConfig:
+        """The same model, with this rate everywhere."""
+        return dataclasses.replace(self, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+
     def check_length(self, max_seq_length: int) -> None:
         """Raises `UserError` if the model has no positions for so many tokens."""
         if max_seq_length > self.max_position_embeddings:

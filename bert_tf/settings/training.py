@@ -222,6 +222,14 @@ class PretrainingConfig(TrainingConfig):
         at_least=1,
         is_fixed=True,
     )
+    dropout: float | None = setting(
+        None,
+        "Dropout while pre-training; the model keeps its own rates for fine-tuning. Default: those.",
+        at_least=0,
+        at_most=0.9,
+        variable="DROPOUT",
+        is_fixed=True,
+    )
     # Fixed, because dropout masks depend on the row's number.
     packing: bool = setting(
         False,

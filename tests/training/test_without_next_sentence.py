@@ -5,10 +5,13 @@ import math
 
 import pytest
 
+from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.replay.replay import replay
 from bert_tf.interchange.export import export
 from bert_tf.memory.plan import Workload
+from bert_tf.model.backends import make_backend
 from bert_tf.run.variables import open_checkpoint
+from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests.jobs import events
 from tests.pretraining_data import TINY, write_dataset
 from tests.training import test_packed_update
@@ -43,7 +46,7 @@ def dataset(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(dataset, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("finished")
-    run(dataset, model_dir, **SINGLE)
+    run(dataset, model_dir, dropout=0, **SINGLE)
     return model_dir
 
 
@@ -67,6 +70,18 @@ def test_nothing_is_learned_or_said_of_next_sentences(finished, tmp_path):
         export(str(folder), tmp_path / architecture)
         exported = json.loads((tmp_path / architecture / "config.json").read_text())
         assert exported["architectures"] == [architecture]
+
+
+def test_dropout_of_the_training_alone(finished):
+    """The model that it leaves has its own rates, for fine-tuning."""
+    assert BertConfig.from_json_file(finished / "pretrained" / "bert_config.json") == TINY
+    assert json.loads((finished / "config.json").read_text())["identity"]["dropout"] == 0
+    rates = [
+        (model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob)
+        for dropout in (0.0, None)
+        for model in [PretrainingTask(True, dropout).make_model(TINY, make_backend("off"), 1)]
+    ]
+    assert rates == [(0, 0), (TINY.hidden_dropout_prob, TINY.attention_probs_dropout_prob)]
 
 
 def test_it_belongs_to_the_run_and_is_none_of_records(finished, dataset, tmp_path):

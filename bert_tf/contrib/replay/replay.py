@@ -114,7 +114,7 @@ def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingC
         ) from None
     # What may be missing in the initial weights was decided when the run began.
     options = PretrainingOptions(init_checkpoint=identity["init_checkpoint"], allow_missing_weights=True)
-    run, task = Run(config, options, Workers(), model_dir), PretrainingTask(config.no_next_sentence)
+    run, task = Run(config, options, Workers(), model_dir), PretrainingTask(config.no_next_sentence, config.dropout)
     task.instances = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
     task.bert_config = bert_config
     now = run_identity(run, task)

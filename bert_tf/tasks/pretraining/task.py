@@ -34,7 +34,7 @@ class PretrainingTask(Task):
     """One phase.
 
     Attributes:
-      no_next_sentence: as in `PretrainingConfig`.
+      no_next_sentence, dropout: as in `PretrainingConfig`.
       instances: those to train on.
       held_out_instances: those that are scored; None: there are none.
       tokenizer_files: by name, of the tokenizer that the instances were made with; {} for records made elsewhere.
@@ -45,15 +45,15 @@ class PretrainingTask(Task):
     held_out_instances: InstanceSet | None = None
     tokenizer_files: Mapping[str, str] = {}
 
-    def __init__(self, no_next_sentence: bool):
-        self.no_next_sentence = no_next_sentence
+    def __init__(self, no_next_sentence: bool, dropout: float | None):
+        self.no_next_sentence, self.dropout = no_next_sentence, dropout
 
     @classmethod
     def from_settings(cls, config: PretrainingConfig, options: PretrainingOptions) -> PretrainingTask:
         if config.eval_steps and not options.eval_files:
             raise UserError("--eval_steps needs held-out data: name it with --eval_files")
         check_unpacked(config.train_batch_size, config.packing)
-        return cls(config.no_next_sentence)
+        return cls(config.no_next_sentence, config.dropout)
 
     @classmethod
     def plan_config(cls, options: PretrainingOptions) -> BertConfig:
@@ -123,6 +123,8 @@ class PretrainingTask(Task):
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> MaskedWordModel:
         from bert_tf.model.heads import MaskedWordModel, PretrainingModel
 
+        if self.dropout is not None:
+            config = config.with_dropout(self.dropout)
         return (MaskedWordModel if self.no_next_sentence else PretrainingModel)(config, backend, seed)
 
     def make_objective(self) -> Any:
