@@ -26,10 +26,9 @@ from bert_tf.model.elementwise import (
     row_mean,
 )
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
-from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
-from bert_tf.model.kernels.fused_operation import FusedOperation
+from bert_tf.model.kernels.fused_operation import FusedOperation, Site
 from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
@@ -69,10 +68,10 @@ class GpuStep(PlainInStep):
         if key not in self._kernels:
             try:
                 self._kernels[key] = made = kind(*shape)
-                if self._use == "checked" and made.kernels() not in self._checked:
+                if self._use == "checked" and made.kernels not in self._checked:
                     dtype = self.compute_dtype.name
                     require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
-                    self._checked.add(made.kernels())
+                    self._checked.add(made.kernels)
             except Unavailable as reason:
                 self._kernels[key] = None
                 self._failures.setdefault(kind.title, str(reason))

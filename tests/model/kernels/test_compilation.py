@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import errno
 import importlib.metadata
 import importlib.util
@@ -22,9 +23,9 @@ if importlib.util.find_spec("triton") is None:  # nor imported: it is for other 
 
 A100 = (8, 0)
 # One of a second.
-CONSTANTS = {"WIDTH": 128, "COLUMNS": 128, "ROWS": 8, "EXACT": False}
-KERNEL = Kernel.of("between_matmuls", "bias_gelu_forward", ["*fp16", "*fp32", "*fp16"], CONSTANTS, 4, 1)
-OTHER = Kernel.of("between_matmuls", "bias_gelu_forward", ["*bf16", "*fp32", "*bf16"], CONSTANTS, 4, 1)
+CONSTANTS = (("WIDTH", 128), ("COLUMNS", 128), ("ROWS", 8), ("EXACT", False))
+KERNEL = Kernel("between_matmuls", "bias_gelu_forward", ("*fp16", "*fp32", "*fp16"), CONSTANTS, 4, 1)
+OTHER = dataclasses.replace(KERNEL, types=("*bf16", "*fp32", "*bf16"))
 
 
 @pytest.fixture
@@ -121,12 +122,10 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, started):
 def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
     """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
 
-    def write_a_part(path, data):
-        with open(path, "wb") as file:
-            file.write(data[:1000])
+    def no_space(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", write_a_part)
+    monkeypatch.setattr(os, "fsync", no_space)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -137,8 +136,7 @@ def test_two_starts_at_once(tmp_path):
     code = f"""if True:
         import hashlib, json
         from bert_tf.model.kernels.compilation import Kernel, compile_kernels
-        kernel = Kernel.of("between_matmuls", "bias_gelu_forward", {KERNEL.types!r}, {CONSTANTS!r}, 4, 1)
-        print(hashlib.sha256(compile_kernels([kernel], (8, 0))[0].image).hexdigest())"""
+        print(hashlib.sha256(compile_kernels([{KERNEL!r}], (8, 0))[0].image).hexdigest())"""
     variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def start(_):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.kernels.compilation import Unavailable
-from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits
+from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, draw_keep_bits
 from bert_tf.model.randomness import (
     ELEMENTS_PER_COUNT,
     DropoutKey,
@@ -25,7 +25,7 @@ SHAPES = [[3, 2, 64, 64], [2, 8, 32], [1, 256, 192]]
 
 
 def draw_words(shape, rate, site_key, first_row):
-    """As `KeepBits.draw`: int32 [rows, elements / 32]."""
+    """As `FusedOperation.draw`: int32 [rows, elements / 32]."""
     num_rows, num_counts = shape[0], int(np.prod(shape[1:])) // ELEMENTS_PER_COUNT
     words = np.full([num_rows, num_counts * ELEMENTS_PER_COUNT // BITS_PER_WORD], 0x5A5A5A5A, np.int32)
     grid = (-(-num_counts // BITS_PER_WORD // BLOCK), num_rows, 1)
@@ -75,4 +75,4 @@ def test_rows_and_keys(first_row, site_key):
 
 def test_what_fills_no_words_is_refused():
     with pytest.raises(Unavailable, match="^a row's 128 dropouts do not fill words of bits$"):
-        KeepBits(128, 0.1)
+        draw_keep_bits(0.1, 1, 128)
