@@ -32,7 +32,6 @@ SHARDS = f"{SAFETENSORS}.index.json"
 # Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 _OURS = {
-    **{theirs: ours for head in reversed(HEADS) for theirs, ours in head.names.items()},
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
     "cls.predictions.bias": "cls/predictions/output_bias",
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
@@ -55,8 +54,8 @@ def to_their_name(name: str) -> str:
 
 
 def to_our_name(name: str) -> str:
-    """Our name of Hugging Face's parameter `name`, which may lack the prefix ``bert.`` and may have ``gamma`` and
-    ``beta`` as in old files. A parameter that we do not have gets a name that no variable of ours has."""
+    """Our name of a parameter of Hugging Face's encoder or pre-training heads, which may lack the prefix ``bert.`` and
+    may have ``gamma`` and ``beta`` as in old files. Any other gets a name that no variable of ours has."""
     if name in _OURS:
         return _OURS[name]
     if re.match(r"(embeddings|encoder|pooler)\.", name):
@@ -141,10 +140,12 @@ def read_folder(folder: Path) -> Weights:
     assert path
     config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
     architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
+    heads = [head for head in HEADS if not architectures or head.architecture in architectures]
+    of_heads = {theirs: ours for head in reversed(heads) for theirs, ours in head.names.items()}
     names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):
-            names.setdefault(_our_name_in(theirs, architectures), []).append(theirs)
+            names.setdefault(of_heads.get(theirs, to_our_name(theirs)), []).append(theirs)
 
     def tensor(theirs: str) -> np.ndarray:
         return read_float32(tensors[theirs].read, tensors[theirs].dtype, str(path), theirs)
@@ -183,15 +184,6 @@ def read_folder(folder: Path) -> Weights:
         tokenizer=StoredTokenizer(folder, is_hugging_face=True),
         architectures=architectures,
     )
-
-
-def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
-    """Our name of a parameter in a model of these classes; that of another class's head begins with the class."""
-    heads = [head for head in HEADS if theirs.startswith(f"{head.prefix}.")]
-    known = [head.names for head in heads if head.architecture in architectures]
-    if heads and architectures and not known:
-        return f"{architectures[0]}/{theirs}"
-    return next((names[theirs] for names in known if theirs in names), to_our_name(theirs))
 
 
 def _open_file(path: Path) -> dict[str, Stored]:

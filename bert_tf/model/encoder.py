@@ -26,7 +26,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain, Projected
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
-from bert_tf.model.visibility import VisibleKeys
+from bert_tf.model.visibility import Features, VisibleKeys
 from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
@@ -193,7 +193,7 @@ class Pooler(BertLayer):
         return self.backend.bias_tanh(self.backend.dense(first_RxH, kernel), bias)
 
 
-def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
+def first_positions(features: Features) -> tf.Tensor:
     """The positions of [CLS]: integers [B, 1], or [B, K] if packed."""
     if "cls_positions" in features:
         return features["cls_positions"]
@@ -230,13 +230,13 @@ class BertEncoder(keras.Model):
         kernels = [weight for weight in weights if len(weight.shape) == 2]
         return self.weight_copies.make(kernels, self.embeddings.word_embeddings)
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
         first_BxKxH = self.backend.gather_positions(sequence_BxSxH, first_positions(features))
         return sequence_BxSxH, self.pooler(first_BxKxH)
 
     def states_at(
-        self, features: dict[str, tf.Tensor], *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
+        self, features: Features, *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
     ) -> list[tf.Tensor]:
         """The last layer's outputs at these positions of each row, and only these: [B, P, H] for each [B, P]."""
         counts = [each.shape[1] for each in positions_BxP]
@@ -248,7 +248,7 @@ class BertEncoder(keras.Model):
         return tf.split(states_BxPxH, [*counts, unused], axis=1)[:-1]
 
     def hidden_states(
-        self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None
+        self, features: Features, dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
         """The outputs of the embeddings and of every layer: L + 1 tensors [B, S, H].
 

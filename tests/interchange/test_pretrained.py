@@ -48,10 +48,8 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
     ("texts", "length", "error", "message"),
     [
         ("one text", 16, TypeError, "texts='one text': must be a list of strings, even for one text"),
-        ([b"bytes"], 16, TypeError, "must be a list of strings"),
         (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
         (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
-        (["a"], "8", ValueError, "max_seq_length='8': must be from 3 .* to 16"),
     ],
 )
 def test_arguments_that_are_no_texts_are_named(google, texts, length, error, message):
@@ -59,10 +57,7 @@ def test_arguments_that_are_no_texts_are_named(google, texts, length, error, mes
         bert_tf.from_pretrained(google).features(texts, length)
 
 
-def test_what_is_no_path_or_no_model_is_named(google, tmp_path):
-    for none in (b"model", None, 3):
-        with pytest.raises(TypeError, match=f"^folder={none}: must be a path"):
-            bert_tf.from_pretrained(none)
+def test_what_is_no_model_is_named(google, tmp_path):
     with pytest.raises(AttributeError, match="nothing"):
         _ = bert_tf.nothing
     refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.kernel_check import require_agreement
@@ -85,13 +85,13 @@ class GpuStep(PlainInStep):
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
         undrawn = _undrawn(dropout)
         if undrawn and num_queries == visible.key_numbers_BxS.shape[1]:
-            inputs, biases = zip(*projected)
+            (rate, site), (inputs, biases) = undrawn, zip(*projected)
             num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
-            shape = num_rows, num_queries, num_heads, hidden_size // num_heads, undrawn.rate, is_packed
+            shape = num_rows, num_queries, num_heads, hidden_size // num_heads, rate, is_packed
             fused = self._find(FusedAttention, *shape, self.compute_dtype)
             if fused is not None:
-                return fused(inputs, biases, visible, undrawn.site)
+                return fused(inputs, biases, visible, site)
         return super().attention(projected, visible, dropout, num_heads, num_queries)
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
@@ -154,11 +154,10 @@ class GpuStep(PlainInStep):
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
         undrawn = _undrawn(dropout)
         if undrawn:
-            num_rows, hidden_size = x_RxH.shape
-            shape = num_rows, sequence_length, hidden_size, undrawn.rate, epsilon
-            fused = self._find(AddNorm, *shape, self.compute_dtype)
+            (rate, site), (num_rows, hidden_size) = undrawn, x_RxH.shape
+            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon, self.compute_dtype)
             if fused is not None:
-                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, undrawn.site)
+                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
         @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
@@ -290,19 +289,15 @@ class _DrawnWhenRead:
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-class _Undrawn(NamedTuple):
-    """A dropout whose mask a kernel can draw."""
+def _undrawn(dropout: Any) -> tuple[float, Site | None] | None:
+    """Rate and site of a dropout whose mask a kernel can draw; without a dropout 0 and None.
 
-    rate: float
-    site: Site | None  # None: nothing is dropped
-
-
-def _undrawn(dropout: Any) -> _Undrawn | None:
-    """None for a mask that is drawn already, or is that of some positions."""
+    None for a mask that is drawn already, or is that of some positions.
+    """
     if dropout is None:
-        return _Undrawn(0.0, None)
+        return 0.0, None
     if isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None:
-        return _Undrawn(dropout.rate, dropout.site)
+        return dropout.rate, dropout.site
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from bert_tf.base.tensorflow import tf
@@ -22,8 +22,8 @@ class Launch(NamedTuple):
 
     module: str
     function: str
-    reads: list[tf.DType]  # the types of its first parameters
-    results: list[Buffer]  # what it writes, its next parameters
+    reads: Sequence[tf.DType]  # the types of its first parameters
+    results: Sequence[Buffer]  # what it writes, its next parameters
     constants: Mapping[str, float]
     grid: tuple[int, int, int]  # of programs
     num_warps: int

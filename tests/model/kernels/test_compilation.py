@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import errno
 import importlib.metadata
 import importlib.util
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -71,47 +69,23 @@ def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
     assert len({file, *others}) == 5
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A kept file's content."""
-    with pytest.MonkeyPatch.context() as variables:
-        folder = tmp_path_factory.mktemp("whole")
-        variables.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        compile_kernels([KERNEL], A100)
-        (file,) = kept(folder)
-        return file.read_bytes()
-
-
-def flip(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda data: b"",
         lambda data: data[: len(data) // 2],
-        lambda data: flip(data, data.index(b"num_warps") + len(b'num_warps": ')),
-        lambda data: flip(data, 3),
+        lambda data: data.replace(b'num_warps": 4', b'num_warps": 5'),
         lambda data: b"\xff" + data,
     ],
-    ids=["empty", "cut", "number of warps", "digest", "longer"],
+    ids=["empty", "cut", "number of warps", "digest"],
 )
-def test_a_damaged_file_is_noticed(tmp_path, whole, damage):
-    file = tmp_path / "a.kernel"
-    file.write_bytes(whole)
-    assert compilation._read(file).image[:4] == b"\x7fELF"
+def test_a_damaged_file_is_made_again(tmp_path, started, damage):
+    first = compile_kernels([KERNEL], A100)
+    (file,) = kept(tmp_path)
+    whole = file.read_bytes()
     file.write_bytes(damage(whole))
-    assert compilation._read(file) is None
-
-
-def test_a_damaged_file_is_made_again(tmp_path, started, whole):
-    file = compilation._kept_file(KERNEL, A100, importlib.metadata.version("triton"))
-    file.parent.mkdir(parents=True)
-    file.write_bytes(flip(whole, -100))
-    made = compile_kernels([KERNEL], A100)
-    assert len(started) == 1 and kept(tmp_path) == [file] and file.read_bytes() == whole
-    assert compile_kernels([KERNEL], A100) == made and len(started) == 1
+    assert compile_kernels([KERNEL], A100) == first and len(started) == 2
+    assert kept(tmp_path) == [file] and file.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path, started):
@@ -130,22 +104,6 @@ def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, star
     (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
-
-
-def test_two_starts_at_once(tmp_path):
-    code = f"""if True:
-        import hashlib, json
-        from bert_tf.model.kernels.compilation import Kernel, compile_kernels
-        print(hashlib.sha256(compile_kernels([{KERNEL!r}], (8, 0))[0].image).hexdigest())"""
-    variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-
-    def start(_):
-        return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(start, range(2))
-    assert first.stdout == second.stdout and len(first.stdout) == 65 and first.stderr == second.stderr == ""
-    assert [path.suffix for path in kept(tmp_path)] == [".kernel"]
 
 
 # --- Without Triton, or with one that does not work ----------------------------------------------
