@@ -39,25 +39,18 @@ class Case:
     def keep_scale(self) -> float:
         return 1 / (1 - self.rate)
 
-    @property
-    def name(self) -> str:
-        parts = [f"{self.S} x {self.N} x {self.D}", "packed" if self.packed else "lengths", np.dtype(self.dtype).name]
-        return ", ".join([*parts, "dropout" if self.rate else "no dropout"] + ["sharp"] * (self.sharpness != 1))
-
 
 CASES = [
-    Case(64, 3, 64, 64),
     Case(64, 2, 64, 64, dtype=BFLOAT16, packed=True),
     Case(64, 3, 32, 64, dtype=np.float32, packed=True),
     Case(128, 2, 128, 128, rate=0),
     Case(128, 2, 64, 128, sharpness=8),
     Case(192, 2, 32, 64, packed=True, dtype=BFLOAT16),
     Case(192, 2, 64, 64, dtype=np.float32),
-    Case(256, 2, 32, 64, packed=True),
     Case(256, 1, 128, 64, rate=0),
     Case(256, 1, 64, 128, sharpness=8),
 ]
-EACH_CASE = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def make_numbers(case: Case):
