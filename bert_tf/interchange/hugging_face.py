@@ -123,11 +123,14 @@ def weight_file(folder: Path) -> Path | None:
 
 
 class Stored(NamedTuple):
-    """A tensor in a file."""
+    """A tensor in a file; its values are read as float32."""
 
     shape: list[int]
-    dtype: str
     read: Callable[[], np.ndarray]
+
+
+def _stored(file: Path, name: str, shape: list[int], dtype: str, read: Callable[[], np.ndarray]) -> Stored:
+    return Stored(shape, functools.partial(read_float32, read, dtype, str(file), name))
 
 
 def read_folder(folder: Path) -> Weights:
@@ -147,16 +150,13 @@ def read_folder(folder: Path) -> Weights:
         if not _IGNORED.fullmatch(theirs):
             names.setdefault(of_heads.get(theirs, to_our_name(theirs)), []).append(theirs)
 
-    def tensor(theirs: str) -> np.ndarray:
-        return read_float32(tensors[theirs].read, tensors[theirs].dtype, str(path), theirs)
-
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
             check_tied()
         first, *others = names[name]
-        array = tensor(first)
+        array = tensors[first].read()
         for other in others:
-            if not np.array_equal(array, tensor(other)):
+            if not np.array_equal(array, tensors[other].read()):
                 fault = f"{first} and {other} are names of the same parameter, but differ"
                 raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
         return array.T if is_transposed(name) else array
@@ -164,14 +164,13 @@ def read_folder(folder: Path) -> Weights:
     @functools.cache
     def check_tied() -> None:
         """The masked-word head must multiply by the word table, as ours and Google's do."""
-        difference = ""
-        if described.get("tie_word_embeddings", True) is not True:
-            difference = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
-        elif _DECODER in tensors and not np.array_equal(tensor(_DECODER), read(_WORD_TABLE)):
-            difference = f"{path}: {_DECODER} differs from the word embeddings"
-        if difference:
-            rule = "the masked-word head there has a table of its own, the one here uses the word embeddings"
-            raise UserError(f"{difference}: {rule}; fine-tune the encoder, or pre-train from another model")
+        is_tied = described.get("tie_word_embeddings", True) is True
+        if not is_tied or (_DECODER in tensors and not np.array_equal(tensors[_DECODER].read(), read(_WORD_TABLE))):
+            raise UserError(
+                f"{folder}: the masked-word head there has a table of its own (tie_word_embeddings in {CONFIG}, or "
+                f"another {_DECODER}), the one here uses the word embeddings; fine-tune the encoder, or pre-train from "
+                "another model"
+            )
 
     shapes = {name: tensors[theirs[0]].shape for name, theirs in names.items()}
     return Weights(
@@ -198,7 +197,7 @@ def _open_file(path: Path) -> dict[str, Stored]:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
     parts = {name: file.get_slice(name) for name in list(file.keys())}
     return {
-        name: Stored(part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        name: _stored(path, name, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
     }
 
@@ -239,6 +238,8 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         return tensor.float().numpy()  # NumPy has no bfloat16
 
     return {
-        name: Stored([*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor))
+        name: _stored(
+            path, name, [*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor)
+        )
         for name, tensor in tensors.items()
     }

@@ -32,10 +32,8 @@ class MaskedLanguageModelHead(BertLayer):
     def before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
         backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
-        kernel, bias = self.transform
-        norm = (*self.norm, config.layer_norm_eps)
-        exact = config.hidden_act == "gelu_exact"
-        hidden_RxH = backend.bias_gelu_norm(backend.dense(masked_RxH, kernel), bias, *norm, exact)
+        projected, norm = self._project(masked_RxH, self.transform), (*self.norm, config.layer_norm_eps)
+        hidden_RxH = backend.bias_gelu_norm(*projected, *norm, config.hidden_act == "gelu_exact")
         logits_RxW = backend.dense(hidden_RxH, word_table_WxH, transpose_kernel=True)
         return WordLogits(logits_RxW, self.output_bias, config.vocab_size)
 

@@ -254,22 +254,16 @@ def write_vocabulary(folder):
     return folder / "vocab.txt"
 
 
-@pytest.mark.parametrize(
-    "added, config, words",
-    [
-        (1, {}, f"{DECODER} differs from the word embeddin"),
-        (None, {"tie_word_embeddings": False}, "config.json: tie_word_embeddings=False"),
-    ],
-)
-def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_path, added, config, words):
+@pytest.mark.parametrize("added, config", [(1, {}), (0, {"tie_word_embeddings": False})])
+def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_path, added, config):
     def write(added, **config):
         changed_tensors(tmp_path, lambda tensors: tensors.update({DECODER: tensors[WORDS] + added}), **config)
 
-    write(added or 0, **config)
+    write(added, **config)
     write_vocabulary(tmp_path)
-    message = f"{words}.*: the masked-word head there has a table of its own"
+    message = "the masked-word head there has a table of its own .tie_word_embeddings in config.json, or another"
     refused(message, filled, PretrainingModel, read_folder(tmp_path))
-    refused(words, export, str(tmp_path), tmp_path / "out", replace=False)
+    refused(message, export, str(tmp_path), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
     span_model, _ = filled(SpanModel, read_folder(tmp_path))  # which uses the encoder alone
     assert_same_hidden_states(span_model.bert)

@@ -24,6 +24,7 @@ from bert_tf.model.elementwise import (
     hide_keys,
     normalise,
     row_mean,
+    with_gradient,
 )
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
@@ -97,7 +98,6 @@ class GpuStep(PlainInStep):
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
         """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
 
-        @tf.custom_gradient
         def run(sequence_BxSxH):
             def gradient(d_result_BxPxH: tf.Tensor) -> tf.Tensor:
                 ones = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=d_result_BxPxH.dtype)
@@ -105,7 +105,7 @@ class GpuStep(PlainInStep):
 
             return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1), gradient
 
-        return run(sequence_BxSxH)
+        return with_gradient(run, sequence_BxSxH)
 
     def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
         """No matmul, because the gradient of one so narrow would keep few multiprocessors busy."""
@@ -120,16 +120,14 @@ class GpuStep(PlainInStep):
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The gradients are added in an order that lets XLA accumulate them within the matmuls."""
 
-        @tf.custom_gradient
         def run(x):
             return (tf.identity(x),) * 4, lambda query, key, value, residual: query + (key + (value + residual))
 
-        return run(x)
+        return with_gradient(run, x)
 
     def embedding_norm(
         self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, epsilon: float, dropout: Dropout | None
     ) -> tf.Tensor:
-        @tf.custom_gradient
         def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
             hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
             x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
@@ -146,7 +144,7 @@ class GpuStep(PlainInStep):
 
             return self._rounded(drop(result, dropout)), gradient
 
-        return run(*map(tf.convert_to_tensor, (word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)))
+        return with_gradient(run, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)
 
     def residual_norm(
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
@@ -159,7 +157,6 @@ class GpuStep(PlainInStep):
             if fused is not None:
                 return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
-        @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
             # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
@@ -177,13 +174,12 @@ class GpuStep(PlainInStep):
 
             return self._rounded(centred * inverse * gamma_H + beta_H), gradient
 
-        return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+        return with_gradient(run, x_RxH, bias_H, residual_RxH, gamma_H, beta_H)
 
     def split_heads(self, x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float) -> tf.Tensor:
         """The bias's gradient is summed from the rounded gradient of x."""
         split, merge = super().split_heads, self.merge_heads
 
-        @tf.custom_gradient
         def run(x_RxH, bias_H):
             def gradient(d_result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
                 d_x = merge(as_float32(d_result_BxNxSxD) * scale)
@@ -191,7 +187,7 @@ class GpuStep(PlainInStep):
 
             return split(x_RxH, bias_H, sequence_length, num_heads, scale), gradient
 
-        return run(x_RxH, tf.convert_to_tensor(bias_H))
+        return with_gradient(run, x_RxH, bias_H)
 
     def attend(
         self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None
@@ -210,7 +206,6 @@ class GpuStep(PlainInStep):
         scale = 1.0 if dropout is None else dropout.scale
         unscaled = None if dropout is None else Dropout(dropout.keep, 1.0)
 
-        @tf.custom_gradient
         def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
             # Behind a barrier, or with bfloat16 XLA would let the matmul write float32.
             (scores_BxNxSxS,) = optimization_barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
@@ -243,7 +238,7 @@ class GpuStep(PlainInStep):
 
             return context_RxH, gradient
 
-        return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
+        return with_gradient(run, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
 
     def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         num_rows, padded_size = logits.logits_RxW.shape
@@ -262,7 +257,6 @@ class GpuStep(PlainInStep):
             return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu
 
-        @tf.custom_gradient
         def run(x_RxI, bias_I):
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
                 x_again, bias_again = optimization_barrier(x_RxI, bias_I)
@@ -272,7 +266,7 @@ class GpuStep(PlainInStep):
 
             return bias_gelu(x_RxI, bias_I, exact), gradient
 
-        return run(x_RxI, tf.convert_to_tensor(bias_I))
+        return with_gradient(run, x_RxI, bias_I)
 
 
 class _DrawnWhenRead:

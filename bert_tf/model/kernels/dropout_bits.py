@@ -34,7 +34,7 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
     site_key = tl.load(key)
     key_a, key_c = site_key.to(tl.uint32), (site_key >> 32).to(tl.uint32)
     zeros = tl.zeros([BLOCK], tl.int32)
-    words = (zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros)
+    words = [zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros]
     # The upper bits first. Bits whose numbers are constants are set by half as many instructions.
     for half in tl.range(2):
         words = [word << 16 for word in words]

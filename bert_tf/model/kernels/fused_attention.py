@@ -11,6 +11,7 @@ import math
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_operation import FusedOperation, Launch, Site, draw_keep_bits
@@ -103,7 +104,6 @@ class FusedAttention(FusedOperation):
         key_ranges, query_ranges = _ranges(*numbers, self._block_size)
         words = self.draw(site)
 
-        @tf.custom_gradient
         def run(query_RxH, key_RxH, value_RxH, query_bias_H, key_bias_H, value_bias_H):
             context, scaled_query, log_sums = self.launch(
                 0, query_RxH, key_RxH, value_RxH, query_bias_H, value_bias_H, *numbers, key_ranges, words
@@ -125,7 +125,7 @@ class FusedAttention(FusedOperation):
 
             return context, gradient
 
-        return run(*inputs_RxH, *map(tf.convert_to_tensor, biases_H))
+        return with_gradient(run, *inputs_RxH, *biases_H)
 
 
 def _numbers(visible: VisibleKeys) -> tuple[tf.Tensor, tf.Tensor]:

@@ -9,6 +9,7 @@ import dataclasses
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, FusedOperation, Launch, Site, draw_keep_bits
 from bert_tf.model.randomness import keep_scale
@@ -69,7 +70,6 @@ class AddNorm(FusedOperation):
     def __call__(self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site: Site | None) -> tf.Tensor:
         words = self.draw(site)
 
-        @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             result, *known = self.launch(0, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, words)
 
@@ -80,7 +80,7 @@ class AddNorm(FusedOperation):
 
             return result, gradient
 
-        return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+        return with_gradient(run, x_RxH, bias_H, residual_RxH, gamma_H, beta_H)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,6 @@ class BiasGelu(FusedOperation):
         ]
 
     def __call__(self, x_RxI, bias_I) -> tf.Tensor:
-        @tf.custom_gradient
         def run(x_RxI, bias_I):
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
                 d_x, sums = self.launch(1, d_result_RxI, x_RxI, bias_I)
@@ -136,7 +135,7 @@ class BiasGelu(FusedOperation):
 
             return self.launch(0, x_RxI, bias_I)[0], gradient
 
-        return run(x_RxI, tf.convert_to_tensor(bias_I))
+        return with_gradient(run, x_RxI, bias_I)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +175,6 @@ class WordLoss(FusedOperation):
         """Sums over the rows of weight * cross-entropy, and of weight * (the label has the largest logit)."""
         labels_R = tf.cast(labels_R, tf.int32)
 
-        @tf.custom_gradient
         def run(logits_RxW, bias_W):
             inputs = logits_RxW, bias_W, labels_R
             losses, are_correct, log_sums = self.launch(0, *inputs)
@@ -187,4 +185,4 @@ class WordLoss(FusedOperation):
 
             return (tf.reduce_sum(losses * weights_R), tf.reduce_sum(are_correct * weights_R)), gradient
 
-        return run(logits_RxW, tf.convert_to_tensor(bias_W))
+        return with_gradient(run, logits_RxW, bias_W)
