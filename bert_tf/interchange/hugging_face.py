@@ -186,11 +186,27 @@ def read_folder(folder: Path) -> Weights:
 
 
 def _open_file(path: Path) -> dict[str, Stored]:
-    check_file(path, _FETCH_AGAIN)
-    if path.suffix == ".bin":
-        return _open_torch_file(path)
     if path.name == SHARDS:
         return _open_shards(path)
+    return (_open_torch_file if path.name == TORCH else _open_safetensors)(path)
+
+
+def _open_shards(path: Path) -> dict[str, Stored]:
+    """The tensors in the files beside an index that it names. Raises: UserError if some are in none of these."""
+    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
+    tensors: dict[str, Stored] = {}
+    for name in sorted({Path(str(place)).name for place in places.values()}):
+        tensors.update(_open_safetensors(path.parent / name))
+    if missing := sorted(places.keys() - tensors.keys()):
+        fault = f"{missing[0]} is in none of the files that it names ({len(missing)} missing in all)"
+        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
+    return tensors
+
+
+def _open_safetensors(path: Path) -> dict[str, Stored]:
+    check_file(path, _FETCH_AGAIN)
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
@@ -202,25 +218,9 @@ def _open_file(path: Path) -> dict[str, Stored]:
     }
 
 
-def _open_shards(path: Path) -> dict[str, Stored]:
-    """The tensors in the files that an index names. Raises: UserError if one lacks a tensor, or lies elsewhere."""
-    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
-    places = places if isinstance(places, dict) else {}
-    shards = {}
-    for name in sorted({str(name) for name in places.values()}):
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise UserError(f"{path}: {name!r:.80} is no .safetensors file beside it; {_FETCH_AGAIN}")
-        shards[name] = _open_file(path.with_name(name))
-    if missing := [tensor for tensor, name in places.items() if tensor not in shards[str(name)]]:
-        fault = f"{missing[0]} is not in {places[missing[0]]} ({len(missing)} missing in all)"
-        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
-    if not places:
-        raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
-    return {tensor: shards[name][tensor] for tensor, name in places.items()}
-
-
 def _open_torch_file(path: Path) -> dict[str, Stored]:
     """The tensors that ``torch.load`` reads with weights_only, which creates tensors and runs nothing from the file."""
+    check_file(path, _FETCH_AGAIN)
     save_again = f"have the model saved as {SAFETENSORS} (save_pretrained of transformers does)"
     try:
         import torch  # which only these files need

@@ -20,6 +20,7 @@ from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.variables import load_weights
+from tests.interchange.test_initialise import write_pieces
 from tests.refusals import refused
 
 MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
@@ -132,8 +133,9 @@ def test_safetensors_in_several_files(tmp_path):
     ("changes", "words"),
     [
         ({"x": "model-00003-of-00003.safetensors"}, "model-00003-of-00003.safetensors does not exist; fetch"),
-        ({"x": "../model-00001-of-00002.safetensors"}, "is no .safetensors file beside it; fetch"),
-        ({"x": "model-00001-of-00002.safetensors"}, "x is not in model-00001-of-00002.safetensors .1 missing in all"),
+        ({"x": "../model-00001-of-00002.safetensors"}, "x is in none of the files that it names .1 missing in all"),
+        ({"x": "model.safetensors.index.json"}, "model.safetensors.index.json cannot be read"),
+        ({"x": ["", {}]}, "does not exist; fetch"),
         (None, "names no tensors in weight_map"),
     ],
 )
@@ -249,9 +251,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
 
 
 def write_vocabulary(folder):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(18))]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    return folder / "vocab.txt"
+    return write_pieces(folder / "vocab.txt", *(f"w{number}" for number in range(18)))
 
 
 @pytest.mark.parametrize("added, config", [(1, {}), (0, {"tie_word_embeddings": False})])

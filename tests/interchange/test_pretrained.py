@@ -5,17 +5,16 @@ import pytest
 
 import bert_tf
 from tests.google_checkpoints import published_names, random_values, write_tf1
+from tests.interchange.test_initialise import write_pieces
 from tests.refusals import refused
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-UNCASED = [*SPECIAL, *"the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()]
-CASED = [*SPECIAL, *"the The Cat dog sat ran a in ##s . 猫 犬 Über Ñ".split()]
+PIECES = "the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()
 
 
 @pytest.fixture
 def google(tmp_path):
     folder = write_tf1(tmp_path, random_values(published_names(2)))
-    (folder / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    write_pieces(folder / "vocab.txt", *PIECES)
     return folder
 
 
@@ -39,7 +38,7 @@ def test_features_and_numbers(google):
 def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
     values = random_values(published_names(2))
     write_tf1(tmp_path, {name: value for name, value in values.items() if "pooler" not in name})
-    (tmp_path / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    write_pieces(tmp_path / "vocab.txt", *PIECES)
     with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
         bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
 

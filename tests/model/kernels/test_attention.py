@@ -187,10 +187,8 @@ def test_results_and_gradients(case):
     np.testing.assert_allclose(found[totals > 0], np.log(totals[totals > 0]) * LOG2_E, rtol=1e-5, atol=1e-4)
     assert np.isfinite(found).all()
 
-
-@EACH_CASE
-def test_a_query_that_sees_no_key_gives_zeros(case):
-    made, rows = computed(case), B * case.S
+    # A query that sees no key gives zeros.
+    rows = B * case.S
     sees = (made["query_numbers"][:, :, None] == made["key_numbers"][:, None, :]).any(-1).reshape(rows)
     assert sees.all() == case.packed, "packed, padding sees padding"
     for name in "context", "d_query":

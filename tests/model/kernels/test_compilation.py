@@ -88,11 +88,6 @@ def test_a_damaged_file_is_made_again(tmp_path, started, damage):
     assert kept(tmp_path) == [file] and file.read_bytes() == whole
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path, started):
-    (tmp_path / "cache").write_text("a file, where not even the superuser can make a folder")
-    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"
-
-
 def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
     """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
 
