@@ -46,9 +46,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return _best_of_run(path)
         if hugging_face.is_folder(path):
             return hugging_face.read_folder(path)
-        prefix = _prefix_in(path) if path.is_dir() else path
-        if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_no_model(path))
+        prefix = _prefix_at(path)
         if (prefix.parent / MANIFEST).is_file() and (damage := find_damage(prefix.parent)):
             raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
@@ -56,13 +54,23 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
         raise UserError(f"{argument}={path}: {error}") from None
 
 
-def _no_model(path: Path) -> str:
-    """Why there is no model at `path`, and what to name."""
-    prefixes = [] if path.is_dir() else [str(file.with_suffix("")) for file in sorted(path.parent.glob(f"*{_INDEX}"))]
+def _prefix_at(path: Path) -> Path:
+    """The prefix of the TensorFlow checkpoint at `path`: the path itself, or in a folder the one with Google's name if
+    there is one, else the only one."""
+    is_folder = path.is_dir()
+    if not is_folder and Path(f"{path}{_INDEX}").is_file():
+        return path
+    prefixes = [file.with_suffix("") for file in sorted((path if is_folder else path.parent).glob(f"*{_INDEX}"))]
+    usual = [prefix for prefix in prefixes if prefix.name == PREFIX] or prefixes
+    if is_folder and len(usual) == 1:
+        return usual[0]
     if not prefixes:
-        return _NO_MODEL
-    begun = [prefix for prefix in prefixes if prefix.startswith(str(path))] or prefixes
-    return f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(begun[:3])}"
+        raise UserError(_NO_MODEL)
+    names = list(map(str, prefixes))
+    names = [name for name in names if name.startswith(str(path))] or names
+    raise UserError(
+        f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(names[:3])}"
+    )
 
 
 def _best_of_run(folder: Path) -> Weights:
@@ -73,16 +81,6 @@ def _best_of_run(folder: Path) -> Weights:
         raise UserError(f"{reason}; train longer or name another checkpoint")
     weights = google.read_checkpoint(best / PREFIX)
     return dataclasses.replace(weights, warnings=(*complaints, *weights.warnings))
-
-
-def _prefix_in(folder: Path) -> Path:
-    """The prefix of a folder's TensorFlow checkpoint: the one with Google's name if it exists, else the only one."""
-    indices = sorted(folder.glob(f"*{_INDEX}"))
-    if folder / f"{PREFIX}{_INDEX}" in indices or not indices:
-        return folder / PREFIX
-    if len(indices) > 1:
-        raise UserError(f"several checkpoints lie there ({', '.join(file.stem for file in indices)}); name one of them")
-    return indices[0].with_suffix("")
 
 
 def _missing(file: Path | None, flag: str) -> UserError:
