@@ -103,7 +103,7 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     return weights.config
 
 
-def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
+def choose_vocabulary(vocab_file: str | Path | None, weights: Weights | None) -> Path:
     """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` if there is neither."""
     if vocab_file:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
@@ -114,7 +114,7 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
 
 
 def choose_tokenizer(
-    vocab_file: str | None, flags: CasingFlags, config: BertConfig, weights: Weights | None
+    vocab_file: str | Path | None, flags: CasingFlags, config: BertConfig, weights: Weights | None
 ) -> tuple[Tokenizer, str]:
     """The model's tokenizer: that of `vocab_file`, else that beside the weights; and a line about what was assumed.
 

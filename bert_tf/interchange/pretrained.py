@@ -63,8 +63,7 @@ def from_pretrained(
     """
     weights = find_weights(folder, "folder")
     config = choose_config(None, weights)
-    vocabulary = None if vocab_file is None else str(vocab_file)
-    tokenizer, assumed = choose_tokenizer(vocabulary, CasingFlags(do_lower_case, strip_accents), config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
     encoder = BertEncoder(config)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
