@@ -100,7 +100,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     weights = find_weights(settings["model"])
     model = SpanModel(weights.config, make_backend(settings["scope"], compute_dtype(settings["precision"])), seed=1)
     load_weights(weights, model.variables, weights.config.vocab_size)
-    model.span.output_weights.assign(span_head(weights.config.hidden_size))
+    model.classifier.output_weights.assign(span_head(weights.config.hidden_size))
     tokenizer = FullTokenizer(weights.tokenizer.vocab_file)
     windows = FeatureSettings(settings["max_seq_length"])
     decoding = DecodeSettings(max_answer_length=settings["max_answer_length"])

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -32,11 +32,32 @@ from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
 CARD = "README.md"
 _TEMPLATE = "model_card.md"
-_PIPELINES = {
-    "BertForPreTraining": "fill-mask",
-    "BertForMaskedLM": "fill-mask",
-    **{head.architecture: head.name.replace(" ", "-") for head in HEADS},
-}
+
+
+class _Architecture(NamedTuple):
+    """A class of transformers."""
+
+    name: str
+    prefixes: tuple[str, ...]  # what the names of its heads' variables begin with
+    pipeline: str = "feature-extraction"
+    has_pooler: bool = True
+    has_labels: bool = False
+
+
+# The first one whose heads are all in a checkpoint is used; the checkpoint's other heads are left out.
+_ARCHITECTURES = (
+    *(
+        _Architecture(
+            head.architecture, (f"{head.scope}output_",), head.name.replace(" ", "-"), head.uses_pooler, head.has_labels
+        )
+        for head in HEADS
+    ),
+    _Architecture("BertForPreTraining", ("cls/predictions/", "cls/seq_relationship/"), "fill-mask"),
+    _Architecture("BertForMaskedLM", ("cls/predictions/",), "fill-mask", has_pooler=False),
+    _Architecture("BertModel", ()),
+)
+_POOLER = "bert/pooler/"
+_FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
 def data_of(checkpoint: Path) -> str:
@@ -46,31 +67,15 @@ def data_of(checkpoint: Path) -> str:
       UserError: the run's ``config.json`` is missing or damaged.
     """
     config = read_config(checkpoint.parent.parent) if checkpoint.parent.name == "checkpoints" else None
-    data = (config or {}).get("data")
-    data = data if isinstance(data, dict) else {}
+    data = (config or {}).get("data") or {}
     return str(data.get("dataset") or Path(str(data.get("first_file", ""))).name)
 
 
-def write_card(architecture: str, **values: Any) -> str:
-    """The text of ``README.md`` in Markdown; `values`: what the template names."""
+def write_card(architecture: str, pipeline: str, **values: Any) -> str:
+    """The text of ``README.md`` in Markdown; `values`: what else the template names."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
-    pipeline = _PIPELINES.get(architecture, "feature-extraction")
     return template.render(architecture=architecture, pipeline=pipeline, **values)
-
-
-_POOLER = "bert/pooler/"
-# Prefixes of the variables of heads, and the class of transformers with exactly these heads. The first entry whose
-# heads are all in a checkpoint is used; the checkpoint's other heads are left out.
-_ARCHITECTURES = (
-    *(((f"{head.scope}output_",), head.architecture) for head in HEADS),
-    (("cls/predictions/", "cls/seq_relationship/"), "BertForPreTraining"),
-    (("cls/predictions/",), "BertForMaskedLM"),
-    (("cls/seq_relationship/",), "BertForNextSentencePrediction"),
-    ((), "BertModel"),
-)
-_WITHOUT_POOLER = (*(head.architecture for head in HEADS if not head.uses_pooler), "BertForMaskedLM")
-_FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
 def export(
@@ -95,16 +100,21 @@ def export(
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
-    texts = {
-        CONFIG: _to_json(
-            _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
-        ),
-        **tokenizer_files(tokenizer, config),
-    }
+    described = _their_config(config, architecture.name, tokenizer.vocab)
+    if architecture.has_labels:
+        described.update(_describe_classes(weights, f"{architecture.prefixes[0]}weights"))
+    texts = {CONFIG: _to_json(described), **tokenizer_files(tokenizer, config)}
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    values = {"name": folder.resolve().name, "config": config, "casing": tokenizer.casing, "num_weights": num_weights}
-    texts[CARD] = write_card(architecture, **values, data=data_of(weights.folder))
+    texts[CARD] = write_card(
+        architecture.name,
+        architecture.pipeline,
+        name=folder.resolve().name,
+        config=config,
+        casing=tokenizer.casing,
+        num_weights=num_weights,
+        data=data_of(weights.folder),
+    )
     try:
         with atomic_folder(folder) as made:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
@@ -116,9 +126,9 @@ def export(
     left_out = [f"{name} {weights.shapes[name]}" for name in weights.shapes if name not in names]
     return [
         *(f"warning: {warning}" for warning in weights.warnings),
-        *([f"left out, as no part of {architecture}: {', '.join(left_out)}"] if left_out else []),
+        *([f"left out, as no part of {architecture.name}: {', '.join(left_out)}"] if left_out else []),
         *([assumed] if assumed else []),
-        f"{architecture} with {num_weights:,} weights from {weights.source} is in {folder}; "
+        f"{architecture.name} with {num_weights:,} weights from {weights.source} is in {folder}; "
         f"before you publish it, fill in what {CARD} leaves open",
     ]
 
@@ -165,7 +175,7 @@ def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
     return shapes
 
 
-def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, list[str]]:
+def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[_Architecture, list[str]]:
     """The class of transformers for a checkpoint's heads, and our names of its variables."""
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
@@ -173,17 +183,19 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     for head in HEADS:
         num_outputs = (stored.get(head.variable) or [2])[0]
         shapes.update(zip(head.names.values(), ([num_outputs, width], [num_outputs])))
-    prefixes, architecture = next(
-        entry for entry in _ARCHITECTURES if all(any(name.startswith(each) for name in stored) for each in entry[0])
+    architecture = next(
+        each
+        for each in _ARCHITECTURES
+        if all(any(name.startswith(prefix) for name in stored) for prefix in each.prefixes)
     )
-    names = [name for name in shapes if name.startswith(("bert/", *prefixes))]
-    has_pooler = any(name.startswith(_POOLER) for name in stored)
-    if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
+    names = [name for name in shapes if name.startswith(("bert/", *architecture.prefixes))]
+    needs_pooler = architecture.prefixes or any(name.startswith(_POOLER) for name in stored)
+    if not (architecture.has_pooler and needs_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
         described = ", ".join(f"{name} {shapes[name]}" for name in wrong[:3])
         fault = f"{weights.source} lacks {described}, or has other shapes ({len(wrong)} variables in all)"
-        raise UserError(f"{fault}; name a whole {architecture}, with its own bert_config.json")
+        raise UserError(f"{fault}; name a whole {architecture.name}, with its own bert_config.json")
     return architecture, names
 
 
@@ -209,15 +221,13 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
     }
 
 
-def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
-    """What ``config.json`` says about a classifier: its labels, or numbered ones if these are not known."""
-    head = next((head for head in HEADS if head.has_labels and head.architecture == architecture), None)
-    if head is None:
-        return {}
-    num_classes, task = weights.shapes[head.variable][0], read_task(weights, head.variable)
+def _describe_classes(weights: Weights, variable: str) -> dict[str, Any]:
+    """What ``config.json`` says about a classifier, whose matrix is `variable`: its labels, or numbered ones if these
+    are not known."""
+    num_classes, task = weights.shapes[variable][0], read_task(weights, variable)
     labels = task.labels if task else numbered(num_classes)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
     problem = task.problem if task else REGRESSION if num_classes == 1 else CLASSES
     # A number without a problem_type is shown as its sigmoid by a pipeline, and stays so.
-    says_problem = head is TEXTS and not (task and problem == REGRESSION and not task.is_named)
+    says_problem = variable == TEXTS.variable and not (task and problem == REGRESSION and not task.is_named)
     return {**names, **({"problem_type": problem} if says_problem else {})}

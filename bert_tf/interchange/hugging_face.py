@@ -32,7 +32,6 @@ SHARDS = f"{SAFETENSORS}.index.json"
 # Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 _OURS = {
-    **{theirs: ours for head in reversed(HEADS) for theirs, ours in head.names.items()},
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
     "cls.predictions.bias": "cls/predictions/output_bias",
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
@@ -55,8 +54,8 @@ def to_their_name(name: str) -> str:
 
 
 def to_our_name(name: str) -> str:
-    """Our name of Hugging Face's parameter `name`, which may lack the prefix ``bert.`` and may have ``gamma`` and
-    ``beta`` as in old files. A parameter that we do not have gets a name that no variable of ours has."""
+    """Our name of a parameter of Hugging Face's encoder or pre-training heads, which may lack the prefix ``bert.`` and
+    may have ``gamma`` and ``beta`` as in old files. Any other gets a name that no variable of ours has."""
     if name in _OURS:
         return _OURS[name]
     if re.match(r"(embeddings|encoder|pooler)\.", name):
@@ -124,11 +123,14 @@ def weight_file(folder: Path) -> Path | None:
 
 
 class Stored(NamedTuple):
-    """A tensor in a file."""
+    """A tensor in a file; its values are read as float32."""
 
     shape: list[int]
-    dtype: str
     read: Callable[[], np.ndarray]
+
+
+def _stored(file: Path, name: str, shape: list[int], dtype: str, read: Callable[[], np.ndarray]) -> Stored:
+    return Stored(shape, functools.partial(read_float32, read, dtype, str(file), name))
 
 
 def read_folder(folder: Path) -> Weights:
@@ -141,21 +143,20 @@ def read_folder(folder: Path) -> Weights:
     assert path
     config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
     architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
+    heads = [head for head in HEADS if not architectures or head.architecture in architectures]
+    of_heads = {theirs: ours for head in reversed(heads) for theirs, ours in head.names.items()}
     names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):
-            names.setdefault(_our_name_in(theirs, architectures), []).append(theirs)
-
-    def tensor(theirs: str) -> np.ndarray:
-        return read_float32(tensors[theirs].read, tensors[theirs].dtype, str(path), theirs)
+            names.setdefault(of_heads.get(theirs, to_our_name(theirs)), []).append(theirs)
 
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
             check_tied()
         first, *others = names[name]
-        array = tensor(first)
+        array = tensors[first].read()
         for other in others:
-            if not np.array_equal(array, tensor(other)):
+            if not np.array_equal(array, tensors[other].read()):
                 fault = f"{first} and {other} are names of the same parameter, but differ"
                 raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
         return array.T if is_transposed(name) else array
@@ -163,14 +164,13 @@ def read_folder(folder: Path) -> Weights:
     @functools.cache
     def check_tied() -> None:
         """The masked-word head must multiply by the word table, as ours and Google's do."""
-        difference = ""
-        if described.get("tie_word_embeddings", True) is not True:
-            difference = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
-        elif _DECODER in tensors and not np.array_equal(tensor(_DECODER), read(_WORD_TABLE)):
-            difference = f"{path}: {_DECODER} differs from the word embeddings"
-        if difference:
-            rule = "the masked-word head there has a table of its own, the one here uses the word embeddings"
-            raise UserError(f"{difference}: {rule}; fine-tune the encoder, or pre-train from another model")
+        is_tied = described.get("tie_word_embeddings", True) is True
+        if not is_tied or (_DECODER in tensors and not np.array_equal(tensors[_DECODER].read(), read(_WORD_TABLE))):
+            raise UserError(
+                f"{folder}: the masked-word head there has a table of its own (tie_word_embeddings in {CONFIG}, or "
+                f"another {_DECODER}), the one here uses the word embeddings; fine-tune the encoder, or pre-train from "
+                "another model"
+            )
 
     shapes = {name: tensors[theirs[0]].shape for name, theirs in names.items()}
     return Weights(
@@ -185,51 +185,42 @@ def read_folder(folder: Path) -> Weights:
     )
 
 
-def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
-    """Our name of a parameter in a model of these classes; that of another class's head begins with the class."""
-    heads = [head for head in HEADS if theirs.startswith(f"{head.prefix}.")]
-    known = [head.names for head in heads if head.architecture in architectures]
-    if heads and architectures and not known:
-        return f"{architectures[0]}/{theirs}"
-    return next((names[theirs] for names in known if theirs in names), to_our_name(theirs))
-
-
 def _open_file(path: Path) -> dict[str, Stored]:
-    check_file(path, _FETCH_AGAIN)
-    if path.suffix == ".bin":
-        return _open_torch_file(path)
     if path.name == SHARDS:
         return _open_shards(path)
+    return (_open_torch_file if path.name == TORCH else _open_safetensors)(path)
+
+
+def _open_shards(path: Path) -> dict[str, Stored]:
+    """The tensors in the files beside an index that it names. Raises: UserError if some are in none of these."""
+    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
+    tensors: dict[str, Stored] = {}
+    for name in sorted({Path(str(place)).name for place in places.values()}):
+        tensors.update(_open_safetensors(path.parent / name))
+    if missing := sorted(places.keys() - tensors.keys()):
+        fault = f"{missing[0]} is in none of the files that it names ({len(missing)} missing in all)"
+        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
+    return tensors
+
+
+def _open_safetensors(path: Path) -> dict[str, Stored]:
+    check_file(path, _FETCH_AGAIN)
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
     parts = {name: file.get_slice(name) for name in list(file.keys())}
     return {
-        name: Stored(part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        name: _stored(path, name, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
     }
 
 
-def _open_shards(path: Path) -> dict[str, Stored]:
-    """The tensors in the files that an index names. Raises: UserError if one lacks a tensor, or lies elsewhere."""
-    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
-    places = places if isinstance(places, dict) else {}
-    shards = {}
-    for name in sorted({str(name) for name in places.values()}):
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise UserError(f"{path}: {name!r:.80} is no .safetensors file beside it; {_FETCH_AGAIN}")
-        shards[name] = _open_file(path.with_name(name))
-    if missing := [tensor for tensor, name in places.items() if tensor not in shards[str(name)]]:
-        fault = f"{missing[0]} is not in {places[missing[0]]} ({len(missing)} missing in all)"
-        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
-    if not places:
-        raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
-    return {tensor: shards[name][tensor] for tensor, name in places.items()}
-
-
 def _open_torch_file(path: Path) -> dict[str, Stored]:
     """The tensors that ``torch.load`` reads with weights_only, which creates tensors and runs nothing from the file."""
+    check_file(path, _FETCH_AGAIN)
     save_again = f"have the model saved as {SAFETENSORS} (save_pretrained of transformers does)"
     try:
         import torch  # which only these files need
@@ -247,6 +238,8 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         return tensor.float().numpy()  # NumPy has no bfloat16
 
     return {
-        name: Stored([*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor))
+        name: _stored(
+            path, name, [*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor)
+        )
         for name, tensor in tensors.items()
     }

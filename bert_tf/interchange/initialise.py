@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,27 +16,19 @@ from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.run.variables import check_encoder, load_weights, named_variables
+from bert_tf.run.variables import check_encoder, enumerate_names, load_weights, named_variables
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
-_ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of the files of a checkpoint
 _NO_MODEL = (
     f"no model is there; name a run folder (phase_2 in that of a pre-training), a folder with {PREFIX}{_INDEX} or the "
     f"path up to and with '.ckpt', or a folder of Hugging Face's with {hugging_face.CONFIG}, of which "
     f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it "
     f"names, or {hugging_face.TORCH}; unpack an archive"
 )
-# Fields of a configuration, each with a variable and its dimension that has this size.
-_SIZES = {
-    "hidden_size": ("bert/embeddings/word_embeddings", 1),
-    "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/kernel", 1),
-    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
-    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
-}
 
 
 def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
@@ -55,9 +46,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return _best_of_run(path)
         if hugging_face.is_folder(path):
             return hugging_face.read_folder(path)
-        prefix = _prefix_in(path) if path.is_dir() else path
-        if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_nearby(path) or _NO_MODEL)
+        prefix = _prefix_at(path)
         if (prefix.parent / MANIFEST).is_file() and (damage := find_damage(prefix.parent)):
             raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
@@ -65,17 +54,23 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
         raise UserError(f"{argument}={path}: {error}") from None
 
 
-def _nearby(path: Path) -> str:
-    """What to name in place of a `path` that is no model but leads to one; "" if it does not."""
-    folder, beginning = path.parent, _ENDING.sub("", path.name)
-    if path.is_file() and (hugging_face.is_folder(folder) or (folder / "checkpoints").is_dir()):
-        return f"is a file of a model; name its folder, {folder}"
-    prefixes = [] if path.is_dir() else [str(file.with_suffix("")) for file in sorted(folder.glob(f"*{_INDEX}"))]
-    begun = [prefix for prefix in prefixes if Path(prefix).name.startswith(beginning)]
-    found = [str(folder / beginning)] if str(folder / beginning) in begun else begun or prefixes
-    if not found:
-        return ""
-    return f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(found[:3])}"
+def _prefix_at(path: Path) -> Path:
+    """The prefix of the TensorFlow checkpoint at `path`: the path itself, or in a folder the one with Google's name if
+    there is one, else the only one."""
+    is_folder = path.is_dir()
+    if not is_folder and Path(f"{path}{_INDEX}").is_file():
+        return path
+    prefixes = [file.with_suffix("") for file in sorted((path if is_folder else path.parent).glob(f"*{_INDEX}"))]
+    usual = [prefix for prefix in prefixes if prefix.name == PREFIX] or prefixes
+    if is_folder and len(usual) == 1:
+        return usual[0]
+    if not prefixes:
+        raise UserError(_NO_MODEL)
+    names = list(map(str, prefixes))
+    names = [name for name in names if name.startswith(str(path))] or names
+    raise UserError(
+        f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(names[:3])}"
+    )
 
 
 def _best_of_run(folder: Path) -> Weights:
@@ -88,16 +83,6 @@ def _best_of_run(folder: Path) -> Weights:
     return dataclasses.replace(weights, warnings=(*complaints, *weights.warnings))
 
 
-def _prefix_in(folder: Path) -> Path:
-    """The prefix of a folder's TensorFlow checkpoint: the one with Google's name if it exists, else the only one."""
-    indices = sorted(folder.glob(f"*{_INDEX}"))
-    if folder / f"{PREFIX}{_INDEX}" in indices or not indices:
-        return folder / PREFIX
-    if len(indices) > 1:
-        raise UserError(f"several checkpoints lie there ({', '.join(file.stem for file in indices)}); name one of them")
-    return indices[0].with_suffix("")
-
-
 def _missing(file: Path | None, flag: str) -> UserError:
     """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
     reason = f"{file} does not exist" if file else "no --init_checkpoint is given"
@@ -108,24 +93,17 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     """The model's configuration: that of the file (Google's or Hugging Face's) if given, else that beside the weights.
 
     Raises:
-      UserError: there is neither, the file does not describe a BERT, or one of another size than the weights.
+      UserError: there is neither, or the file does not describe a BERT.
     """
     if bert_config_file:
         path = Path(bert_config_file)
-        config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
-    elif weights is None or weights.config is None:
+        return (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
+    if weights is None or weights.config is None:
         raise _missing(weights.config_file if weights else None, "--bert_config_file")
-    else:
-        path, config = weights.config_file, weights.config
-    for field, (name, dimension) in _SIZES.items():  # before a model is built, which is slow
-        shape = weights.shapes.get(name, []) if weights else []
-        if weights and dimension < len(shape) and shape[dimension] != getattr(config, field):
-            fault = f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}"
-            raise UserError(f"{fault}: another model size; name the configuration that they were trained with")
-    return config
+    return weights.config
 
 
-def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
+def choose_vocabulary(vocab_file: str | Path | None, weights: Weights | None) -> Path:
     """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` if there is neither."""
     if vocab_file:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
@@ -136,7 +114,7 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
 
 
 def choose_tokenizer(
-    vocab_file: str | None, flags: CasingFlags, config: BertConfig, weights: Weights | None
+    vocab_file: str | Path | None, flags: CasingFlags, config: BertConfig, weights: Weights | None
 ) -> tuple[Tokenizer, str]:
     """The model's tokenizer: that of `vocab_file`, else that beside the weights; and a line about what was assumed.
 
@@ -227,9 +205,6 @@ def initialise_from(
                 "a small difference, which training makes up for; the configuration beside the weights has none"
             )
     named = named_variables(model.variables)
-    if not set(named) & set(weights.shapes):
-        found = f"{', '.join(list(weights.shapes)[:3])} ({len(weights.shapes)} in all); name a BERT checkpoint"
-        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {found}")
     if not allow_missing:
         check_encoder(
             weights,
@@ -238,6 +213,9 @@ def initialise_from(
             "known left out, with --allow_missing_weights",
         )
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
+    if not loaded:
+        found = f"{enumerate_names(unused)}; name a BERT checkpoint"
+        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {found}")
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
     shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in named.items()}}
     for state, names in (

@@ -60,17 +60,15 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
 
 def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
     task = read_json_object(file, _CORRECT_IT)
-    labels, columns = task.get("labels", []), task.get("text_columns")
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise _wrong(file, f"labels={labels!r:.80}: must be a list of texts")
+    labels = tuple(map(str, task.get("labels", ())))
     problem = REGRESSION if task.get("is_regression") else CLASSES
     return TrainedTask(
         file,
         task.get("task_name"),
         problem=problem,
-        labels=tuple(labels) or numbered(num_classes),
+        labels=labels or numbered(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
-        text_columns=[str(column) for column in columns] if isinstance(columns, list) else None,
+        text_columns=task.get("text_columns"),
     )
 
 
@@ -91,7 +89,7 @@ def numbered(num_classes: int) -> tuple[str, ...]:
 def _read_config(file: Path, num_classes: int) -> TrainedTask:
     """Like `transformers`, by ``id2label``."""
     values = read_json_object(file, _CORRECT_IT)
-    labels = _in_order(file, values.get("id2label")) or numbered(num_classes)
+    labels = _in_order(file, values.get("id2label") or {}) or numbered(num_classes)
     problem = values.get("problem_type") or None
     is_named = bool(problem) if num_classes == 1 else labels != numbered(len(labels))
     return TrainedTask(
@@ -105,12 +103,9 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
 
 
 def _in_order(file: Path, mapping: Any) -> tuple[str, ...]:
-    """The labels of ``id2label`` in the order of their numbers; () if there is none."""
-    if mapping is None:
-        return ()
-    labels = {str(number): label for number, label in mapping.items()} if isinstance(mapping, dict) else {}
-    ordered = [labels.get(str(number)) for number in range(len(labels))]
-    if not labels or not all(isinstance(label, (str, int)) for label in ordered) or len({*ordered}) < len(ordered):
+    """The labels of ``id2label`` in the order of their numbers."""
+    ordered = [mapping.get(str(number)) for number in range(len(mapping))] if isinstance(mapping, dict) else [None]
+    if not all(isinstance(label, (str, int)) for label in ordered) or len({*ordered}) < len(ordered):
         raise _wrong(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
     return tuple(map(str, ordered))
 

@@ -26,11 +26,10 @@ class Pretrained(NamedTuple):
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
-        Raises: TypeError if `texts` is not a sequence of strings; ValueError if `max_seq_length` is not from 3 to the
+        Raises: TypeError if `texts` is a single string; ValueError if `max_seq_length` is not from 3 to the
           model's positions.
         """
-        is_list = isinstance(texts, Sequence) and not isinstance(texts, (str, bytes))
-        if not is_list or not all(isinstance(text, str) for text in texts):
+        if isinstance(texts, str):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
         most = self.encoder.config.max_position_embeddings
         if max_seq_length not in range(3, most + 1):
@@ -60,15 +59,11 @@ def from_pretrained(
       do_lower_case, strip_accents: None: as the folder says, else as the vocabulary suggests, with a warning.
 
     Raises:
-      TypeError: `folder` is no path.
       UserError: something is missing, damaged, or belongs to another architecture.
     """
-    if not isinstance(folder, (str, Path)):
-        raise TypeError(f"folder={folder!r:.40}: must be a path, as a text or a pathlib.Path")
     weights = find_weights(folder, "folder")
     config = choose_config(None, weights)
-    vocabulary = None if vocab_file is None else str(vocab_file)
-    tokenizer, assumed = choose_tokenizer(vocabulary, CasingFlags(do_lower_case, strip_accents), config, weights)
+    tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
     encoder = BertEncoder(config)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"

@@ -6,7 +6,8 @@ Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.visibility import VisibleKeys
@@ -20,6 +21,11 @@ class Dropout(NamedTuple):
 
     keep: tf.Tensor  # bool, with the input's shape
     scale: float
+
+
+def with_gradient(function: Callable, *inputs: Any) -> Any:
+    """function(*inputs), which gives its results and a function of their gradients; variables are read before."""
+    return tf.custom_gradient(function)(*map(tf.convert_to_tensor, inputs))
 
 
 def as_float32(x: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain, Projected
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
-from bert_tf.model.visibility import VisibleKeys
+from bert_tf.model.visibility import Features, VisibleKeys
 from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
@@ -61,6 +61,11 @@ class BertLayer(keras.layers.Layer):
 
     def _dense(self, scope: str, inputs: int, outputs: int) -> Dense:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
+
+    def _project(self, x_RxI: tf.Tensor, dense: Dense) -> Projected:
+        """x times the kernel, and the bias, which is still to be added."""
+        kernel, bias = dense
+        return self.backend.dense(x_RxI, kernel), bias
 
     def _layer_norm(self, scope: str, size: int) -> Norm:
         gamma = self.add_weight(name=f"{scope}/gamma", shape=[size], initializer="ones")
@@ -153,30 +158,28 @@ class EncoderLayer(BertLayer):
             )
             visible = visible.to_queries(positions_BxP)
 
-        def project(x_RxH: tf.Tensor, dense: Dense) -> Projected:
-            kernel, bias = dense
-            return backend.dense(x_RxH, kernel), bias
-
         def keep(site: int, rate: float, *shape: int) -> Dropout | None:
             return backend.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
 
         def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
-            kernel, bias = dense
             kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
-            x_RxH = backend.dense(x_RxI, kernel)
-            return backend.residual_norm(x_RxH, bias, residual_RxH, *norm, config.layer_norm_eps, num_results, kept)
+            projected, epsilon = self._project(x_RxI, dense), config.layer_norm_eps
+            return backend.residual_norm(*projected, residual_RxH, *norm, epsilon, num_results, kept)
 
         num_heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
         context_RxH = backend.attention(
-            (project(query_RxH, weights.query), project(key_RxH, weights.key), project(value_RxH, weights.value)),
+            [
+                self._project(query_RxH, weights.query),
+                self._project(key_RxH, weights.key),
+                self._project(value_RxH, weights.value),
+            ],
             visible,
             keep(0, rate, num_heads, sequence_length, sequence_length),
             num_heads,
             num_results,
         )
         x_RxH = add_and_norm(context_RxH, weights.attention_output, residual_RxH, weights.attention_norm, 1)
-        kernel, bias = weights.intermediate
-        wide_RxI = backend.bias_gelu(backend.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
+        wide_RxI = backend.bias_gelu(*self._project(x_RxH, weights.intermediate), config.hidden_act == "gelu_exact")
         return add_and_norm(wide_RxI, weights.output_dense, x_RxH, weights.output_norm, 2)
 
 
@@ -188,12 +191,11 @@ class Pooler(BertLayer):
         self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
 
     def call(self, first_BxKxH):
-        kernel, bias = self.dense
         first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
-        return self.backend.bias_tanh(self.backend.dense(first_RxH, kernel), bias)
+        return self.backend.bias_tanh(*self._project(first_RxH, self.dense))
 
 
-def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
+def first_positions(features: Features) -> tf.Tensor:
     """The positions of [CLS]: integers [B, 1], or [B, K] if packed."""
     if "cls_positions" in features:
         return features["cls_positions"]
@@ -230,13 +232,13 @@ class BertEncoder(keras.Model):
         kernels = [weight for weight in weights if len(weight.shape) == 2]
         return self.weight_copies.make(kernels, self.embeddings.word_embeddings)
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
         first_BxKxH = self.backend.gather_positions(sequence_BxSxH, first_positions(features))
         return sequence_BxSxH, self.pooler(first_BxKxH)
 
     def states_at(
-        self, features: dict[str, tf.Tensor], *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
+        self, features: Features, *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
     ) -> list[tf.Tensor]:
         """The last layer's outputs at these positions of each row, and only these: [B, P, H] for each [B, P]."""
         counts = [each.shape[1] for each in positions_BxP]
@@ -248,7 +250,7 @@ class BertEncoder(keras.Model):
         return tf.split(states_BxPxH, [*counts, unused], axis=1)[:-1]
 
     def hidden_states(
-        self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None
+        self, features: Features, dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
         """The outputs of the embeddings and of every layer: L + 1 tensors [B, S, H].
 

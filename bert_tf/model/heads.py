@@ -9,6 +9,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain, WordLogits
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
+from bert_tf.model.visibility import Features
 
 # The rate before a classifier: a constant in Google's run_classifier.py, independent of the encoder's rates.
 CLASSIFIER_DROPOUT = 0.1
@@ -31,10 +32,8 @@ class MaskedLanguageModelHead(BertLayer):
     def before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
         backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
-        kernel, bias = self.transform
-        norm = (*self.norm, config.layer_norm_eps)
-        exact = config.hidden_act == "gelu_exact"
-        hidden_RxH = backend.bias_gelu_norm(backend.dense(masked_RxH, kernel), bias, *norm, exact)
+        projected, norm = self._project(masked_RxH, self.transform), (*self.norm, config.layer_norm_eps)
+        hidden_RxH = backend.bias_gelu_norm(*projected, *norm, config.hidden_act == "gelu_exact")
         logits_RxW = backend.dense(hidden_RxH, word_table_WxH, transpose_kernel=True)
         return WordLogits(logits_RxW, self.output_bias, config.vocab_size)
 
@@ -87,14 +86,14 @@ class MaskedWordModel(_TrainedModel):
         super().__init__("pretraining", config, backend, seed)
         self.masked_language_model = MaskedLanguageModelHead(config, self.backend, seed)
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         return self._outputs(features, dropout, self.masked_language_model)
 
-    def before_bias(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def before_bias(self, features: Features, dropout: DropoutKey | None = None):
         """What `call` gives, but `WordLogits` in place of mlm_logits: for a loss, which adds the bias by itself."""
         return self._outputs(features, dropout, self.masked_language_model.before_bias)
 
-    def _outputs(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None, word_head: Callable):
+    def _outputs(self, features: Features, dropout: DropoutKey | None, word_head: Callable):
         (masked_BxPxH,) = self.bert.states_at(features, features["masked_lm_positions"], dropout=dropout)
         return word_head(masked_BxPxH, self._word_table())
 
@@ -115,60 +114,64 @@ class PretrainingModel(MaskedWordModel):
         super().__init__(config, backend, seed)
         self.next_sentence = _ClassifierHead(config, self.backend, seed, scope="cls/seq_relationship/", num_classes=2)
 
-    def _outputs(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None, word_head: Callable):
+    def _outputs(self, features: Features, dropout: DropoutKey | None, word_head: Callable):
         masked_BxPxH, first_BxKxH = self.bert.states_at(
             features, features["masked_lm_positions"], first_positions(features), dropout=dropout
         )
         return word_head(masked_BxPxH, self._word_table()), self.next_sentence(self.bert.pooler(first_BxKxH))
 
 
-class SpanModel(_TrainedModel):
+class _ClassifyingModel(_TrainedModel):
+    """Base class: the encoder and a linear map to a few classes, called `classifier`."""
+
+    scope, reads_pooled, trains_bias = "", True, True
+
+    def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
+        super().__init__("classifier", config, backend, seed)
+        self.bert.pooler.trainable = self.reads_pooled
+        self.classifier = _ClassifierHead(
+            config, self.backend, seed, scope=self.scope, num_classes=num_classes, trains_bias=self.trains_bias
+        )
+
+    def _drop(self, x: tf.Tensor, key: DropoutKey | None) -> tf.Tensor:
+        """The dropout before the classifier."""
+        kept = self.backend.dropout(key, first_free_site(self.config), CLASSIFIER_DROPOUT, x.shape)
+        return self.backend.apply_dropout(x, kept)
+
+
+class SpanModel(_ClassifyingModel):
     """Encoder with the span head of SQuAD: call(features, dropout=None) -> (start [B, S], end [B, S])."""
 
-    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
-        super().__init__("span", config, backend, seed)
-        self.bert.pooler.trainable = False  # not used here
-        self.span = _ClassifierHead(config, self.backend, seed, scope="cls/squad/", num_classes=2)
+    scope, reads_pooled = "cls/squad/", False
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        logits_BxSx2 = self.span.at_each_position(self.bert.hidden_states(features, dropout)[-1])
+    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
+        super().__init__(config, 2, backend, seed)
+
+    def call(self, features: Features, dropout: DropoutKey | None = None):
+        logits_BxSx2 = self.classifier.at_each_position(self.bert.hidden_states(features, dropout)[-1])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
 
 
-class TokenModel(_TrainedModel):
+class TokenModel(_ClassifyingModel):
     """Encoder with a classifier of each position: call(features, dropout=None) -> logits float32 [B, S, C]."""
 
-    def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
-        super().__init__("token", config, backend, seed)
-        self.bert.pooler.trainable = False  # not used here
-        self.classifier = _ClassifierHead(config, self.backend, seed, scope="cls/token/", num_classes=num_classes)
+    scope, reads_pooled = "cls/token/", False
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
-        kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, sequence_BxSxH.shape)
-        return self.classifier.at_each_position(self.backend.apply_dropout(sequence_BxSxH, kept))
+        return self.classifier.at_each_position(self._drop(sequence_BxSxH, dropout))
 
 
-class ClassifierModel(_TrainedModel):
+class ClassifierModel(_ClassifyingModel):
     """Encoder with a classifier on the pooled output: call(features, dropout=None) -> logits float32 [B, C].
 
     With one class the logit is the number that a regression predicts. The variables are called
     ``output_weights`` and ``output_bias``, as in Google's run_classifier.py.
     """
 
-    scope, trains_bias = "", True
-
-    def __init__(self, config: BertConfig, num_classes: int, backend: Plain | None = None, seed: int = 0):
-        super().__init__("classifier", config, backend, seed)
-        self.classifier = _ClassifierHead(
-            config, self.backend, seed, scope=self.scope, num_classes=num_classes, trains_bias=self.trains_bias
-        )
-
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         (first_Bx1xH,) = self.bert.states_at(features, first_positions(features), dropout=dropout)
-        pooled_BxH = self.bert.pooler(first_Bx1xH)
-        kept = self.backend.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
-        return self.classifier(self.backend.apply_dropout(pooled_BxH, kept))
+        return self.classifier(self._drop(self.bert.pooler(first_Bx1xH), dropout))
 
 
 class ChoiceModel(ClassifierModel):
@@ -183,7 +186,7 @@ class ChoiceModel(ClassifierModel):
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0):
         super().__init__(config, 1, backend, seed)
 
-    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+    def call(self, features: Features, dropout: DropoutKey | None = None):
         num_choices, sequence_length = (1, *features["input_ids"].shape[1:])[-2:]
         inputs = ("input_ids", "input_mask", "segment_ids")
         rows = {name: tf.reshape(features[name], [-1, sequence_length]) for name in inputs}

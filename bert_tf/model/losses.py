@@ -17,8 +17,8 @@ import numpy as np
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.randomness import DropoutKey
+from bert_tf.model.visibility import Features
 
-Features = dict[str, tf.Tensor]
 Sums = tuple[list[tf.Tensor], list[tf.Tensor]]  # the losses, and the metrics besides the losses: scalars
 
 

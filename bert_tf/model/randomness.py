@@ -62,8 +62,12 @@ class DropoutKey(NamedTuple):
         return site_key, tf.convert_to_tensor(self.first_row, tf.int64)
 
 
+def _row_elements(shape: Sequence[int]) -> int:
+    return math.prod(shape[1:])
+
+
 def _counts_per_row(shape: Sequence[int]) -> int:
-    return -(-int(np.prod(shape[1:], dtype=np.int64)) // ELEMENTS_PER_COUNT)
+    return -(-_row_elements(shape) // ELEMENTS_PER_COUNT)
 
 
 def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
@@ -120,11 +124,14 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
 
     Uses int16, which has GPU kernels; TensorFlow computes int32 on the host, even on GPU machines.
     """
-    num_rows, counts = int(shape[0]), _counts_per_row(shape)
-    words = _words_by_op(site_key, _first_count(first_row, shape), [num_rows, counts])
+    words = _words_by_op(site_key, _first_count(first_row, shape), [shape[0], _counts_per_row(shape)])
     kept = tf.bitcast(words, tf.int16) >= tf.constant(threshold(rate), tf.int16)  # [rows, counts, words, halves]
-    mask = tf.reshape(tf.transpose(kept, [0, 2, 3, 1]), [num_rows, ELEMENTS_PER_COUNT * counts])
-    return tf.reshape(mask[:, : int(np.prod(shape[1:], dtype=np.int64))], shape)
+    return _without_rest(tf.transpose(kept, [0, 2, 3, 1]), shape)
+
+
+def _without_rest(mask: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """[rows, ...] -> `shape`, without the elements of a row's last counts that are too many."""
+    return tf.reshape(tf.reshape(mask, [shape[0], -1])[:, : _row_elements(shape)], shape)
 
 
 def draw_decisions(
@@ -140,7 +147,7 @@ def draw_decisions(
       first_row: the number of the first row; the others follow.
       by_arithmetic: do not use TensorFlow's op; this changes the time, not the bits.
     """
-    start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
+    start, counted = _first_count(first_row, shape), [shape[0], _counts_per_row(shape)]
     if by_arithmetic:
         words = _words_by_arithmetic(site_key, start, counted)
     else:
@@ -154,8 +161,7 @@ def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tens
     """The bits of `draw_decisions` as bool of the static `shape`, or `at_positions` of it."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
-    num_rows, row_elements = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
-    return at_positions(tf.reshape(tf.reshape(mask, [num_rows, -1])[:, :row_elements], shape), positions_BxP)
+    return at_positions(_without_rest(mask, shape), positions_BxP)
 
 
 def at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:

@@ -153,20 +153,18 @@ def with_a_nan():
     return [*others, tf.Variable(tf.fill(last.shape, float("nan")), name=last.name.split(":")[0])]
 
 
-SENTENCE_PIECES = [*VOCAB[:5], "\u2581the", *(f"\u2581{n}" for n in range(len(VOCAB) - 6))]
-
-
 @pytest.mark.parametrize(
     ("variables", "options", "message"),
     [
         (lambda: without("bert/encoder/layer_1/output/dense/kernel"), {}, r"its encoder .* lacks .*layer_1/output/den"),
         (lambda: without("cls/predictions/transform/dense"), {}, "2 variables in all"),
-        (complete, {"config": dataclasses.replace(CONFIG, intermediate_size=48)}, "intermediate_size=48, but .* has "),
-        (complete, {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)}, "has 2 layers, the model 1; name a"),
+        (
+            complete,
+            {"config": dataclasses.replace(CONFIG, intermediate_size=48)},
+            "lacks .*layer_0/intermediate/dense/kernel .16, 48., .*or has other shapes",
+        ),
         (with_a_nan, {}, "not finite"),
-        (complete, {"vocab": SENTENCE_PIECES}, "SentencePiece"),
         (complete, {"vocab": [*VOCAB, "more"]}, f"has {len(VOCAB) + 1} pieces"),
-        (complete, {"vocab": VOCAB[1:]}, r"lacks \[PAD\]"),
     ],
 )
 def test_refused(tmp_path, variables, options, message):
@@ -189,18 +187,19 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "call"),
+    ("pipeline", "call"),
     [
-        ("BertForPreTraining", '"A sentence with a [MASK] in it."'),
-        ("BertForQuestionAnswering", "AutoModelForQuestionAnswering.from_pretrained"),
-        ("BertForSequenceClassification", 'pipeline("text-classification"'),
-        ("BertModel", 'pipeline("feature-extraction"'),
+        ("fill-mask", '"A sentence with a [MASK] in it."'),
+        ("question-answering", "AutoModelForQuestionAnswering.from_pretrained"),
+        ("feature-extraction", 'pipeline("feature-extraction"'),
     ],
 )
-def test_what_it_is_and_how_to_use_it(architecture, call):
-    casing, data = Casing(True, False), "sample" if architecture == "BertModel" else ""
-    text = write_card(architecture, name="my-model", config=CONFIG, casing=casing, num_weights=12345, data=data)
-    assert "# my-model\n" in text and f"({architecture}): 2 layers of width 16" in text and "12,345 weights" in text
+def test_what_it_is_and_how_to_use_it(pipeline, call):
+    casing, data = Casing(True, False), "sample" if pipeline == "fill-mask" else ""
+    text = write_card(
+        "BertModel", pipeline, name="my-model", config=CONFIG, casing=casing, num_weights=12345, data=data
+    )
+    assert "# my-model\n" in text and "(BertModel): 2 layers of width 16" in text and "12,345 weights" in text
     assert "lower-cased, accents kept, up to 32 tokens" in text and ("trained on sample." in text) == bool(data)
     assert call in text and text.endswith("\n") and not re.search(r"\{[{%]|None|Undefined", text)
     compile(text.partition("```python\n")[2].partition("```")[0], "card", "exec")
@@ -213,7 +212,6 @@ def test_the_data_without_its_path(tmp_path):
         ({"dataset": "sample", "first_file": "/x/secret/f"}, "sample"),
         ({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"),
         ({}, ""),
-        ("", ""),
     ):
         config_file.write_text(json.dumps({"identity": {}, "data": data}))
         assert data_of(checkpoint) == expected

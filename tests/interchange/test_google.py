@@ -61,81 +61,48 @@ def test_the_state_of_optimizers_is_no_weight(tmp_path):
     assert_filled(model, {**values, **{name: value.astype(np.float32) for name, value in half.items()}})
 
 
-class Table(keras.layers.Layer):
-    """An embedding table as NVIDIA's TF2 code and tf-models-official name it."""
-
-    def __init__(self, rows, name):
-        super().__init__(name=name)
-        self.rows = rows
-
-    def build(self, shape):
-        self.embeddings = self.add_weight("embeddings", [self.rows, HIDDEN], initializer="random_normal")
-
-    def call(self, x):
-        return x + tf.reduce_sum(self.embeddings, axis=0)
+def dense(name, *shape):
+    """A kernel with the axes of its inputs and outputs; the bias is of the last ones given, if there are three."""
+    return {f"{name}/kernel": [*shape], f"{name}/bias": [*(shape[1:] if shape[0] == HIDDEN else shape[-1:])]}
 
 
-class Block(keras.layers.Layer):
-    """The variables of a transformer layer there; `old` is NVIDIA's, from which tf-models-official has moved on."""
-
-    def __init__(self, name, old):
-        super().__init__(name=name)
-        size = HIDDEN // HEADS
-        if old:
-            names, shape = [f"self_attention/{part}" for part in ("query", "key", "value")], [None, HEADS, size]
-            dense = keras.layers.EinsumDense
-            self.parts = [dense("abc,cde->abde", shape, bias_axes="de", name=name) for name in names]
-            self.merge = dense("abcd,cde->abe", [None, HIDDEN], bias_axes="e", name="self_attention_output")
-        else:
-            self.attention = keras.layers.MultiHeadAttention(HEADS, size, name="self_attention")
-        self.old = old
-        self.attention_norm = keras.layers.LayerNormalization(name="self_attention_layer_norm")
-        self.inner = keras.layers.EinsumDense("abc,cd->abd", [None, INNER], bias_axes="d", name="intermediate")
-        self.outer = keras.layers.EinsumDense("abc,cd->abd", [None, HIDDEN], bias_axes="d", name="output")
-        self.norm = keras.layers.LayerNormalization(name="output_layer_norm")
-
-    def call(self, x):
-        attended = self.merge(sum(part(x) for part in self.parts)) if self.old else self.attention(x, x)
-        return self.norm(self.outer(self.inner(self.attention_norm(attended))))
-
-
-class Bias(keras.layers.Layer):
-    def build(self, shape):
-        self.bias = self.add_weight("bias", [VOCAB], initializer="random_normal")
-
-    def call(self, x):
-        return x + self.bias
+def norm(name):
+    return {f"{name}/{part}": [HIDDEN] for part in ("gamma", "beta")}
 
 
 def keras_model(with_heads, old, has_own_pooler=False):
-    """A functional model with their names; what it computes does not matter.
+    """The variables of NVIDIA's TF2 code (`old`) or of tf-models-official, as these name them, in a module.
 
     Args:
       has_own_pooler: whether the next-sentence head is that of tf-models-official's BertPretrainerV2.
     """
-    x = inputs = keras.Input([4, HIDDEN])
-    for name, rows in (("word_embeddings", VOCAB), ("position_embedding", POSITIONS), ("type_embeddings", 2)):
-        x = Table(rows, name)(x)
-    x = keras.layers.LayerNormalization(name="embeddings/layer_norm")(x)
-    for index in range(2):
-        x = Block(f"transformer/layer_{index}", old)(x)
-    outputs = [keras.layers.Dense(HIDDEN, name="pooler_transform")(x)]
+    size = HIDDEN // HEADS
+    tables = {"word_embeddings": VOCAB, "position_embedding": POSITIONS, "type_embeddings": 2}
+    shapes = {f"{name}/embeddings": [rows, HIDDEN] for name, rows in tables.items()}
+    shapes |= norm("embeddings/layer_norm") | dense("pooler_transform", HIDDEN, HIDDEN)
+    for layer in ("transformer/layer_0", "transformer/layer_1"):
+        for part in ("query", "key", "value"):
+            shapes |= dense(f"{layer}/self_attention/{part}", HIDDEN, HEADS, size)
+        output = "self_attention_output" if old else "self_attention/attention_output"
+        shapes |= dense(f"{layer}/{output}", HEADS, size, HIDDEN) | norm(f"{layer}/self_attention_layer_norm")
+        shapes |= dense(f"{layer}/intermediate", HIDDEN, INNER) | dense(f"{layer}/output", INNER, HIDDEN)
+        shapes |= norm(f"{layer}/output_layer_norm")
     if with_heads:
-        hidden = keras.layers.Dense(HIDDEN, name="cls/predictions/transform/dense")(x)
-        hidden = keras.layers.LayerNormalization(name="cls/predictions/transform/LayerNorm")(hidden)
-        logits = keras.layers.Dense(VOCAB, use_bias=False, name="not_ours")(hidden)
-        outputs.append(Bias(name="cls/predictions/output_bias")(logits))
+        transform = "cls/predictions/transform"
+        shapes |= dense(f"{transform}/dense", HIDDEN, HIDDEN) | norm(f"{transform}/LayerNorm")
+        shapes |= {"not_ours/kernel": [HIDDEN, VOCAB], "cls/predictions/output_bias/bias": [VOCAB]}
         if has_own_pooler:
-            pooled = keras.layers.Dense(HIDDEN, name="bert/next_sentence/pooler_dense")(x)
-            outputs.append(keras.layers.Dense(2, name="bert/next_sentence/logits")(pooled))
-            outputs.append(keras.layers.Dense(3, name="bert/other_head/logits")(pooled))
+            shapes |= dense("bert/next_sentence/pooler_dense", HIDDEN, HIDDEN)
+            shapes |= dense("bert/next_sentence/logits", HIDDEN, 2) | dense("bert/other_head/logits", HIDDEN, 3)
         else:
-            outputs.append(keras.layers.Dense(2, name="predictions/transform/logits")(outputs[0]))
-    model = keras.Model(inputs, outputs)
-    rng = np.random.default_rng(1)
-    for variable in model.variables:
-        variable.assign(rng.normal(0, 0.3, variable.shape))
-    return model
+            shapes |= dense("predictions/transform/logits", HIDDEN, 2)
+    module = tf.Module()
+    module.all = [tf.Variable(value, name=name) for name, value in random_values(shapes).items()]
+    return module
+
+
+def values_of(module):
+    return {variable.name.split(":")[0]: variable.numpy() for variable in module.variables}
 
 
 @pytest.mark.parametrize(
@@ -158,9 +125,9 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
     assert bool(weights.warnings) == (with_heads and old)
     if with_heads:
         assert all("without an activation" in warning for warning in weights.warnings)
-        expected = theirs.get_layer("predictions/transform/logits").kernel.numpy().T
+        expected = values_of(theirs)["predictions/transform/logits/kernel"].T
         np.testing.assert_array_equal(weights.read("cls/seq_relationship/output_weights"), expected)
-    by_name = {variable.name.split(":")[0]: variable.numpy() for variable in theirs.variables}
+    by_name = values_of(theirs)
     word = by_name["word_embeddings/embeddings"]
     np.testing.assert_array_equal(model.variables[0][:VOCAB], word)
     attention = "transformer/layer_1/self_attention"
@@ -184,11 +151,14 @@ def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):
     report = load_weights(weights, model.variables, VOCAB)
     assert not weights.warnings and not report.missing
     assert report.unused == ["not_ours/kernel", "other_head/logits/bias", "other_head/logits/kernel"]
-    for ours, layer in (("bert/pooler/dense/", "pooler_dense"), ("cls/seq_relationship/output_", "logits")):
-        kernel, bias = theirs.get_layer(f"bert/next_sentence/{layer}").get_weights()
-        name, expected = ("kernel", kernel) if layer == "pooler_dense" else ("weights", kernel.T)
-        np.testing.assert_array_equal(weights.read(f"{ours}{name}"), expected)
-        np.testing.assert_array_equal(weights.read(f"{ours}bias"), bias)
+    values = {name.removeprefix("bert/next_sentence/"): value for name, value in values_of(theirs).items()}
+    for ours, expected in {
+        "bert/pooler/dense/kernel": values["pooler_dense/kernel"],
+        "bert/pooler/dense/bias": values["pooler_dense/bias"],
+        "cls/seq_relationship/output_weights": values["logits/kernel"].T,
+        "cls/seq_relationship/output_bias": values["logits/bias"],
+    }.items():
+        np.testing.assert_array_equal(weights.read(ours), expected)
 
 
 @pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])

@@ -14,7 +14,8 @@ import tensorflow as tf
 from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
-from bert_tf.model.heads import ChoiceModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import ChoiceModel, ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.model.losses import ClassificationObjective, MaskedWordObjective
 from tests.exported import CLASSIFIER, CONFIG, ENCODER_ONLY, make_variables, write_run
 
@@ -113,29 +114,21 @@ def test_masked_words_alone_with_loss_and_gradients(tmp_path):
         np.testing.assert_allclose(mine, expected.T if is_transposed(name) else expected, atol=2e-6, err_msg=name)
 
 
-def test_spans(tmp_path):
-    checkpoint, folder = make_folder(tmp_path, SpanModel)
-    start_logits, end_logits = filled(SpanModel(CONFIG), SpanModel)(our_features(checkpoint))
-    outputs, complaints = their_outputs(transformers.AutoModelForQuestionAnswering, folder)
-    assert_close(start_logits, outputs.start_logits)
-    assert_close(end_logits, outputs.end_logits)
-    assert complaints == set()
-
-
-def test_classes(tmp_path):
-    checkpoint, folder = make_folder(tmp_path, CLASSIFIER)
-    _, pooled = from_pretrained(checkpoint).encoder(our_features(checkpoint))
-    *_, weights, bias = make_variables(CLASSIFIER)
-    outputs, complaints = their_outputs(transformers.AutoModelForSequenceClassification, folder)
-    assert_close(tf.matmul(pooled, weights, transpose_b=True) + bias, outputs.logits)
-    assert complaints == set()
-
-
-def test_classes_of_tokens(tmp_path):
-    checkpoint, folder = make_folder(tmp_path, TokenModel)
-    logits = filled(TokenModel(CONFIG, 3), TokenModel)(our_features(checkpoint))
-    outputs, complaints = their_outputs(transformers.AutoModelForTokenClassification, folder)
-    assert_close(logits, outputs.logits)
+@pytest.mark.parametrize(
+    ("kind", "make", "auto_class", "names"),
+    [
+        (SpanModel, SpanModel, transformers.AutoModelForQuestionAnswering, ["start_logits", "end_logits"]),
+        (CLASSIFIER, lambda c: ClassifierModel(c, 3), transformers.AutoModelForSequenceClassification, ["logits"]),
+        (TokenModel, lambda c: TokenModel(c, 3), transformers.AutoModelForTokenClassification, ["logits"]),
+        (ENCODER_ONLY, BertEncoder, transformers.AutoModel, ["last_hidden_state", "pooler_output"]),
+    ],
+)
+def test_heads(tmp_path, kind, make, auto_class, names):
+    checkpoint, folder = make_folder(tmp_path, kind)
+    ours = filled(make(CONFIG), kind)(our_features(checkpoint))
+    theirs, complaints = their_outputs(auto_class, folder)
+    for mine, name in zip([ours] if len(names) == 1 else ours, names):
+        assert_close(mine, theirs[name])
     assert complaints == set()
 
 
@@ -153,15 +146,6 @@ def test_choices_with_loss(tmp_path):
     targets = {"labels": tf.constant([1]), "example_weights": tf.constant([1.0])}
     sums, _ = ClassificationObjective()(model, {**features, **targets}, None)
     assert float(sums[0]) == pytest.approx(float(outputs.loss), rel=1e-6)
-
-
-def test_encoder(tmp_path):
-    checkpoint, folder = make_folder(tmp_path, ENCODER_ONLY)
-    sequence, pooled = from_pretrained(checkpoint).encoder(our_features(checkpoint))
-    outputs, complaints = their_outputs(transformers.AutoModel, folder)
-    assert_close(sequence, outputs.last_hidden_state)
-    assert_close(pooled, outputs.pooler_output)
-    assert complaints == set()
 
 
 @pytest.mark.parametrize("kind", [PretrainingModel, MaskedWordModel])

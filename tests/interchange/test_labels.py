@@ -132,7 +132,6 @@ def test_labels_that_say_nothing(data, tmp_path, capsys):
     "labels, task, words",
     [
         (("yes", "no"), "RTE", r"was fine-tuned for a task \(yes, no\), not for RTE \(entailment, not_entailment\)"),
-        (("LABEL_1", "LABEL_0"), "RTE", r"was fine-tuned for a task \(LABEL_1, LABEL_0\)"),
         (NLI, "RTE", r"was fine-tuned for a task \(entailment, neutral, contradiction\)"),
     ],
 )
@@ -147,10 +146,8 @@ def test_labels_that_cannot_be_matched_are_refused(data, tmp_path, labels, task,
     [
         ({"1": "a", "2": "b", "3": "c"}, "id2label=.*: must give each number from 0 on a label of its"),
         ({"0": "a", "1": "a", "2": "c"}, "id2label=.*: must give each number"),
-        ({"0": "a", "1": None, "2": "c"}, "id2label=.*: must give each number"),
         (["a", "b", "c"], "id2label=.*: must give each number"),
         ({"0": "a", "1": "b"}, "names 2 labels, the weights have 3 classes"),
-        ({"0": "a", "1": " ", "2": "c"}, "has the label .*: a label must not be empty"),
         ({"0": "a", "1": "b\0", "2": "c"}, "has the label .*control characters"),
     ],
 )

@@ -47,14 +47,6 @@ def test_decisions_are_sixteen_bits_of_philox():
     np.testing.assert_array_equal(kept.reshape(3, 8, 5), halves.transpose(0, 2, 1) >= round(rate * 65536) - 32768)
 
 
-def test_neighbouring_rows_and_sites_are_uncorrelated():
-    signs = np.stack(
-        [masks(row, [1, 4096], rate=0.5, site=site).ravel().astype(float) for row in (0, 1) for site in (0, 1)]
-    )
-    correlation = np.corrcoef(signs) - np.eye(4)
-    assert np.abs(correlation).max() < 5 / np.sqrt(4096)
-
-
 def test_initial_weights_depend_on_seed_and_name_alone():
     first = truncated_normal(1, "a", [50, 40], 0.02).numpy()
     np.testing.assert_array_equal(first, truncated_normal(1, "a", [50, 40], 0.02))

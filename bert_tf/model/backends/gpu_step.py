@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.base.tensorflow import optimization_barrier, tf
 from bert_tf.model.backends.kernel_check import require_agreement
@@ -24,12 +24,12 @@ from bert_tf.model.elementwise import (
     hide_keys,
     normalise,
     row_mean,
+    with_gradient,
 )
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
-from bert_tf.model.kernels.drawing import Site
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
-from bert_tf.model.kernels.fused_operation import FusedOperation
+from bert_tf.model.kernels.fused_operation import FusedOperation, Site
 from bert_tf.model.lookup_gradient import add_in_fixed_order
 from bert_tf.model.randomness import draw_decisions, keep_mask, keep_scale
 from bert_tf.model.visibility import VisibleKeys
@@ -69,10 +69,10 @@ class GpuStep(PlainInStep):
         if key not in self._kernels:
             try:
                 self._kernels[key] = made = kind(*shape)
-                if self._use == "checked" and made.kernels() not in self._checked:
+                if self._use == "checked" and made.kernels not in self._checked:
                     dtype = self.compute_dtype.name
                     require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
-                    self._checked.add(made.kernels())
+                    self._checked.add(made.kernels)
             except Unavailable as reason:
                 self._kernels[key] = None
                 self._failures.setdefault(kind.title, str(reason))
@@ -86,19 +86,18 @@ class GpuStep(PlainInStep):
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
         undrawn = _undrawn(dropout)
         if undrawn and num_queries == visible.key_numbers_BxS.shape[1]:
-            inputs, biases = zip(*projected)
+            (rate, site), (inputs, biases) = undrawn, zip(*projected)
             num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
-            shape = num_rows, num_queries, num_heads, hidden_size // num_heads, undrawn.rate, is_packed
+            shape = num_rows, num_queries, num_heads, hidden_size // num_heads, rate, is_packed
             fused = self._find(FusedAttention, *shape, self.compute_dtype)
             if fused is not None:
-                return fused(inputs, biases, visible, undrawn.site)
+                return fused(inputs, biases, visible, site)
         return super().attention(projected, visible, dropout, num_heads, num_queries)
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
         """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
 
-        @tf.custom_gradient
         def run(sequence_BxSxH):
             def gradient(d_result_BxPxH: tf.Tensor) -> tf.Tensor:
                 ones = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=d_result_BxPxH.dtype)
@@ -106,7 +105,7 @@ class GpuStep(PlainInStep):
 
             return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1), gradient
 
-        return run(sequence_BxSxH)
+        return with_gradient(run, sequence_BxSxH)
 
     def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
         """No matmul, because the gradient of one so narrow would keep few multiprocessors busy."""
@@ -121,16 +120,14 @@ class GpuStep(PlainInStep):
     def fan_out(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The gradients are added in an order that lets XLA accumulate them within the matmuls."""
 
-        @tf.custom_gradient
         def run(x):
             return (tf.identity(x),) * 4, lambda query, key, value, residual: query + (key + (value + residual))
 
-        return run(x)
+        return with_gradient(run, x)
 
     def embedding_norm(
         self, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, epsilon: float, dropout: Dropout | None
     ) -> tf.Tensor:
-        @tf.custom_gradient
         def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
             hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
             x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
@@ -147,7 +144,7 @@ class GpuStep(PlainInStep):
 
             return self._rounded(drop(result, dropout)), gradient
 
-        return run(*map(tf.convert_to_tensor, (word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)))
+        return with_gradient(run, word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)
 
     def residual_norm(
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
@@ -155,13 +152,11 @@ class GpuStep(PlainInStep):
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
         undrawn = _undrawn(dropout)
         if undrawn:
-            num_rows, hidden_size = x_RxH.shape
-            shape = num_rows, sequence_length, hidden_size, undrawn.rate, epsilon
-            fused = self._find(AddNorm, *shape, self.compute_dtype)
+            (rate, site), (num_rows, hidden_size) = undrawn, x_RxH.shape
+            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon, self.compute_dtype)
             if fused is not None:
-                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, undrawn.site)
+                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
-        @tf.custom_gradient
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
             # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
@@ -179,13 +174,12 @@ class GpuStep(PlainInStep):
 
             return self._rounded(centred * inverse * gamma_H + beta_H), gradient
 
-        return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+        return with_gradient(run, x_RxH, bias_H, residual_RxH, gamma_H, beta_H)
 
     def split_heads(self, x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float) -> tf.Tensor:
         """The bias's gradient is summed from the rounded gradient of x."""
         split, merge = super().split_heads, self.merge_heads
 
-        @tf.custom_gradient
         def run(x_RxH, bias_H):
             def gradient(d_result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
                 d_x = merge(as_float32(d_result_BxNxSxD) * scale)
@@ -193,7 +187,7 @@ class GpuStep(PlainInStep):
 
             return split(x_RxH, bias_H, sequence_length, num_heads, scale), gradient
 
-        return run(x_RxH, tf.convert_to_tensor(bias_H))
+        return with_gradient(run, x_RxH, bias_H)
 
     def attend(
         self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None
@@ -212,7 +206,6 @@ class GpuStep(PlainInStep):
         scale = 1.0 if dropout is None else dropout.scale
         unscaled = None if dropout is None else Dropout(dropout.keep, 1.0)
 
-        @tf.custom_gradient
         def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
             # Behind a barrier, or with bfloat16 XLA would let the matmul write float32.
             (scores_BxNxSxS,) = optimization_barrier(tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True))
@@ -245,7 +238,7 @@ class GpuStep(PlainInStep):
 
             return context_RxH, gradient
 
-        return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
+        return with_gradient(run, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
 
     def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         num_rows, padded_size = logits.logits_RxW.shape
@@ -264,7 +257,6 @@ class GpuStep(PlainInStep):
             return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu
 
-        @tf.custom_gradient
         def run(x_RxI, bias_I):
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
                 x_again, bias_again = optimization_barrier(x_RxI, bias_I)
@@ -274,7 +266,7 @@ class GpuStep(PlainInStep):
 
             return bias_gelu(x_RxI, bias_I, exact), gradient
 
-        return run(x_RxI, tf.convert_to_tensor(bias_I))
+        return with_gradient(run, x_RxI, bias_I)
 
 
 class _DrawnWhenRead:
@@ -291,19 +283,15 @@ class _DrawnWhenRead:
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-class _Undrawn(NamedTuple):
-    """A dropout whose mask a kernel can draw."""
+def _undrawn(dropout: Any) -> tuple[float, Site | None] | None:
+    """Rate and site of a dropout whose mask a kernel can draw; without a dropout 0 and None.
 
-    rate: float
-    site: Site | None  # None: nothing is dropped
-
-
-def _undrawn(dropout: Any) -> _Undrawn | None:
-    """None for a mask that is drawn already, or is that of some positions."""
+    None for a mask that is drawn already, or is that of some positions.
+    """
     if dropout is None:
-        return _Undrawn(0.0, None)
+        return 0.0, None
     if isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None:
-        return _Undrawn(dropout.rate, dropout.site)
+        return dropout.rate, dropout.site
     return None
 
 

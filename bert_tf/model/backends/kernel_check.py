@@ -76,12 +76,9 @@ def _dropout(backend: Plain, rate: float, *shape: int) -> Any:
 
 def _attention(made: FusedAttention) -> Example:
     length, num_heads, width = made.sequence_length, made.num_heads, made.num_heads * made.head_size
-    # A row of two instances and padding, or a shorter and a full row.
-    numbers = tf.cast(tf.range(length) >= length // 3, tf.int32) + tf.cast(tf.range(length) >= length - 9, tf.int32)
-    numbers_BxS = tf.stack([1 - tf.minimum(numbers, 1), tf.ones_like(numbers)])
-    visible = VisibleKeys(numbers_BxS)
-    if made.is_packed:
-        visible = VisibleKeys(*[tf.stack([numbers, tf.ones_like(numbers)])] * 2)
+    # A shorter and a full row, or two instances and one.
+    numbers_BxS = tf.cast(tf.range(length) < [[length // 3], [length]], tf.int32)
+    visible = VisibleKeys(numbers_BxS, numbers_BxS if made.is_packed else None)
 
     def compute(backend: Plain, query, key, value, query_bias, value_bias) -> tf.Tensor:
         dropout = _dropout(backend, made.dropout_rate, _BATCH_SIZE, num_heads, length, length)

@@ -17,6 +17,7 @@ from bert_tf.model.elementwise import (
     hide_keys,
     is_label,
     layer_norm,
+    with_gradient,
 )
 from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, draw_mask, keep_mask, keep_scale
 from bert_tf.model.recomputation import recompute_in_backward
@@ -181,13 +182,12 @@ class Plain:
     ) -> tf.Tensor:
         """`attention` of scaled queries, keys and values with their biases -> compute type [R, H]."""
 
-        @tf.custom_gradient
         def softmax(scores_BxNxSxS):
             dropped, probabilities = self._masked_softmax(scores_BxNxSxS, visible, dropout)
             return dropped, lambda gradient: self._masked_softmax_gradient(gradient, probabilities, dropout)
 
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)
-        return self.merge_heads(tf.matmul(softmax(scores_BxNxSxS), value_BxNxSxD))
+        return self.merge_heads(tf.matmul(with_gradient(softmax, scores_BxNxSxS), value_BxNxSxD))
 
     def _masked_softmax(self, scores_BxNxSxS, visible, dropout: Dropout | None) -> tuple[tf.Tensor, tf.Tensor]:
         """p = softmax over the keys that are seen -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
@@ -212,14 +212,13 @@ class Plain:
         float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars.
         """
 
-        @tf.custom_gradient
         def run(logits_RxC):
             loss, correct, log_sum_R = self._cross_entropy(logits_RxC, labels_R, weights_R)
             return (loss, correct), lambda gradient, _: self._cross_entropy_gradient(
                 gradient, logits_RxC, labels_R, weights_R, log_sum_R
             )
 
-        return run(logits_RxC)
+        return with_gradient(run, logits_RxC)
 
     def _cross_entropy(self, logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The results of `cross_entropy`, and the log-sum-exp of each row's logits [R]."""

@@ -2,5 +2,5 @@
 
 `attention`, `between_matmuls`, `word_loss` and `dropout_bits` hold the kernels; `requirements` says where they can be
 used. `compilation` compiles them for a card and keeps the result, and `launching` lets programs that XLA has compiled
-call them. A backend uses the operations of `fused_attention` and `fused_blocks`, whose dropouts come from `drawing`.
+call them. A backend uses the operations of `fused_attention` and `fused_blocks`.
 """

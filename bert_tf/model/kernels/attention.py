@@ -65,6 +65,48 @@ def _load_bits(words, KEEP_SCALE: tl.constexpr):
 
 
 @triton.jit
+def _own_block(S: tl.constexpr, N: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Of a program: its block, its head and its row of the batch; the block's numbers from 0 on, its positions in the
+    row, its columns, and its tile in [R, H]."""
+    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
+    positions = block * BLOCK + lanes
+    return block, head, batch, lanes, positions, columns, _tile(batch * S + positions, columns, N * D)
+
+
+@triton.jit
+def _tile(rows, columns, H: tl.constexpr):
+    """Where a block's elements of a head are in [R, H]."""
+    return rows[:, None] * H + columns[None, :]
+
+
+@triton.jit
+def _load_range(ranges, block):
+    """The first of the blocks that a block may share numbers with, and that after the last."""
+    range_ = ranges + block * 2
+    return tl.load(range_), tl.load(range_ + 1)
+
+
+@triton.jit
+def _load_keys(numbers, words, block, BLOCK: tl.constexpr, KEEP_SCALE: tl.constexpr):
+    """The numbers of a block of keys, and the dropout's bits."""
+    return tl.load(numbers + block * BLOCK), _load_bits(words + block * (BLOCK // 32), KEEP_SCALE)
+
+
+@triton.jit
+def _load_queries(numbers, words, log_sums, bias_dots, means, in_head, at, S: tl.constexpr, KEEP_SCALE: tl.constexpr):
+    """The numbers of a block of queries, the dropout's bits, and what is known of each query."""
+    loaded, bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
+    return (
+        loaded,
+        bits,
+        tl.load(log_sums + in_head + at),
+        tl.load(bias_dots + in_head + at),
+        tl.load(means + in_head + at),
+    )
+
+
+@triton.jit
 def _add_product(sums, a, b):
     return tl.fma(sums, tl.full(sums.shape, 1.0, tl.float32), tl.dot(a, b))
 
@@ -92,18 +134,14 @@ def attend_forward(
     PACKED: tl.constexpr,
 ):
     """context [R, H]; the biased and scaled query [R, H]; log2 of each query's sum of exponentials [B, N, S]."""
-    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    block, head, batch, lanes, rows, columns, own = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
-    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
-    rows = block * BLOCK + lanes
-    own = (batch * S + rows)[:, None] * H + columns[None, :]
     in_head = (batch * N + head) * S + rows
     biased = tl.load(query + own).to(tl.float32) + tl.load(query_bias + columns)[None, :]
     q = (biased * (SCALE * LOG2_E)).to(query.dtype.element_ty)
     tl.store(scaled_query + own, q)
 
-    range_ = key_ranges + (batch * (S // BLOCK) + block) * 2
-    first, end = tl.load(range_), tl.load(range_ + 1)
+    first, end = _load_range(key_ranges, batch * (S // BLOCK) + block)
     own_numbers = tl.load(query_numbers + batch * S + rows)
     peak = tl.full([BLOCK], -1e30, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
@@ -111,17 +149,12 @@ def attend_forward(
     sums = tl.zeros([BLOCK, D], tl.float32)
     words = keep_words + in_head[:, None] * (S // 32) + tl.arange(0, BLOCK // 32)[None, :]
     numbers = key_numbers + batch * S + lanes
-    next_numbers = tl.load(numbers + first * BLOCK)
-    next_bits = _load_bits(words + first * (BLOCK // 32), KEEP_SCALE)
+    following = _load_keys(numbers, words, first, BLOCK, KEEP_SCALE)
     for number in range(first, end):
-        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
+        tile = _tile(batch * S + number * BLOCK + lanes, columns, H)
         k = tl.load(key + tile)
-        block_numbers, bits = next_numbers, next_bits
-        following = tl.minimum(number + 1, end - 1)
-        next_numbers, next_bits = (
-            tl.load(numbers + following * BLOCK),
-            _load_bits(words + following * (BLOCK // 32), KEEP_SCALE),
-        )
+        block_numbers, bits = following
+        following = _load_keys(numbers, words, tl.minimum(number + 1, end - 1), BLOCK, KEEP_SCALE)
         zeros = tl.zeros([BLOCK, BLOCK], tl.float32)
         scores = tl.dot(q, tl.trans(k), _where_seen(block_numbers[None, :], own_numbers[:, None], zeros, PACKED))
         new_peak = tl.maximum(peak, tl.max(scores, 1))
@@ -199,35 +232,26 @@ def attend_query_gradient(
 
     And for the other gradients what `_result_dots` says, [B, N, S].
     """
-    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    block, head, batch, lanes, rows, columns, own = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
-    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
-    rows = block * BLOCK + lanes
-    own = (batch * S + rows)[:, None] * H + columns[None, :]
     in_head = (batch * N + head) * S + rows
     q, d_result = tl.load(scaled_query + own), tl.load(d_context + own)
     bias_dot, mean = _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE)
     tl.store(bias_dots + in_head, bias_dot)
     tl.store(means + in_head, mean)
 
-    range_ = key_ranges + (batch * (S // BLOCK) + block) * 2
-    first, end = tl.load(range_), tl.load(range_ + 1)
+    first, end = _load_range(key_ranges, batch * (S // BLOCK) + block)
     own_numbers = tl.load(query_numbers + batch * S + rows)
     log_sum = tl.load(log_sums + in_head)
     sums = tl.zeros([BLOCK, D], tl.float32)
     words = keep_words + in_head[:, None] * (S // 32) + tl.arange(0, BLOCK // 32)[None, :]
     numbers = key_numbers + batch * S + lanes
-    next_numbers = tl.load(numbers + first * BLOCK)
-    next_bits = _load_bits(words + first * (BLOCK // 32), KEEP_SCALE)
+    following = _load_keys(numbers, words, first, BLOCK, KEEP_SCALE)
     for number in range(first, end):
-        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
+        tile = _tile(batch * S + number * BLOCK + lanes, columns, H)
         k, v = tl.load(key + tile), tl.load(value + tile)
-        block_numbers, bits = next_numbers, next_bits
-        following = tl.minimum(number + 1, end - 1)
-        next_numbers, next_bits = (
-            tl.load(numbers + following * BLOCK),
-            _load_bits(words + following * (BLOCK // 32), KEEP_SCALE),
-        )
+        block_numbers, bits = following
+        following = _load_keys(numbers, words, tl.minimum(number + 1, end - 1), BLOCK, KEEP_SCALE)
         negative = tl.broadcast_to(-log_sum[:, None], [BLOCK, BLOCK])
         start = _where_seen(block_numbers[None, :], own_numbers[:, None], negative, PACKED)
         probabilities = tl.exp2(tl.dot(q, tl.trans(k), start))
@@ -268,34 +292,24 @@ def attend_key_value_gradients(
 
     The scores are computed transposed, keys by queries.
     """
-    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    block, head, batch, lanes, keys, columns, own = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
-    lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
-    keys = block * BLOCK + lanes
-    own = (batch * S + keys)[:, None] * H + columns[None, :]
     k, v = tl.load(key + own), tl.load(value + own)
 
-    range_ = query_ranges + (batch * (S // BLOCK) + block) * 2
-    first, end = tl.load(range_), tl.load(range_ + 1)
+    first, end = _load_range(query_ranges, batch * (S // BLOCK) + block)
     own_numbers = tl.load(key_numbers + batch * S + keys)
     key_sums = tl.zeros([BLOCK, D], tl.float32)
     value_sums = tl.zeros([BLOCK, D], tl.float32)
     in_head = (batch * N + head) * S + lanes
     words = keep_words + in_head[None, :] * (S // 32) + (block * (BLOCK // 32) + tl.arange(0, BLOCK // 32))[:, None]
     numbers = query_numbers + batch * S + lanes
-    at = first * BLOCK
-    next_numbers, next_bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
-    next_log_sum, next_bias_dot = tl.load(log_sums + in_head + at), tl.load(bias_dots + in_head + at)
-    next_mean = tl.load(means + in_head + at)
+    following = _load_queries(numbers, words, log_sums, bias_dots, means, in_head, first * BLOCK, S, KEEP_SCALE)
     for number in range(first, end):
-        tile = (batch * S + number * BLOCK + lanes)[:, None] * H + columns[None, :]
+        tile = _tile(batch * S + number * BLOCK + lanes, columns, H)
         q, d_result = tl.load(scaled_query + tile), tl.load(d_context + tile)
-        block_numbers, bits = next_numbers, next_bits
-        log_sum, bias_dot, mean = next_log_sum, next_bias_dot, next_mean
+        block_numbers, bits, log_sum, bias_dot, mean = following
         at = tl.minimum(number + 1, end - 1) * BLOCK
-        next_numbers, next_bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
-        next_log_sum, next_bias_dot = tl.load(log_sums + in_head + at), tl.load(bias_dots + in_head + at)
-        next_mean = tl.load(means + in_head + at)
+        following = _load_queries(numbers, words, log_sums, bias_dots, means, in_head, at, S, KEEP_SCALE)
         start = tl.broadcast_to(-log_sum[None, :], [BLOCK, BLOCK])
         if PACKED:
             start = _where_seen(own_numbers[:, None], block_numbers[None, :], start, PACKED)
@@ -343,7 +357,7 @@ def attend_gradients(
     head, batch = tl.program_id(1), tl.program_id(2)
     H: tl.constexpr = N * D
     rows, columns = batch * S + tl.arange(0, S), head * D + tl.arange(0, D)
-    tile = rows[:, None] * H + columns[None, :]
+    tile = _tile(rows, columns, H)
     in_head = (batch * N + head) * S + tl.arange(0, S)
     q, k, v, d_result = (
         tl.load(scaled_query + tile),

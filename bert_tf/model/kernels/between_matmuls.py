@@ -15,6 +15,28 @@ from bert_tf.model.kernels.dropout_bits import keep
 
 
 @triton.jit
+def _load_exact(pointers, inside):
+    """Values in float32, 0 outside."""
+    return tl.load(pointers, inside, 0.0).to(tl.float32)
+
+
+@triton.jit
+def _load_row(row, columns, H: tl.constexpr):
+    """A row's values in some columns [1, COLUMNS], 0 in those that it does not have."""
+    return tl.load(row + columns, columns < H, 0.0)[None, :]
+
+
+@triton.jit
+def _drop(x, keep_words, rows, H: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, KEEP_SCALE: tl.constexpr):
+    """dropout(x); the words [rows, H / 32] of bits say which elements are kept."""
+    if KEEP_SCALE != 1.0:
+        columns = tl.arange(0, COLUMNS // 32)
+        pointers = keep_words + rows[:, None] * (H // 32) + columns[None, :]
+        x = keep(tl.load(pointers, (columns < H // 32)[None, :], 0), x, ROWS, COLUMNS) * KEEP_SCALE
+    return x
+
+
+@triton.jit
 def add_norm_forward(
     x,
     bias,
@@ -36,26 +58,18 @@ def add_norm_forward(
     mean and 1 / deviation [R]. COLUMNS is the power of two that holds H."""
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     at, inside = rows[:, None] * H + columns[None, :], (columns < H)[None, :]
-    exact = tl.load(x + at, inside, 0.0).to(tl.float32) + tl.load(bias + columns, columns < H, 0.0)[None, :]
-    if KEEP_SCALE != 1.0:
-        exact = keep(_words(keep_words, rows, H, COLUMNS), exact, ROWS, COLUMNS) * KEEP_SCALE
-    exact += tl.load(residual + at, inside, 0.0).to(tl.float32)
+    exact = _load_exact(x + at, inside) + _load_row(bias, columns, H)
+    exact = _drop(exact, keep_words, rows, H, COLUMNS, ROWS, KEEP_SCALE)
+    exact += _load_exact(residual + at, inside)
     mean = tl.sum(exact, 1) / H
     centred = tl.where(inside, exact - mean[:, None], 0.0)
     inverse = tl.rsqrt(tl.sum(centred * centred, 1) / H + EPSILON)
-    scaled = centred * inverse[:, None] * tl.load(gamma + columns, columns < H, 0.0)[None, :]
-    normal = scaled + tl.load(beta + columns, columns < H, 0.0)[None, :]
+    scaled = centred * inverse[:, None] * _load_row(gamma, columns, H)
+    normal = scaled + _load_row(beta, columns, H)
     tl.store(result + at, normal.to(result.dtype.element_ty), inside)
     tl.store(argument + at, exact.to(argument.dtype.element_ty), inside)
     tl.store(means + rows, mean)
     tl.store(inverses + rows, inverse)
-
-
-@triton.jit
-def _words(keep_words, rows, H: tl.constexpr, COLUMNS: tl.constexpr):
-    """The words [rows, COLUMNS / 32] of bits that say which elements of the rows are kept."""
-    columns = tl.arange(0, COLUMNS // 32)
-    return tl.load(keep_words + rows[:, None] * (H // 32) + columns[None, :], (columns < H // 32)[None, :], 0)
 
 
 @triton.jit
@@ -81,24 +95,23 @@ def add_norm_gradients(
     """
     columns = tl.arange(0, COLUMNS)
     inside = (columns < H)[None, :]
-    factor = tl.load(gamma + columns, columns < H, 0.0)[None, :]
+    factor = _load_row(gamma, columns, H)
     of_gamma = tl.zeros([ROWS, COLUMNS], tl.float32)
     of_beta = tl.zeros([ROWS, COLUMNS], tl.float32)
     of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(0) * STEPS + step) * ROWS + tl.arange(0, ROWS)
         at = rows[:, None] * H + columns[None, :]
-        d = tl.load(d_result + at, inside, 0.0).to(tl.float32)
-        x = tl.load(argument + at, inside, 0.0).to(tl.float32)
+        d = _load_exact(d_result + at, inside)
+        x = _load_exact(argument + at, inside)
         inverse = tl.load(inverses + rows)[:, None]
         normal = (x - tl.load(means + rows)[:, None]) * inverse
         scaled = d * factor
         mean, slope = tl.sum(scaled, 1) / H, tl.sum(scaled * normal, 1) / H
         d_argument = inverse * (scaled - mean[:, None] - normal * slope[:, None])
         tl.store(d_residual + at, d_argument.to(d_residual.dtype.element_ty), inside)
-        if KEEP_SCALE != 1.0:
-            d_argument = keep(_words(keep_words, rows, H, COLUMNS), d_argument, ROWS, COLUMNS) * KEEP_SCALE
-        rounded = d_argument.to(d_x.dtype.element_ty)
+        d_x_exact = _drop(d_argument, keep_words, rows, H, COLUMNS, ROWS, KEEP_SCALE)
+        rounded = d_x_exact.to(d_x.dtype.element_ty)
         tl.store(d_x + at, rounded, inside)
         of_gamma += d * normal
         of_beta += d

@@ -17,9 +17,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from bert_tf.base.files import atomic_file
 
 _SOURCES = Path(__file__).parent
 COMPILE_LIMIT_SECS = 300.0
@@ -44,18 +46,6 @@ class Kernel:
     num_warps: int
     num_stages: int
 
-    @classmethod
-    def of(
-        cls,
-        module: str,
-        function: str,
-        types: Sequence[str],
-        constants: Mapping[str, float],
-        num_warps: int,
-        num_stages: int,
-    ) -> Kernel:
-        return cls(module, function, tuple(types), tuple(constants.items()), num_warps, num_stages)
-
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
@@ -79,11 +69,10 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
     files = [_kept_file(kernel, capability, version) for kernel in kernels]
     found = {file: compiled for file in files if (compiled := _read(file))}
     missing = {file: kernel for file, kernel in zip(files, kernels) if file not in found}
-    with _compiling(missing, capability) as processes:
-        for file, process in processes.items():
-            answer = _finish(process, missing[file])
-            found[file] = _parse(answer)
-            _keep(file, answer)
+    for file, answer in _compile_apart(missing, capability).items() if missing else ():
+        found[file] = _parse(answer)
+        with contextlib.suppress(OSError), atomic_file(file) as kept:  # else the next start compiles again
+            kept.write(_digest(answer) + b"\n" + answer)
     return [found[file] for file in files]
 
 
@@ -116,37 +105,25 @@ def _parse(answer: bytes) -> Compiled:
     return Compiled(image, **json.loads(head))
 
 
-def _keep(file: Path, answer: bytes) -> None:
-    """Writes the file, whole or not at all; without space or permission the next start compiles again."""
-    scratch = file.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+def _compile_apart(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) -> dict[Path, bytes]:
+    """What a process of its own answers for each of the kernels, by the names of the kept files.
+
+    In the end none of the processes goes on, nor is any of their files left.
+    """
+    processes: dict[Path, subprocess.Popen[bytes]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        answers = {file: Path(folder, file.name) for file in kernels}
         try:
-            scratch.write_bytes(_digest(answer) + b"\n" + answer)
-            scratch.replace(file)
-        except OSError:
-            scratch.unlink(missing_ok=True)
-
-
-class _Process(NamedTuple):
-    process: subprocess.Popen[bytes]
-    answer: Path  # the file that it writes
-
-
-@contextlib.contextmanager
-def _compiling(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) -> Iterator[dict[Path, _Process]]:
-    """A process for each of the kernels. In the end none of them goes on, nor is any of their files left."""
-    processes: dict[Path, _Process] = {}
-    with contextlib.ExitStack() as at_the_end:
-        try:
-            if kernels:
-                folder = Path(at_the_end.enter_context(tempfile.TemporaryDirectory()))
             for file, kernel in kernels.items():
-                processes[file] = _Process(_start(kernel, capability, folder / file.name), folder / file.name)
-                at_the_end.callback(_end, processes[file].process)
+                processes[file] = _start(kernel, capability, answers[file])
+            for file, process in processes.items():
+                _wait_for(process, answers[file], kernels[file].function)
+            return {file: answer.read_bytes() for file, answer in answers.items()}
         except OSError as error:
             raise Unavailable(f"Triton cannot be started: {error.strerror}") from None
-        yield processes
+        finally:
+            for process in processes.values():
+                _end(process)
 
 
 def _start(kernel: Kernel, capability: tuple[int, int], answer: Path) -> subprocess.Popen[bytes]:
@@ -167,15 +144,15 @@ def _start(kernel: Kernel, capability: tuple[int, int], answer: Path) -> subproc
     )
 
 
-def _finish(started: _Process, kernel: Kernel) -> bytes:
+def _wait_for(process: subprocess.Popen[bytes], answer: Path, function: str) -> None:
+    """Raises: Unavailable, if the process does not answer."""
     try:
-        _, errors = started.process.communicate(timeout=COMPILE_LIMIT_SECS)
+        _, errors = process.communicate(timeout=COMPILE_LIMIT_SECS)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {kernel.function}") from None
-    if started.process.returncode or not started.answer.exists():
-        said = errors.decode(errors="replace").strip().splitlines() or [f"exit code {started.process.returncode}"]
-        raise Unavailable(f"Triton does not compile {kernel.function}: {said[-1][:300]}")
-    return started.answer.read_bytes()
+        raise Unavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {function}") from None
+    if process.returncode or not answer.exists():
+        said = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        raise Unavailable(f"Triton does not compile {function}: {said[-1][:300]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -33,13 +33,11 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
     start = (tl.load(first_row) + batch) * COUNTS
     site_key = tl.load(key)
     key_a, key_c = site_key.to(tl.uint32), (site_key >> 32).to(tl.uint32)
-    word_0 = tl.zeros([BLOCK], tl.int32)
-    word_1, word_2, word_3 = word_0, word_0, word_0
-    word_4, word_5, word_6, word_7 = word_0, word_0, word_0, word_0
+    zeros = tl.zeros([BLOCK], tl.int32)
+    words = [zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros]
     # The upper bits first. Bits whose numbers are constants are set by half as many instructions.
     for half in tl.range(2):
-        word_0, word_1, word_2, word_3 = word_0 << 16, word_1 << 16, word_2 << 16, word_3 << 16
-        word_4, word_5, word_6, word_7 = word_4 << 16, word_5 << 16, word_6 << 16, word_7 << 16
+        words = [word << 16 for word in words]
         for bit in tl.static_range(16):
             counts = start + (numbers * 32 + (16 - 16 * half) + bit).to(tl.int64)
             a, b = counts.to(tl.uint32), (counts >> 32).to(tl.uint32)
@@ -55,21 +53,17 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
                 )
                 k_a += _STEP_A
                 k_c += _STEP_C
-            word_0, word_1 = _add_bits(word_0, word_1, a, bit, THRESHOLD)
-            word_2, word_3 = _add_bits(word_2, word_3, b, bit, THRESHOLD)
-            word_4, word_5 = _add_bits(word_4, word_5, c, bit, THRESHOLD)
-            word_6, word_7 = _add_bits(word_6, word_7, d, bit, THRESHOLD)
+            words = (
+                _add_bits(words[0], words[1], a, bit, THRESHOLD)
+                + _add_bits(words[2], words[3], b, bit, THRESHOLD)
+                + _add_bits(words[4], words[5], c, bit, THRESHOLD)
+                + _add_bits(words[6], words[7], d, bit, THRESHOLD)
+            )
     PLANE: tl.constexpr = COUNTS // 32
     target = keep_words + batch * (8 * PLANE) + numbers
     inside = numbers < PLANE
-    tl.store(target, word_0, inside)
-    tl.store(target + PLANE, word_1, inside)
-    tl.store(target + 2 * PLANE, word_2, inside)
-    tl.store(target + 3 * PLANE, word_3, inside)
-    tl.store(target + 4 * PLANE, word_4, inside)
-    tl.store(target + 5 * PLANE, word_5, inside)
-    tl.store(target + 6 * PLANE, word_6, inside)
-    tl.store(target + 7 * PLANE, word_7, inside)
+    for number in tl.static_range(8):
+        tl.store(target + number * PLANE, words[number], inside)
 
 
 @triton.jit

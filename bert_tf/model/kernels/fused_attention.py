@@ -8,20 +8,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Kernel, Unavailable
-from bert_tf.model.kernels.drawing import KeepBits, Site
-from bert_tf.model.kernels.fused_operation import FusedOperation
-from bert_tf.model.kernels.launching import DATA, FLOATS, INTEGERS, call
+from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.fused_operation import FusedOperation, Launch, Site, draw_keep_bits
 from bert_tf.model.kernels.requirements import HEAD_SIZES, LENGTH_UNIT
 from bert_tf.model.randomness import keep_scale
 from bert_tf.model.visibility import VisibleKeys
-
-Buffer = tuple[list[int], tf.DType]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +37,10 @@ class FusedAttention(FusedOperation):
     def smallest_num_rows(self) -> int:
         return self.sequence_length
 
-    def require_fit(self) -> None:
-        if self.head_size not in HEAD_SIZES:
-            raise Unavailable(f"heads have {self.head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
-        if self.sequence_length % LENGTH_UNIT:
-            raise Unavailable(f"the length of the sequences, {self.sequence_length}, is no multiple of {LENGTH_UNIT}")
-        _ = self._keep_bits
-
-    @functools.cached_property
-    def _keep_bits(self) -> KeepBits:
-        return KeepBits(self.num_heads * self.sequence_length**2, self.dropout_rate)
+    @property
+    def _has_wide_registers(self) -> bool:
+        """Whether matrix instructions read shared memory (9.0 and later), so that larger blocks fit into registers."""
+        return launching.compute_capability() >= (9, 0)
 
     @property
     def _is_one_block(self) -> bool:
@@ -58,118 +48,84 @@ class FusedAttention(FusedOperation):
         return self.sequence_length <= 128 and (self.head_size <= 64 or self._has_wide_registers)
 
     @property
-    def _has_wide_registers(self) -> bool:
-        """Whether matrix instructions read shared memory (9.0 and later), so that larger blocks fit into registers."""
-        return launching.compute_capability() >= (9, 0)
-
-    @property
     def _block_size(self) -> int:
         """Queries, and keys, of a block: so many are the fastest on an H100."""
         return self.sequence_length if self._is_one_block else LENGTH_UNIT
 
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The forward kernel, and that of all gradients, or those of d_query and of d_key and d_value."""
-        shape = {"S": self.sequence_length, "N": self.num_heads, "D": self.head_size}
+    def launches(self) -> list[Launch]:
+        """Of the forward kernel, and that of all gradients, or those of d_query and of d_key and d_value."""
+        length, num_heads, head_size = self.sequence_length, self.num_heads, self.head_size
+        if head_size not in HEAD_SIZES:
+            raise Unavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
+        if length % LENGTH_UNIT:
+            raise Unavailable(f"the length of the sequences, {length}, is no multiple of {LENGTH_UNIT}")
+        batch_size, width, block_size = self.num_rows // length, num_heads * head_size, self._block_size
+        data, floats, flat = self.dtype, tf.float32, ([self.num_rows, width], self.dtype)
+        by_query = ([batch_size, num_heads, length], floats)
+
+        def sums(num_inputs: int) -> launching.Buffer:
+            """Each block's sums of the gradients of inputs."""
+            return [self.num_rows // block_size, num_inputs, width], floats
+
+        inputs, visible = [data] * 3, [tf.int32] * 4  # numbers of queries and of keys, ranges, the dropout's words
         drop = {"KEEP_SCALE": keep_scale(self.dropout_rate), "PACKED": self.is_packed}
-        scale, block = {"SCALE": 1.0 / math.sqrt(self.head_size)}, {"BLOCK": self._block_size}
+        both = {"S": length, "N": num_heads, "D": head_size, **drop}
+        scale, block = {"SCALE": 1.0 / math.sqrt(head_size)}, {"BLOCK": block_size}
         # The fastest on an H100 (9.0). Others were not measured: there they are such that registers nearly suffice.
-        num_warps, is_measured = self._block_size // 16, launching.compute_capability()[0] == 9
-        num_stages = 3 if self._has_wide_registers else 2  # a block, and those that are loaded ahead
-        make = functools.partial(Kernel.of, "attention")
-        inputs, both = [DATA] * 3, {**shape, **drop}
-        visible = [INTEGERS] * 4  # the numbers of queries and of keys, ranges, the dropout's words
-        forward = [*inputs, FLOATS, FLOATS, *visible, DATA, DATA, FLOATS]
+        num_warps, is_measured = block_size // 16, launching.compute_capability()[0] == 9
+        # A block, and those that are loaded ahead.
+        num_stages = 1 if self._is_one_block else 3 if self._has_wide_registers else 2
+        grid = length // block_size, num_heads, batch_size  # programs take blocks of queries or of keys
+        make = functools.partial(Launch, "attention", grid=grid, num_warps=num_warps, num_stages=num_stages)
+        forward = [*inputs, floats, floats, *visible]
+        launches = [make("attend_forward", forward, [flat, flat, by_query], constants={**both, **block, **scale})]
         if self._is_one_block:
-            types = [*inputs, FLOATS, *visible[1:], DATA, FLOATS, *[DATA] * 4, FLOATS]  # without ranges
-            return (
-                make("attend_forward", forward, {**both, **block, **scale}, num_warps, 1),
-                make("attend_gradients", types, {**both, **scale}, num_warps, 1),
-            )
-        for_query = [*inputs, FLOATS, *visible, DATA, FLOATS, DATA, DATA, *[FLOATS] * 3]
-        for_key = [*inputs, *visible, FLOATS, DATA, FLOATS, FLOATS, DATA, DATA, FLOATS]
-        return (
-            make("attend_forward", forward, {**both, **block, **scale}, num_warps, num_stages),
-            make("attend_query_gradient", for_query, {**both, **block, **scale}, num_warps, num_stages),
-            make("attend_key_value_gradients", for_key, {**both, **block}, 4 if is_measured else 8, num_stages),
-        )
+            reads = [*inputs, floats, *visible[1:], data, floats, data]  # without ranges
+            launches += [make("attend_gradients", reads, [flat, flat, flat, sums(3)], constants={**both, **scale})]
+        else:
+            for_query = [*inputs, floats, *visible, data, floats, data]
+            of_query = [flat, by_query, by_query, sums(1)]
+            for_key = [*inputs, *visible, floats, data, floats, floats]
+            launches += [
+                make("attend_query_gradient", for_query, of_query, constants={**both, **block, **scale}),
+                make(
+                    "attend_key_value_gradients",
+                    for_key,
+                    [flat, flat, sums(2)],
+                    constants={**both, **block},
+                    num_warps=4 if is_measured else 8,
+                ),
+            ]
+        return launches + draw_keep_bits(self.dropout_rate, batch_size, num_heads * length**2)
 
     def __call__(self, inputs_RxH, biases_H, visible: VisibleKeys, site: Site | None) -> tf.Tensor:
         """Attention of queries, keys and values (`inputs_RxH`) without their biases (float32) -> [R, H]."""
         numbers = _numbers(visible)
-        ranges = _ranges(*numbers, self._block_size)
-        words = self._keep_bits.draw(site, self._batch_size)
+        key_ranges, query_ranges = _ranges(*numbers, self._block_size)
+        words = self.draw(site)
 
-        @tf.custom_gradient
         def run(query_RxH, key_RxH, value_RxH, query_bias_H, key_bias_H, value_bias_H):
-            context, scaled_query, log_sums = call(
-                self.numbers[0],
-                self._grid,
-                [query_RxH, key_RxH, value_RxH, query_bias_H, value_bias_H, *numbers, ranges[0], words],
-                [self._flat, self._flat, self._by_query],
+            context, scaled_query, log_sums = self.launch(
+                0, query_RxH, key_RxH, value_RxH, query_bias_H, value_bias_H, *numbers, key_ranges, words
             )
 
-            def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
-                inputs, known = [scaled_query, key_RxH, value_RxH], [context, log_sums, d_context_RxH]
+            def gradient(d_context: tf.Tensor) -> list[tf.Tensor]:
+                inputs, known = (scaled_query, key_RxH, value_RxH), (context, log_sums, d_context)
                 if self._is_one_block:
-                    return self._all_gradients([*inputs, value_bias_H, *numbers, words, *known])
-                return self._gradients(inputs, value_bias_H, numbers, ranges, words, known)
+                    *gradients, sums = self.launch(1, *inputs, value_bias_H, *numbers, words, *known)
+                else:
+                    d_query, bias_dots, means, query_sums = self.launch(
+                        1, *inputs, value_bias_H, *numbers, key_ranges, words, *known
+                    )
+                    d_key, d_value, other_sums = self.launch(
+                        2, *inputs, *numbers, query_ranges, words, log_sums, d_context, bias_dots, means
+                    )
+                    gradients, sums = [d_query, d_key, d_value], tf.concat([query_sums, other_sums], axis=1)
+                return [*gradients, *tf.unstack(tf.reduce_sum(sums, axis=0))]
 
             return context, gradient
 
-        return run(*inputs_RxH, *map(tf.convert_to_tensor, biases_H))
-
-    def _all_gradients(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The gradients of queries, keys and values and of their biases, by one kernel."""
-        *gradients, sums = call(self.numbers[1], self._grid, inputs, [*[self._flat] * 3, self._sums(3)])
-        return [*gradients, *tf.unstack(tf.reduce_sum(sums, axis=0))]
-
-    def _gradients(
-        self,
-        inputs: list[tf.Tensor],
-        value_bias_H: tf.Tensor,
-        numbers: Sequence[tf.Tensor],
-        ranges: list[tf.Tensor],
-        words: tf.Tensor,
-        known: list[tf.Tensor],
-    ) -> list[tf.Tensor]:
-        """The same by two kernels. known: the result, the logs of the queries' sums, and the result's gradient."""
-        _, log_sums, d_context = known
-        for_queries, for_keys = ranges
-        d_query, bias_dots, means, query_sums = call(
-            self.numbers[1],
-            self._grid,
-            [*inputs, value_bias_H, *numbers, for_queries, words, *known],
-            [self._flat, self._by_query, self._by_query, self._sums(1)],
-        )
-        d_key, d_value, other_sums = call(
-            self.numbers[2],
-            self._grid,
-            [*inputs, *numbers, for_keys, words, log_sums, d_context, bias_dots, means],
-            [self._flat, self._flat, self._sums(2)],
-        )
-        sums = tf.reduce_sum(tf.concat([query_sums, other_sums], axis=1), axis=0)
-        return [d_query, d_key, d_value, *tf.unstack(sums)]
-
-    @property
-    def _batch_size(self) -> int:
-        return self.num_rows // self.sequence_length
-
-    @property
-    def _grid(self) -> tuple[int, int, int]:
-        """Programs that take blocks of queries or of keys."""
-        return self.sequence_length // self._block_size, self.num_heads, self._batch_size
-
-    @property
-    def _flat(self) -> Buffer:
-        return [self.num_rows, self.num_heads * self.head_size], self.dtype
-
-    @property
-    def _by_query(self) -> Buffer:
-        return [self._batch_size, self.num_heads, self.sequence_length], tf.float32
-
-    def _sums(self, num_inputs: int) -> Buffer:
-        """Each block's sums of `num_inputs` gradients."""
-        return [self.num_rows // self._block_size, num_inputs, self.num_heads * self.head_size], tf.float32
+        return with_gradient(run, *inputs_RxH, *biases_H)
 
 
 def _numbers(visible: VisibleKeys) -> tuple[tf.Tensor, tf.Tensor]:

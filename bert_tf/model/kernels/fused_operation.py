@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import abc
 import functools
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels.compilation import Kernel, Unavailable
-from bert_tf.model.kernels.launching import find_kernels
+from bert_tf.model.kernels.launching import TYPES, Buffer, call, find_kernels
+from bert_tf.model.randomness import ELEMENTS_PER_COUNT, threshold
+
+Site = tuple[tf.Tensor, tf.Tensor]  # of a dropout: key and first row, from `DropoutKey.at`
+BITS_PER_WORD = 32
+_WORDS_OF_PROGRAM = 128  # for each of a count's eight elements
+
+
+class Launch(NamedTuple):
+    """A kernel, and how an operation uses it."""
+
+    module: str
+    function: str
+    reads: Sequence[tf.DType]  # the types of its first parameters
+    results: Sequence[Buffer]  # what it writes, its next parameters
+    constants: Mapping[str, float]
+    grid: tuple[int, int, int]  # of programs
+    num_warps: int
+    num_stages: int = 1
+
+    @property
+    def kernel(self) -> Kernel:
+        types = tuple(TYPES[dtype] for dtype in (*self.reads, *(dtype for _, dtype in self.results)))
+        constants = tuple(self.constants.items())
+        return Kernel(self.module, self.function, types, constants, self.num_warps, self.num_stages)
 
 
 class FusedOperation(abc.ABC):
@@ -22,10 +47,11 @@ class FusedOperation(abc.ABC):
     dtype: tf.DType
 
     def __post_init__(self) -> None:
+        if self.dtype not in (tf.bfloat16, tf.float16):
+            raise Unavailable(f"they compute in bfloat16 and float16, not in {self.dtype.name}")
         if self.num_rows % self.smallest_num_rows:
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
-        self.require_fit()
-        _ = self.numbers
+        find_kernels(self.kernels)
 
     @property
     @abc.abstractmethod
@@ -33,14 +59,48 @@ class FusedOperation(abc.ABC):
         """The number of rows must be a multiple of this."""
 
     @abc.abstractmethod
-    def require_fit(self) -> None:
-        """Raises: Unavailable, if there are no kernels for the shape."""
+    def launches(self) -> list[Launch]:
+        """Of the forward kernel, of those of the gradients, and of that which draws the dropout.
 
-    @abc.abstractmethod
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The forward kernel, and those of the gradients."""
+        Raises: Unavailable, if there are no kernels for the shape.
+        """
 
     @functools.cached_property
-    def numbers(self) -> list[int]:
-        """What `launching.call` names the kernels by."""
-        return find_kernels(self.kernels(), self.dtype)
+    def _launches(self) -> list[Launch]:
+        return self.launches()
+
+    @functools.cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(launch.kernel for launch in self._launches)
+
+    def launch(self, number: int, *operands: tf.Tensor) -> list[tf.Tensor]:
+        """The results of one of the `launches`."""
+        launch = self._launches[number]
+        return call(find_kernels(self.kernels)[number], launch.grid, operands, launch.results)
+
+    def draw(self, site: Site | None) -> tf.Tensor:
+        """The dropout's words, by the last of the `launches`: int32 [rows of the dropout, elements of a row / 32].
+
+        Bits are set for the elements that are kept. Without a site nothing is dropped, and kernels read no words: [1].
+        """
+        return tf.zeros([1], tf.int32) if site is None else self.launch(-1, *site)[0]
+
+
+def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch]:
+    """The launch for `FusedOperation.draw`, if the rate is not 0; a row of the dropout has so many elements.
+
+    Raises: Unavailable, if they do not fill words.
+    """
+    if rate == 0:
+        return []
+    num_counts = num_elements // ELEMENTS_PER_COUNT
+    num_words = num_counts // BITS_PER_WORD
+    if num_elements % (ELEMENTS_PER_COUNT * BITS_PER_WORD):
+        raise Unavailable(f"a row's {num_elements} dropouts do not fill words of bits")
+    lowest = threshold(rate) << 16  # of a word's upper half
+    constants = {"COUNTS": num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_OF_PROGRAM}
+    results, grid = (
+        [([num_rows, ELEMENTS_PER_COUNT * num_words], tf.int32)],
+        (-(-num_words // _WORDS_OF_PROGRAM), num_rows, 1),
+    )
+    return [Launch("dropout_bits", "draw_keep_bits", [tf.uint64, tf.int64], results, constants, grid, 4)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,16 @@ from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, com
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY
 
 _SOURCE = Path(__file__).with_name("launch.cpp")
-# Types of kernels' parameters: the compute type, and others.
-DATA, FLOATS, INTEGERS = "data", "*fp32", "*i32"
-_NAMES = {tf.bfloat16: "*bf16", tf.float16: "*fp16"}
+# Triton's names of kernels' parameters.
+TYPES = {
+    tf.bfloat16: "*bf16",
+    tf.float16: "*fp16",
+    tf.float32: "*fp32",
+    tf.int32: "*i32",
+    tf.int64: "*i64",
+    tf.uint64: "*u64",
+}
+Buffer = tuple[Sequence[int], tf.DType]  # shape and type
 TARGET = "bert_tf_kernel"  # XLA's name for the C function
 # C++ names in TensorFlow's library: xla::CustomCallTargetRegistry's Global() and Register(name, function, platform).
 _REGISTRY = "_ZN3xla24CustomCallTargetRegistry6GlobalEv"
@@ -30,29 +36,16 @@ def compute_capability() -> tuple[int, int]:
     raise Unavailable("there is no GPU")
 
 
-def find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None = None) -> list[int]:
+@functools.cache
+def find_kernels(kernels: tuple[Kernel, ...]) -> list[int]:
     """The numbers by which `call` names these kernels, compiled for this machine's GPU.
-
-    Args:
-      dtype: what `DATA` stands for in their types.
 
     Raises: Unavailable.
     """
-    if dtype is not None and dtype not in _NAMES:
-        raise Unavailable(f"they compute in bfloat16 and float16, not in {dtype.name}")
-    return _find_kernels(kernels, dtype)
-
-
-@functools.cache
-def _find_kernels(kernels: tuple[Kernel, ...], dtype: tf.DType | None) -> list[int]:
     capability = compute_capability()
     if capability < OLDEST_CAPABILITY:
         raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
-    named = [
-        dataclasses.replace(kernel, types=tuple(_NAMES[dtype] if kind == DATA else kind for kind in kernel.types))
-        for kernel in kernels
-    ]
-    return add_kernels(compile_kernels(named, capability))
+    return add_kernels(compile_kernels(kernels, capability))
 
 
 def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
@@ -65,7 +58,16 @@ def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
     if missing := code.load_driver():
         raise Unavailable(f"the GPU's driver lacks {missing.decode()}")
     register("CUDA")
-    return [_add(code, kernel) for kernel in kernels]
+    return [
+        code.add_kernel(
+            kernel.image,
+            ctypes.c_size_t(len(kernel.image)),
+            kernel.name.encode(),
+            kernel.num_warps,
+            kernel.shared_bytes,
+        )
+        for kernel in kernels
+    ]
 
 
 @functools.cache
@@ -94,20 +96,12 @@ def register(platform: str, function: int | None = None) -> None:
     launcher().register_target(*addresses, TARGET.encode(), ctypes.c_void_p(function), platform.encode())
 
 
-def _add(code: ctypes.PyDLL, kernel: Compiled) -> int:
-    return code.add_kernel(
-        kernel.image, ctypes.c_size_t(len(kernel.image)), kernel.name.encode(), kernel.num_warps, kernel.shared_bytes
-    )
-
-
-def call(
-    kernel: int, grid: Sequence[int], operands: Sequence[tf.Tensor], results: Sequence[tuple[Sequence[int], tf.DType]]
-) -> list[tf.Tensor]:
+def call(kernel: int, grid: Sequence[int], operands: Sequence[tf.Tensor], results: Sequence[Buffer]) -> list[tf.Tensor]:
     """Launches a kernel over a grid of programs, within a program that XLA compiles.
 
     Args:
       operands: the kernel's first parameters, row-major.
-      results: shape and type of what the kernel writes, its last parameters.
+      results: what the kernel writes, its last parameters.
     """
     return xla_operations().xla_custom_call_v2(
         list(operands),

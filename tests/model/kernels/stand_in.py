@@ -94,6 +94,6 @@ def in_place_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setattr(launching, "compute_capability", lambda: (9, 0))
     monkeypatch.setattr(launching, "compile_kernels", lambda kernels, capability: kernels)
     monkeypatch.setattr(launching, "add_kernels", _add_kernels)
-    launching._find_kernels.cache_clear()
+    launching.find_kernels.cache_clear()
     yield _current
-    launching._find_kernels.cache_clear()
+    launching.find_kernels.cache_clear()

@@ -39,25 +39,18 @@ class Case:
     def keep_scale(self) -> float:
         return 1 / (1 - self.rate)
 
-    @property
-    def name(self) -> str:
-        parts = [f"{self.S} x {self.N} x {self.D}", "packed" if self.packed else "lengths", np.dtype(self.dtype).name]
-        return ", ".join([*parts, "dropout" if self.rate else "no dropout"] + ["sharp"] * (self.sharpness != 1))
-
 
 CASES = [
-    Case(64, 3, 64, 64),
     Case(64, 2, 64, 64, dtype=BFLOAT16, packed=True),
     Case(64, 3, 32, 64, dtype=np.float32, packed=True),
     Case(128, 2, 128, 128, rate=0),
     Case(128, 2, 64, 128, sharpness=8),
     Case(192, 2, 32, 64, packed=True, dtype=BFLOAT16),
     Case(192, 2, 64, 64, dtype=np.float32),
-    Case(256, 2, 32, 64, packed=True),
     Case(256, 1, 128, 64, rate=0),
     Case(256, 1, 64, 128, sharpness=8),
 ]
-EACH_CASE = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def make_numbers(case: Case):
@@ -194,10 +187,8 @@ def test_results_and_gradients(case):
     np.testing.assert_allclose(found[totals > 0], np.log(totals[totals > 0]) * LOG2_E, rtol=1e-5, atol=1e-4)
     assert np.isfinite(found).all()
 
-
-@EACH_CASE
-def test_a_query_that_sees_no_key_gives_zeros(case):
-    made, rows = computed(case), B * case.S
+    # A query that sees no key gives zeros.
+    rows = B * case.S
     sees = (made["query_numbers"][:, :, None] == made["key_numbers"][:, None, :]).any(-1).reshape(rows)
     assert sees.all() == case.packed, "packed, padding sees padding"
     for name in "context", "d_query":

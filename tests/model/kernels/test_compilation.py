@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import dataclasses
 import errno
 import importlib.metadata
 import importlib.util
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,9 +21,9 @@ if importlib.util.find_spec("triton") is None:  # nor imported: it is for other 
 
 A100 = (8, 0)
 # One of a second.
-CONSTANTS = {"WIDTH": 128, "COLUMNS": 128, "ROWS": 8, "EXACT": False}
-KERNEL = Kernel.of("between_matmuls", "bias_gelu_forward", ["*fp16", "*fp32", "*fp16"], CONSTANTS, 4, 1)
-OTHER = Kernel.of("between_matmuls", "bias_gelu_forward", ["*bf16", "*fp32", "*bf16"], CONSTANTS, 4, 1)
+CONSTANTS = (("WIDTH", 128), ("COLUMNS", 128), ("ROWS", 8), ("EXACT", False))
+KERNEL = Kernel("between_matmuls", "bias_gelu_forward", ("*fp16", "*fp32", "*fp16"), CONSTANTS, 4, 1)
+OTHER = dataclasses.replace(KERNEL, types=("*bf16", "*fp32", "*bf16"))
 
 
 @pytest.fixture
@@ -70,84 +69,36 @@ def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
     assert len({file, *others}) == 5
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A kept file's content."""
-    with pytest.MonkeyPatch.context() as variables:
-        folder = tmp_path_factory.mktemp("whole")
-        variables.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        compile_kernels([KERNEL], A100)
-        (file,) = kept(folder)
-        return file.read_bytes()
-
-
-def flip(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda data: b"",
         lambda data: data[: len(data) // 2],
-        lambda data: flip(data, data.index(b"num_warps") + len(b'num_warps": ')),
-        lambda data: flip(data, 3),
+        lambda data: data.replace(b'num_warps": 4', b'num_warps": 5'),
         lambda data: b"\xff" + data,
     ],
-    ids=["empty", "cut", "number of warps", "digest", "longer"],
+    ids=["empty", "cut", "number of warps", "digest"],
 )
-def test_a_damaged_file_is_noticed(tmp_path, whole, damage):
-    file = tmp_path / "a.kernel"
-    file.write_bytes(whole)
-    assert compilation._read(file).image[:4] == b"\x7fELF"
+def test_a_damaged_file_is_made_again(tmp_path, started, damage):
+    first = compile_kernels([KERNEL], A100)
+    (file,) = kept(tmp_path)
+    whole = file.read_bytes()
     file.write_bytes(damage(whole))
-    assert compilation._read(file) is None
-
-
-def test_a_damaged_file_is_made_again(tmp_path, started, whole):
-    file = compilation._kept_file(KERNEL, A100, importlib.metadata.version("triton"))
-    file.parent.mkdir(parents=True)
-    file.write_bytes(flip(whole, -100))
-    made = compile_kernels([KERNEL], A100)
-    assert len(started) == 1 and kept(tmp_path) == [file] and file.read_bytes() == whole
-    assert compile_kernels([KERNEL], A100) == made and len(started) == 1
-
-
-def test_a_folder_that_cannot_be_written_to(tmp_path, started):
-    (tmp_path / "cache").write_text("a file, where not even the superuser can make a folder")
-    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF"
+    assert compile_kernels([KERNEL], A100) == first and len(started) == 2
+    assert kept(tmp_path) == [file] and file.read_bytes() == whole
 
 
 def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
     """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
 
-    def write_a_part(path, data):
-        with open(path, "wb") as file:
-            file.write(data[:1000])
+    def no_space(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", write_a_part)
+    monkeypatch.setattr(os, "fsync", no_space)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
-
-
-def test_two_starts_at_once(tmp_path):
-    code = f"""if True:
-        import hashlib, json
-        from bert_tf.model.kernels.compilation import Kernel, compile_kernels
-        kernel = Kernel.of("between_matmuls", "bias_gelu_forward", {KERNEL.types!r}, {CONSTANTS!r}, 4, 1)
-        print(hashlib.sha256(compile_kernels([kernel], (8, 0))[0].image).hexdigest())"""
-    variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-
-    def start(_):
-        return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(start, range(2))
-    assert first.stdout == second.stdout and len(first.stdout) == 65 and first.stderr == second.stderr == ""
-    assert [path.suffix for path in kept(tmp_path)] == [".kernel"]
 
 
 # --- Without Triton, or with one that does not work ----------------------------------------------

@@ -7,25 +7,15 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.kernels.compilation import Unavailable
-from bert_tf.model.kernels.drawing import BITS_PER_WORD, KeepBits
-from bert_tf.model.randomness import (
-    ELEMENTS_PER_COUNT,
-    DropoutKey,
-    draw_decisions,
-    draw_mask,
-    keep_mask,
-    threshold,
-    update_key,
-)
+from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, draw_keep_bits
+from bert_tf.model.randomness import ELEMENTS_PER_COUNT, draw_decisions, draw_mask, keep_mask, threshold
 from tests.model.kernels.interpreted import run
 
 BLOCK = 128  # words of a program
-# The last one's rows are of two programs, the second of which has fewer words.
-SHAPES = [[3, 2, 64, 64], [2, 8, 32], [1, 256, 192]]
 
 
 def draw_words(shape, rate, site_key, first_row):
-    """As `KeepBits.draw`: int32 [rows, elements / 32]."""
+    """As `FusedOperation.draw`: int32 [rows, elements / 32]."""
     num_rows, num_counts = shape[0], int(np.prod(shape[1:])) // ELEMENTS_PER_COUNT
     words = np.full([num_rows, num_counts * ELEMENTS_PER_COUNT // BITS_PER_WORD], 0x5A5A5A5A, np.int32)
     grid = (-(-num_counts // BITS_PER_WORD // BLOCK), num_rows, 1)
@@ -40,7 +30,22 @@ def unpack(words, shape):
     return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool).reshape(shape)
 
 
-def assert_same_bits(shape, rate, site_key, first_row):
+COUNTS = 64 * 64 // ELEMENTS_PER_COUNT  # of a row of [2, 64, 64]
+
+
+@pytest.mark.parametrize(
+    "shape, rate, site_key, first_row",
+    [
+        ([3, 2, 64, 64], 0.1, 2**40 + 3, 5),
+        ([2, 8, 32], 2**-16, 0, 0),
+        # Rows of two programs, the second of which has fewer words.
+        ([1, 256, 192], 0.9, 2**32 - 1, 11),
+        # Rows whose counts go over 2^32, and keys that no signed integer holds.
+        ([2, 64, 64], 0.1, 2**64 - 1, 2**32 // COUNTS - 1),
+        ([2, 64, 64], 0.1, 2**63 + 2**32, 2**40 + 1),
+    ],
+)
+def test_masks_have_the_bits_of_the_other_backends(shape, rate, site_key, first_row):
     found = unpack(draw_words(shape, rate, site_key, first_row), shape)
     site = tf.constant(site_key, tf.uint64), tf.constant(first_row, tf.int64)
     for by_arithmetic in False, True:
@@ -50,29 +55,6 @@ def assert_same_bits(shape, rate, site_key, first_row):
     assert abs(1 - found.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / found.size)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shapes(shape):
-    key, first_row = DropoutKey(tf.constant(update_key(5, 7)), tf.constant(11, tf.int64)).at(3)
-    assert_same_bits(shape, 0.1, key.numpy(), first_row.numpy())
-
-
-@pytest.mark.parametrize("rate", [2**-16, 0.9])
-def test_rates(rate):
-    assert_same_bits([2, 64, 64], rate, 2**40 + 3, 5)
-
-
-COUNTS = 64 * 64 // ELEMENTS_PER_COUNT  # of a row of the next test
-
-
-@pytest.mark.parametrize(
-    "site_key, first_row",
-    [(0, 0), (2**32 - 1, 2**32 // COUNTS - 1), (2**64 - 1, 2**32 // COUNTS), (2**63 + 2**32, 2**40 + 1)],
-)
-def test_rows_and_keys(first_row, site_key):
-    """Rows whose counts go over 2^32, and keys that no signed integer holds."""
-    assert_same_bits([2, 64, 64], 0.1, site_key, first_row)
-
-
 def test_what_fills_no_words_is_refused():
     with pytest.raises(Unavailable, match="^a row's 128 dropouts do not fill words of bits$"):
-        KeepBits(128, 0.1)
+        draw_keep_bits(0.1, 1, 128)

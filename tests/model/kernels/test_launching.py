@@ -120,7 +120,7 @@ def test_what_the_driver_refuses_is_said_and_tried_again(launcher, driver):
 
 # --- In TensorFlow -------------------------------------------------------------------------------
 
-KERNEL = Kernel.of("between_matmuls", "bias_gelu_forward", [launching.DATA], {"ROWS": 8}, 4, 1)
+KERNEL = Kernel("between_matmuls", "bias_gelu_forward", ("*fp16",), (("ROWS", 8),), 4, 1)
 
 
 def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
@@ -135,39 +135,19 @@ def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
         run(tf.zeros([4]))
 
 
-@pytest.fixture
-def capability(monkeypatch):
-    def pretend(major, minor):
-        monkeypatch.setattr(launching, "compute_capability", lambda: (major, minor))
-        launching._find_kernels.cache_clear()
-
-    yield pretend
-    launching._find_kernels.cache_clear()
-
-
-def test_old_cards_and_float32_are_refused(capability):
-    capability(7, 5)
-    with pytest.raises(Unavailable, match="^they need compute capability 8.0 or later, not 7.5$"):
-        launching.find_kernels((KERNEL,), tf.float16)
-    capability(9, 0)
-    with pytest.raises(Unavailable, match="^they compute in bfloat16 and float16, not in float32$"):
-        launching.find_kernels((KERNEL,), tf.float32)
-
-
 def test_a_machine_without_a_gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     with pytest.raises(Unavailable, match="^there is no GPU$"):
         launching.compute_capability()
 
 
-def test_types_are_those_of_the_compute_type(capability, monkeypatch):
-    capability(9, 0)
+def test_kernels_are_looked_for_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(launching, "compile_kernels", lambda kernels, card: asked.append((kernels, card)) or kernels)
+    monkeypatch.setattr(launching, "compute_capability", lambda: (9, 0))
+    monkeypatch.setattr(launching, "compile_kernels", lambda *arguments: asked.append(arguments) or arguments[0])
     monkeypatch.setattr(launching, "add_kernels", lambda kernels: list(range(len(kernels))))
-    assert launching.find_kernels((KERNEL,), tf.bfloat16) == launching.find_kernels((KERNEL,), tf.bfloat16) == [0]
-    ((((kernel,), card)),) = asked
-    assert kernel.types == ("*bf16",) and card == (9, 0)
+    assert launching.find_kernels((KERNEL,)) == launching.find_kernels((KERNEL,)) == [0]
+    assert asked == [((KERNEL,), (9, 0))]
 
 
 def test_without_the_compiled_code(monkeypatch):

@@ -48,9 +48,9 @@ def kernels_of(monkeypatch, capability, made_by) -> tuple[Kernel, ...]:
     monkeypatch.setattr(launching, "compute_capability", lambda: capability)
     monkeypatch.setattr(launching, "compile_kernels", lambda kernels, _: asked.extend(kernels) or kernels)
     monkeypatch.setattr(launching, "add_kernels", lambda kernels: kernels)
-    launching._find_kernels.cache_clear()
+    launching.find_kernels.cache_clear()
     made_by()
-    launching._find_kernels.cache_clear()
+    launching.find_kernels.cache_clear()
     return tuple(asked)
 
 
