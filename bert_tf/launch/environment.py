@@ -61,10 +61,6 @@ class LaunchEnvironment:
         hours = self.given("max_hours")
         return None if hours is None else hours - (time.monotonic() - self._started_at) / 3600
 
-    def describe_limits(self) -> list[str]:
-        """The variables that limit how long a training goes on, if they are set."""
-        return [f"{name} = {self.given(name):g}" for name in ("restarts", "max_hours") if self.given(name)]
-
     def path(self, name: str, default: Path) -> Path:
         """The path that the variable of a setting gives, from the working folder."""
         given = self.given(name)

@@ -15,7 +15,6 @@ saving. The ranks, which may be on other machines, read them from a file in the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import platform
 import shlex
@@ -24,14 +23,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from bert_tf.base.machine.launchers import choose_launcher
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
-from bert_tf.launch.environment import show, shown
+from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
     FORWARDED_SIGNALS,
@@ -48,46 +47,32 @@ from bert_tf.launch.start import launcher_command, rank_environment, rank_python
 
 _LAUNCHER_LOG = "launcher.log"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
+_PASSED_ON = (
+    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
+    *("CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "OMP_", "OMPI_MCA_", "MALLOC_"),
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A program, and how many ranks of it to start.
-
-    Attributes:
-      command: what the ranks' Python runs.
-      num_gpus: those of this machine; 0: the ranks compute on the CPU.
-      log_folder: each start's logs are in a new subfolder of it.
-    """
-
-    command: Sequence[str]
-    num_ranks: int
-    num_gpus: int
-    log_folder: Path
-    environ: Mapping[str, str]
-
-    @property
-    def launcher(self) -> str:
-        return choose_launcher(self.num_ranks, self.environ)
-
-
-def run(title: str, job: Job, received: list[int]) -> int:
-    """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
+def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, environment: LaunchEnvironment) -> int:
+    """Runs a program to its end; returns the exit code of the rank that failed first, or 0.
 
     The program is called with ``--use_horovod`` if a launcher is used. Its logs are ``rank_<r>.log``; rank 0's is shown
     as it grows.
 
     Args:
-      received: gets the numbers of the signals that arrive meanwhile.
+      command: what the ranks' Python runs.
+      log_folder: each start's logs are in a new subfolder of it.
+      environment: its `signals` get the numbers of those that arrive meanwhile.
     """
+    environ, received = environment.environ, environment.signals
     # To the microsecond, because another launcher may start in the same second on another host.
-    folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    folder = log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     folder.mkdir(parents=True)
-    python, started = rank_python(job.environ), time.monotonic()
-    show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *job.command])])
-    variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, job.environ), job.num_gpus)
-    if job.launcher == "srun":
+    launcher, python, started = choose_launcher(num_ranks, environ), rank_python(environ), time.monotonic()
+    show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *command])])
+    num_here = ranks_per_node(num_ranks, launcher, environ)
+    variables = {**environ, **rank_environment(num_here, environment.num_gpus)}
+    if launcher == "srun":
         variables.update(
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
@@ -95,14 +80,13 @@ def run(title: str, job: Job, received: list[int]) -> int:
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
-    environment = {**job.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
-        environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
-    passed_on = [*variables, *(name for name in job.environ if name.startswith(_PASSED_ON) and name not in variables)]
-    command = [
-        *launcher_command(job.launcher, job.num_ranks, job.environ, passed_on),
-        *(python, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)),
-        *(python, *job.command, *([] if job.launcher == "none" else ["--use_horovod"])),
+        variables[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
+    passed_on = [name for name in variables if name.startswith(_PASSED_ON)]
+    full_command = [
+        *launcher_command(launcher, num_ranks, environ, passed_on),
+        *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
+        *(python, *command, *([] if launcher == "none" else ["--use_horovod"])),
     ]
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
 
@@ -114,9 +98,9 @@ def run(title: str, job: Job, received: list[int]) -> int:
 
     with handling(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
-            launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
-        _show(folder / "rank_0.log", launcher, received)
-    code = _exit_code(job, folder, launcher.returncode, received)
+            process = start_child(full_command, launcher_log, variables, signal.SIGTERM)
+        _show(folder / "rank_0.log", process, received)
+    code = _exit_code(folder, num_ranks, launcher, process.returncode, received)
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code
 
@@ -146,17 +130,17 @@ _WHY_KILLED = (
 )
 
 
-def _exit_code(job: Job, folder: Path, launcher_code: int, received: Sequence[int]) -> int:
+def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, received: Sequence[int]) -> int:
     """The exit code of the rank that failed first; prints what only other ranks or the launcher reported."""
-    ends = {}
+    ends = []
     for file in folder.glob("rank_*.exit"):
-        written, _, ended_at = file.read_text().partition(" ")
-        ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
+        written, ended_at = file.read_text().split()
+        ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(written)))
         file.unlink()
     stop_requested = any(number in STOP_SIGNALS for number in received)
     # If a rank has left no code and no stop was requested, then the launcher has stopped the others.
-    final = (0,) if stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
-    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
+    final = (0,) if stop_requested or len(ends) == num_ranks else (0, STOPPED_EXIT_CODE)
+    failures = sorted(end for end in ends if end[-1] not in final)
     if failures:
         _, rank, code = failures[0]
         log = folder / f"rank_{rank}.log"
@@ -166,16 +150,15 @@ def _exit_code(job: Job, folder: Path, launcher_code: int, received: Sequence[in
         if code == 128 + signal.SIGKILL and not any(STOOD_STILL in line for line in _last_lines(log)):
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
-    if launcher_code or len(ends) < job.num_ranks:
-        if stop_requested:  # before any rank was running that could react to it
-            return STOPPED_EXIT_CODE
-        if job.launcher != "none":
-            print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
-        _print_end(folder / _LAUNCHER_LOG)
-        if job.environ.get("HOSTS"):
-            print("docs/troubleshooting.md says what hosts need to have in common", file=sys.stderr)
-        return shell_code(launcher_code) or 1
-    return 0
+    if not launcher_code and len(ends) == num_ranks:
+        return 0
+    if stop_requested:  # before any rank was running that could react to it
+        return STOPPED_EXIT_CODE
+    if launcher != "none":
+        needs = "docs/troubleshooting.md says what hosts need to have in common"
+        print(f"{launcher} ended with code {launcher_code}; {needs}:", file=sys.stderr)
+    _print_end(folder / _LAUNCHER_LOG)
+    return shell_code(launcher_code) or 1
 
 
 def _print_end(log: Path) -> None:

@@ -22,6 +22,7 @@ from bert_tf.base.machine.hardware import count_gpus, process_state
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
+from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.helpers import ROOT, pretend_machine
 from tests.processes import answer
 from tests.stand_ins import nvidia_smi
@@ -130,20 +131,18 @@ def test_ranks_share_the_cores(monkeypatch):
 
 
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
-    (tmp_path / "program.py").write_text(program)
-    return job.run("it", a_job(tmp_path, "program.py", num_ranks, launcher), [])
-
-
-def a_job(tmp_path, program="absent", num_ranks=1, launcher="none"):
-    environ = {**os.environ, "LAUNCHER": launcher}
-    return job.Job([str(tmp_path / program)], num_ranks, 0, tmp_path / "logs", environ)
+    """Of a program, or of one that is not there."""
+    if program:
+        (tmp_path / "program.py").write_text(program)
+    environment = LaunchEnvironment({**os.environ, "LAUNCHER": launcher})
+    return job.run("it", [str(tmp_path / "program.py")], num_ranks, tmp_path / "logs", environment)
 
 
 def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
+    assert run_job(tmp_path, "") != 0
+    assert "No such file" in capfd.readouterr().out
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
-    assert job.run("it", a_job(tmp_path), []) != 0
-    assert "absent" in capfd.readouterr().out
 
 
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
@@ -190,11 +189,10 @@ NO_HOST = (
         ({"rank_0.exit": "137 1.0", "rank_0.log": "it has stood still for 20 s"}, [], 137, "", "was killed"),
     ],
 )
-def test_what_is_said_of_an_end(tmp_path, capsys, monkeypatch, files, received, code, said, not_said):
-    monkeypatch.setenv("HOSTS", "a:1,b:1")
+def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, not_said):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, code, received) == code
+    assert job._exit_code(tmp_path, 2, "horovodrun", code, received) == code
     shown = capsys.readouterr().err
     assert said in shown and not_said not in shown
     assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
@@ -215,8 +213,8 @@ def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
     (tmp_path / "program.py").write_text(program)
     command = [str(tmp_path / "program.py"), str(tmp_path / "process_")]
     code = (
-        "import os, sys, pathlib; from bert_tf.launch.job import Job, run; sys.exit(run('it', Job("
-        f"{command!r}, {num_ranks}, 0, pathlib.Path({str(tmp_path / 'logs')!r}), os.environ), []))"
+        "import os, sys, pathlib; from bert_tf.launch.job import LaunchEnvironment, run; sys.exit(run('it', "
+        f"{command!r}, {num_ranks}, pathlib.Path({str(tmp_path / 'logs')!r}), LaunchEnvironment(os.environ)))"
     )
     streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "LAUNCHER": launcher}, **streams)

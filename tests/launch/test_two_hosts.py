@@ -32,8 +32,8 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 NUM_UPDATES = 100
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch.job import Job, run
-sys.exit(run("training", Job(sys.argv[4:], int(sys.argv[1]), 0, pathlib.Path(sys.argv[2]), os.environ), []))
+from bert_tf.launch.job import LaunchEnvironment, run
+sys.exit(run("training", sys.argv[4:], int(sys.argv[1]), pathlib.Path(sys.argv[2]), LaunchEnvironment(os.environ)))
 """
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60

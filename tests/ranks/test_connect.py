@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import LostRankError
-from bert_tf.launch.job import Job, run
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.job import run
 from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
@@ -132,6 +133,6 @@ def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
     program.write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     logs = tmp_path / "logs"
-    assert run("it", Job([str(program)], 2, 0, logs, {**os.environ, "LAUNCHER": "horovodrun"}), []) == 1
+    assert run("it", [str(program)], 2, logs, LaunchEnvironment({**os.environ, "LAUNCHER": "horovodrun"})) == 1
     (log,) = logs.glob("*/rank_0.log")
     assert "error: rank 1 of 2 has not started within 1 s" in log.read_text()

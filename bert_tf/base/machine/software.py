@@ -5,12 +5,9 @@ Neither is imported, so that the answer is there before anything that takes time
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import json
-import mmap
-import os
 import re
 import runpy
 from collections.abc import Iterator, Mapping
@@ -18,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
 from bert_tf.base.machine.hardware import compute_capabilities
 
 SETUP = "'bash scripts/setup.sh'"
@@ -49,36 +45,10 @@ def tensorflow_version() -> str | None:
 
 
 def check_tensorflow(num_gpus: int) -> None:
-    """Checks the version of the installed TensorFlow, its Keras, XLA's flags, and its code for the GPUs."""
+    """Checks the version of the installed TensorFlow, its Keras, and its code for the GPUs."""
     if version := tensorflow_version():
         check_version(version)
     check_gpu_code(_read_build_info(), num_gpus)
-    for variable in ("XLA_FLAGS", "TF_XLA_FLAGS"):
-        check_xla_flags(variable, os.environ.get(variable, "").strip())
-
-
-def check_xla_flags(variable: str, given: str) -> None:
-    """Checks the flags in one of XLA's variables, or in the file that it names: at another one TensorFlow aborts.
-
-    Its libraries hold the names of all flags, as C strings; where they do not, nothing is known.
-    """
-    if given and not given.startswith("--"):
-        check_file(Path(given), f"{variable} is a file of flags, or flags that begin with --")
-        given = Path(given).read_text(encoding="utf-8")
-    for flag in (word.partition("=")[0] for word in given.split() if word.startswith("-")):
-        is_known = flag.startswith("--") and _libraries_hold(flag[2:])
-        if not is_known and _libraries_hold("xla_dump_to"):
-            raise UserError(f"{variable}: TensorFlow has no flag {flag}, and would abort; correct it, or leave it out")
-
-
-@functools.cache
-def _libraries_hold(name: str) -> bool:
-    """Whether a library of TensorFlow has this C string."""
-    for library in _files("tensorflow", "*.so*"):
-        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(name.encode() + b"\0") >= 0:
-                return True
-    return False
 
 
 def check_version(version: str) -> None:
