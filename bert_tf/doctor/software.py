@@ -14,7 +14,7 @@ from bert_tf.base.machine.software import SETUP, check_gpu_code, check_version, 
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 
 # The modules of requirements/base.txt.
-_PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
+_PACKAGES = "google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
 _TENSORFLOW = """
 import json, tensorflow as tf
 print(json.dumps([tf.__version__, tf.sysconfig.get_build_info(), len(tf.config.list_physical_devices("GPU"))]))
