@@ -35,8 +35,8 @@ assert total == [3.0], f"1 + 2 = {total}"
 
 def examine_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
-    fault = f"{version} is not one of 3.9 to 3.13: {SETUP} finds or fetches one"
-    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", fault)
+    remedy = f"3.9 to 3.13 is needed: {SETUP} finds or fetches one"
+    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", remedy)
 
 
 def examine_packages() -> Findings:
@@ -57,8 +57,7 @@ def examine_tensorflow() -> Findings:
     if num_gpus:
         said = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
-        yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
+        yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{said}: {remedy}")
 
 
 def _start() -> tuple[int, int, Mapping[str, str]]:
@@ -70,16 +69,18 @@ def _start() -> tuple[int, int, Mapping[str, str]]:
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
-    refused = problems(checks.check_horovod, *_start(), missing=WARNING)
+    refused = problems(checks.check_horovod, *_start())
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
     out, _ = ask_python(_HOROVOD, f"{SETUP} builds it again")
     version, nccl, mpi, gloo = json.loads(out.splitlines()[-1])
     names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
-    remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
-    fault = f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {remedy}"
-    yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", fault, WARNING)
+    remedy = (
+        "without NCCL gradients go by way of the CPU, slowly: "
+        f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
+    )
+    yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", remedy, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
         ranks = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
         fault = f"two ranks cannot add their numbers by {library}"
@@ -91,7 +92,7 @@ def examine_horovod() -> Findings:
 def examine_launcher() -> Findings:
     """Examines what would start several ranks here."""
     num_ranks, *_ = start = _start()
-    refused = problems(checks.check_launcher, *start, missing=WARNING)
+    refused = problems(checks.check_launcher, *start)
     yield from refused
     if not refused and is_installed("horovod"):  # else an earlier check has reported it
         yield Finding(OK, f"{num_ranks} rank(s) would be started by {checks.choose_launcher(num_ranks, os.environ)}")

@@ -28,14 +28,11 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"there is no launcher {name!r}; there are {', '.join(RECIPES)}{nearest(name, RECIPES)}")
     recipe = find_recipe(name)
     if typed[:1] in (["-h"], ["--help"]):
-        if not recipe.arguments:
-            show([f"{name} takes variables only; docs/settings.md lists them"])
-            return 0
-        script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
-        show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
+        lines = [f"values of {name}, by position (its variables: docs/settings.md):"]
         for number, argument in enumerate(recipe.arguments, 1):
             default = f"; default {argument.default}" if argument.default else ""
-            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
+            lines.append(f"  {number:2} {argument.name}: {argument.rule}{default}")
+        show(lines)
         return 0
     return recipe.launch(typed, LaunchEnvironment(os.environ))
 

@@ -49,8 +49,7 @@ class LaunchEnvironment:
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.signals: list[int] = []
         self._started_at = time.monotonic()
-        self._uses_cpu = self.given("device") == "cpu"
-        self.num_gpus = 0 if self._uses_cpu else count_gpus(environ)
+        self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
 
     def given(self, name: str) -> Any:
         """The value of a setting that a variable gives; None if none does."""
@@ -95,8 +94,7 @@ class LaunchEnvironment:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
         threads = max(1, count_cores() * count_nodes(self.environ) // num_ranks)
-        reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
-        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
+        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each)"
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:

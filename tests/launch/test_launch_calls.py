@@ -288,7 +288,7 @@ def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
 
 def test_help(capsys):
     for typed, expected in (
-        (["squad", "--help"], "usage: bash scripts/run_squad.sh"),
+        (["squad", "--help"], "values of squad, by position"),
         (["run_sub", "-h"], "variables"),
         (["--help"], "pretraining_lamb"),
     ):

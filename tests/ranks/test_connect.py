@@ -49,26 +49,26 @@ def test_a_program_refuses_before_it_reads_anything(two_gpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "gpus, see_the_same, local_rank, expected",
+    "gpus, local_rank, taken",
     [
-        (["gpu"], [True, False, False], 2, 0),  # as Slurm's --gpus-per-task and --gpu-bind have it
-        (["gpu"], [True, False, True], 0, f"ranks 0, 2 on {platform.node()} see the same GPU"),
-        (["a", "b"], [True, True], 1, 1),
-        (["a", "b"], [True, True, True], 2, r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"),
+        (["gpu"], 2, []),  # the only one that it sees, as Slurm's --gpus-per-task and --gpu-bind have it
+        (["a", "b"], 1, ["b"]),
+        (["a", "b"], 2, r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"),
     ],
 )
-def test_which_gpu_a_rank_takes(monkeypatch, gpus, see_the_same, local_rank, expected):
-    """If it sees one, that one; if it sees all, that of its number on its machine."""
-    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
-
-    def gather(mine):
-        return np.array([mine if same else mine + 1 for same in see_the_same])
-
-    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=gather)
-    if isinstance(expected, int):
-        assert module._gpu_number(gpus, workers) == expected
+def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
+    chosen = []
+    growth = SimpleNamespace(set_memory_growth=lambda *_: None)
+    config = SimpleNamespace(
+        list_physical_devices=lambda _: gpus, experimental=growth, set_visible_devices=lambda gpu, _: chosen.append(gpu)
+    )
+    monkeypatch.setattr(module, "tf", SimpleNamespace(config=config))
+    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=lambda vector: vector[np.newaxis])
+    monkeypatch.setattr(module, "connect_horovod", lambda: workers)
+    if isinstance(taken, str):
+        refused(taken, connect, use_horovod=True)
     else:
-        refused(expected, module._gpu_number, gpus, workers)
+        assert connect(use_horovod=True).hosts == [platform.node()] and chosen == taken
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
