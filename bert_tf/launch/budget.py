@@ -63,11 +63,25 @@ PLANNED_SHARE = 0.85
 COUNTED_TOKENS = 4_000_000
 
 
-@dataclasses.dataclass(frozen=True)
 class Budget(Pretraining):
     """What the measurement and the training have in common."""
 
-    precision: str = "fp32"
+    @property
+    def precision(self) -> str:
+        """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
+        if not self.environment.num_gpus:
+            return "fp32"
+        return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
+
+    @property
+    def micro_batch_size(self) -> int:
+        """The largest power of two that the plan finds room for."""
+        if not self.environment.num_gpus:
+            return LARGEST_MICRO_BATCH_OF_CPU
+        config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
+        work = Workload(config, LENGTH, PREDICTIONS, "step", precision=self.precision, has_kernels=may_have_kernels())
+        limit = PLANNED_SHARE * find_device(None, 1).memory
+        return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
     @property
     def folder(self) -> Path:
@@ -118,16 +132,14 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
     environment = LaunchEnvironment({**PRESET, **environment.environ, **given})
-    precision = _choose_precision(environment)
-    size = _choose_micro_batch(typed["bert_model"], precision, environment)
+    call = Measurement("budget", typed, environment, "adamw", [])
+    size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
     first = Phase("measurement", LENGTH, PREDICTIONS, size, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
-    call = Measurement("budget", typed, environment, "adamw", [first], precision=precision)
     measured = _measured_rate(call.run_folder(first))
     if measured is None:
-        return call
-    phase = _phase_of_training(typed, size, measured)
-    return Training("budget", typed, environment, "adamw", [phase], precision=precision)
+        return dataclasses.replace(call, phases=[first])
+    return Training("budget", typed, environment, "adamw", [_phase_of_training(typed, size, measured)])
 
 
 def _phase_of_training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> Phase:
@@ -142,12 +154,10 @@ def _phase_of_training(typed: Typed, micro_batch_size: int, sequences_per_sec: f
     updates = int(sequences / batch)
     if updates < FEWEST_UPDATES:
         least = FEWEST_UPDATES * batch / (sequences_per_sec * 3600 * UPDATES_SHARE)
-        sizes = [*PRESETS]
-        smaller = sizes[sizes.index(typed["bert_model"]) + 1 :]
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: {updates:,} updates of {batch} sequences at the "
             f"{sequences_per_sec:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
-            f"give at least {least:.2g} hours" + (f", or a smaller model ({', '.join(smaller)})" if smaller else "")
+            f"give at least {least:.2g} hours, or take a smaller model"
         )
     rate = _peak_rate(typed["bert_model"], batch)
     warmup = round(WARMUP_SHARE * updates)
@@ -157,23 +167,6 @@ def _phase_of_training(typed: Typed, micro_batch_size: int, sequences_per_sec: f
 def _peak_rate(bert_model: str, batch: int) -> float:
     _, width = PRESETS[bert_model]
     return float(f"{RATE * RATE_WIDTH / width * math.sqrt(batch / RATE_BATCH):.2g}")
-
-
-def _choose_precision(environment: LaunchEnvironment) -> str:
-    """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
-    if not environment.num_gpus:
-        return "fp32"
-    return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
-
-
-def _choose_micro_batch(bert_model: str, precision: str, environment: LaunchEnvironment) -> int:
-    """The largest power of two that the plan finds room for."""
-    if not environment.num_gpus:
-        return LARGEST_MICRO_BATCH_OF_CPU
-    config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
-    work = Workload(config, LENGTH, PREDICTIONS, "step", precision=precision, has_kernels=may_have_kernels())
-    limit = PLANNED_SHARE * find_device(None, 1).memory
-    return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
 
 def _measured_rate(run_folder: Path) -> float | None:

@@ -6,8 +6,9 @@ import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, work_folder
@@ -16,8 +17,6 @@ from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
-
-Made = TypeVar("Made")
 
 # The classes with the settings of each program that is launched, and all classes with settings.
 SETTINGS_OF = {
@@ -65,30 +64,26 @@ class LaunchEnvironment:
         given = self.given(name)
         return Path(os.path.abspath(given)) if given else default
 
-    def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
+    def prepare(self, num_ranks: int, results: Path, make: Callable[[], Any]) -> Any:
         """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
 
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        for check in START_CHECKS:
-            self._unless_missing(check, num_ranks, self.num_gpus, self.environ)
-        check_folder(results, f"RESULTS_DIR={results}")
-        made = self._unless_missing(make)
+        made, start = None, (num_ranks, self.num_gpus, self.environ)
+        steps: list[Callable[[], Any]] = [partial(check, *start) for check in START_CHECKS]
+        steps += [partial(check_folder, results, f"RESULTS_DIR={results}"), make]
+        for step in steps:
+            try:
+                made = step()
+            except MissingError as error:
+                if not self.is_dry_run:
+                    raise
+                show([f"note: a real run would stop here: {error}"])
         show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
-        if not self.is_dry_run:
-            return made
-        show(["DRY_RUN: nothing was started"])
-        return None
-
-    def _unless_missing(self, make: Callable[..., Made], *arguments: Any) -> Made | None:
-        try:
-            return make(*arguments)
-        except MissingError as error:
-            if not self.is_dry_run:
-                raise
-            show([f"note: a real run would stop here: {error}"])
-            return None
+        if self.is_dry_run:
+            show(["DRY_RUN: nothing was started"])
+        return None if self.is_dry_run else made
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:

@@ -62,8 +62,10 @@ class Phase:
 
     def __post_init__(self) -> None:
         if self.global_batch_size > MAX_GLOBAL_BATCH:
-            size = f"{self.global_batch_size:,} sequences in an update (batch size x accumulation x num_gpus)"
-            raise UserError(f"{self.title}: {size}, at most {MAX_GLOBAL_BATCH:,} are possible; make one smaller")
+            raise UserError(
+                f"{self.title}: {self.global_batch_size:,} sequences in an update (batch size x accumulation x "
+                f"num_gpus), at most {MAX_GLOBAL_BATCH:,} are possible; make one smaller"
+            )
 
     @property
     def title(self) -> str:
@@ -175,8 +177,10 @@ class Pretraining(Call):
             check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
         if earlier and not self.has_ended(earlier):
-            start = f"{chosen[0].title} starts from the end of {earlier.title}"
-            raise MissingError(f"{start}, which {shown(self.run_folder(earlier))} has not reached; run it first")
+            raise MissingError(
+                f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
+                "has not reached; run it first"
+            )
         files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
         return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
 
@@ -253,10 +257,8 @@ def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates
 def make_phases(typed: Typed) -> list[Phase]:
     """Both phases of the recipe, with nine tenths and one tenth of the sequences."""
     steps = typed["train_steps"]
-    first, second = (
-        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
-        for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
-    )
+    first = make_phase(typed, "phase_1", LENGTHS[0], num_updates=steps * 9 // 10, ending="_phase1")
+    second = make_phase(typed, "phase_2", LENGTHS[1], num_updates=steps // 10, ending="_phase2")
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
     return [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
 
@@ -285,5 +287,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     endings = tuple(phase.ending for phase in unbegun)
     fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
     if differences := describe_differences(*fixed):
-        ways = "use the same again, another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1"
-        raise UserError(f"{folder} holds a run with other arguments ({differences}); {ways}")
+        raise UserError(
+            f"{folder} holds a run with other arguments ({differences}); use the same again, another RESULTS_DIR, or "
+            "CONTINUE_WITH_CHANGES=1"
+        )

@@ -67,8 +67,10 @@ def main(argv: Sequence[str]) -> int:
     for number in FORWARDED_SIGNALS:
         signal.signal(number, lambda number, _: received.append(number))
     if not folder.is_dir():
-        said = f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made"
-        raise UserError(f"{said}; by RESULTS_DIR= name a folder that all hosts share")
+        raise UserError(
+            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; by "
+            "RESULTS_DIR= name a folder that all hosts share"
+        )
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:

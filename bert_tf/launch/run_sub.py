@@ -68,8 +68,7 @@ class RunSub:
         # After SIGTERM it was cancelled, or Slurm itself requeues it.
         if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:
             if newest_update(run_folder) <= before:
-                ways = "not requeued; a longer --time helps"
-                raise UserError(f"this start has saved nothing, and nor would the next: {ways}")
+                raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
             show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
             subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
         return code

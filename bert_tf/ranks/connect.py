@@ -30,8 +30,10 @@ def connect(use_horovod: bool) -> Workers:
     """
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus and (num_gpus := count_gpus(os.environ)):
-        said = f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0"
-        raise UserError(f"{said}: 'bash scripts/doctor.sh' says why; --device=cpu (DEVICE=cpu) trains on the CPU")
+        raise UserError(
+            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: 'bash scripts/doctor.sh' "
+            "says why; --device=cpu (DEVICE=cpu) trains on the CPU"
+        )
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if not use_horovod:
@@ -42,7 +44,9 @@ def connect(use_horovod: bool) -> Workers:
     workers.hosts = [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
     if len(gpus) > 1:
         if workers.local_rank >= len(gpus):
-            place = f"rank {workers.rank} is number {workers.local_rank} on its machine"
-            raise UserError(f"{place}, which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there")
+            raise UserError(
+                f"rank {workers.rank} is number {workers.local_rank} on its machine, which has {len(gpus)} GPU(s); "
+                "start at most that many ranks there"
+            )
         tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
     return workers

@@ -122,7 +122,7 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
         refused(f"hours .*{rule}", launch, typed, "mini")
     refused("bert_model .* must be one of large, base", launch, "24", "huge")
     refused("0 sets of data.* DATASET=wiki", launch, "24", "mini", "wiki")
-    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or a smaller model \(tiny\)$"
+    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
     refused(message, launch, "0.05", "mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))

@@ -75,7 +75,7 @@ CALLS = {
         (SMALL, "RESTARTS=3 MAX_HOURS=1.5", "restarts = 3; max_hours = 1.5"),
         (SMALL, "DATASET=SAMPLE PACKING=yes", "dataset = sample; packing = true"),
         (" ".join(LAMB.split()[:7] + LAMB.split()[8:]), "", r"error: num_gpus seems to be missing \(position 8\)"),
-        (LAMB + " more", "", "error: 16 arguments, but there are 15: train_batch_size_phase1 .* surplus is from 'more' on"),
+        (LAMB + " more", "", "error: 16 arguments, but there are 15, .*: train_batch_size_phase1 .* surplus is from 'more' on"),
         ("0", "", r"error: train_batch_size_phase1 \(position 1\) is '0': must be a whole number of at least 1"),
         ("64 8 8 -1", "", r"error: learning_rate_phase1 \(position 4\) is '-1': must be a number above 0"),
         (first(5, LAMB, "fp8"), "", "error: .* is 'fp8': must be one of fp32, tf32, fp16, bf16"),
@@ -134,7 +134,7 @@ CALLS = {
             ]
         ),
         ("", "SLURM_NTASKS=32 SLURM_JOB_NUM_NODES=4", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768; updates_phase1 = 7038; updates_phase2 = 1564; srun = srun --ntasks=32 --ntasks-per-node=8 --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none; launcher = srun"),
-        ("64 8", "", "error: 2 arguments, but there are 0: it takes variables only .* surplus is from '64' on"),
+        ("64 8", "", "error: 2 arguments, but there are 0, besides the variables .* surplus is from '64' on"),
         ("", "PHASE=3", "error: PHASE=3: must be one of 1, 2"),
         ("", "LEARNING_RATE=-1e-4 PHASE=2", r"error: learning_rate_phase2 \(position 5\) is '-1e-4': must be a number above 0"),
         ("", "WARMUP_STEPS=3000 PHASE=2", "error: phase 2, .* warmup_steps=3000 is more than num_train_steps=1564"),

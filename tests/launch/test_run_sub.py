@@ -129,7 +129,9 @@ def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, mo
     monkeypatch.setenv("PATH", "")
     refused("there is no srun on this machine's PATH", launchers.check_launcher, 1, 0, job)
     monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", launchers.check_tensorflow, 1, 0, job)
+    refused(
+        "has no plotly: the reports need '.* -m pip install jinja2 numpy plotly'", launchers.check_tensorflow, 1, 0, job
+    )
 
 
 @pytest.mark.parametrize(

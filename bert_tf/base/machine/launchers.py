@@ -34,8 +34,9 @@ def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
     for entry in text.split(",") if text else ():
         host = _HOST.fullmatch(entry.strip())
         if not host or host[1] in hosts:
-            rule = "a host's name and number of ranks, once each, as in a:4,b:4"
-            raise UserError(f"HOSTS={text}: {entry!r} is not {rule}")
+            raise UserError(
+                f"HOSTS={text}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4"
+            )
         hosts[host[1]] = int(host[2] or 1)
     return hosts
 
@@ -85,16 +86,16 @@ def check_number(num_ranks: int, num_gpus: int, environ: Mapping[str, str]) -> N
     if num_ranks > most:
         raise UserError(f"num_gpus is {num_ranks}, but at most {most} ranks can be started on {num_nodes} machine(s)")
     if 0 < num_gpus * num_nodes < num_ranks:
-        found = f"{num_gpus * num_nodes} GPU(s) can be used (CUDA_VISIBLE_DEVICES)"
-        ways = "ask for at most that many, or for the CPU by DEVICE=cpu"
-        raise UserError(f"num_gpus is {num_ranks}, but {found}; {ways}")
+        raise UserError(
+            f"num_gpus is {num_ranks}, but {num_gpus * num_nodes} GPU(s) can be used (CUDA_VISIBLE_DEVICES); ask for "
+            "at most that many, or for the CPU by DEVICE=cpu"
+        )
 
 
 def check_tensorflow(_: int, num_gpus: int, environ: Mapping[str, str]) -> None:
     """Checks TensorFlow; a container's Python checks its own, and then this one only writes the reports."""
     if uses_container(environ):
-        ways = f"'{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}', with which the reports are written"
-        check_installed(_FOR_REPORTS, ways)
+        check_installed(_FOR_REPORTS, f"the reports need '{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}'")
     else:
         check_installed(["tensorflow"], f"{SETUP} sets everything up")
         software.check_tensorflow(num_gpus)
@@ -124,13 +125,15 @@ def check_horovod(num_ranks: int, _: int, environ: Mapping[str, str]) -> None:
     if uses_container(environ) or launcher == "none":
         return
     if software.horovod_library() is None:
-        one = "num_gpus=1 works without, where neither LAUNCHER nor HOSTS is set"
-        builds = f"{SETUP} builds it where a C++ compiler is (g++, make)"
-        raise MissingError(f"{launcher} needs Horovod, which is not installed: {builds}; {one}")
+        raise MissingError(
+            f"{launcher} needs Horovod, which is not installed: {SETUP} builds it where a C++ compiler is (g++, make); "
+            "num_gpus=1 works without, where neither LAUNCHER nor HOSTS is set"
+        )
     software.check_horovod(software.tensorflow_version())
     if environ.get("LAUNCHER") == "mpirun" and not software.horovod_has_mpi():
-        ways = f"install an MPI, delete .venv, type {SETUP}; or horovodrun"
-        raise UserError(f"LAUNCHER=mpirun needs a Horovod with MPI: {ways}")
+        raise UserError(
+            f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or horovodrun"
+        )
 
 
 # All of them; none starts a program.
