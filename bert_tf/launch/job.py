@@ -37,7 +37,6 @@ from bert_tf.launch.rank import (
     LAUNCHER_VARIABLE,
     POLL_SECS,
     SIGNALS,
-    STOOD_STILL,
     describe_signal,
     shell_code,
     start_child,
@@ -123,10 +122,11 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
         time.sleep(POLL_SECS)
 
 
-# A process that is killed by SIGKILL cannot report it. (One that stood still was killed by us, and its log says so.)
+# A process that is killed by SIGKILL cannot report it.
 _WHY_KILLED = (
-    "rank {rank} was killed (SIGKILL), by somebody or, mostly, by the kernel because the machine's memory ran out "
-    "('dmesg' says so): try a smaller micro-batch with more accumulation, fewer ranks, or a smaller model"
+    "rank {rank} was killed (SIGKILL): as its log says, because it stood still; else by somebody or, mostly, by the "
+    "kernel because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch with more accumulation, "
+    "fewer ranks, or a smaller model"
 )
 
 
@@ -143,11 +143,10 @@ def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, 
     failures = sorted(end for end in ends if end[-1] not in final)
     if failures:
         _, rank, code = failures[0]
-        log = folder / f"rank_{rank}.log"
         if rank != 0 and code != STOPPED_EXIT_CODE:
             print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
-            _print_end(log)
-        if code == 128 + signal.SIGKILL and not any(STOOD_STILL in line for line in _last_lines(log)):
+            _print_end(folder / f"rank_{rank}.log")
+        if code == 128 + signal.SIGKILL:
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
     if not launcher_code and len(ends) == num_ranks:
@@ -161,17 +160,10 @@ def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, 
     return shell_code(launcher_code) or 1
 
 
-def _print_end(log: Path) -> None:
-    if lines := _last_lines(log):
-        print("\n".join(f"  {line}" for line in lines), file=sys.stderr, flush=True)
-
-
-def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
-    """The end of a log, or only its lines about ranks that could not have a log; empty if it cannot be read."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+def _print_end(log: Path, num_lines: int = 20) -> None:
+    """Prints the end of a log, if there is one, or only its lines about ranks that could not have a log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     if log.name == _LAUNCHER_LOG:  # without the frames of Horovod's traceback, also for a host's mistyped name
         lines = [line for line in lines if line and line[0] != " "]
-    return [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]
+    for line in [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]:
+        print(f"  {line}", file=sys.stderr, flush=True)

@@ -19,7 +19,6 @@ package was installed without a checkout.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -74,14 +73,11 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
     about = f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist."
     options_of_all = [action, Setting("dataset", "str", None, about), *settings_of(PreparationOptions)]
     given = parse_options("bertPrep.py", __doc__, options_of_all, arguments)
-    dataset = given.get("dataset", "")
-    if dataset:
-        given["dataset"] = dataset.lower()
-        if given["dataset"] not in DATASETS and not wikipedia_of(given["dataset"]):
-            raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{nearest(dataset, DATASETS)}")
-    options = dataclasses.replace(PreparationOptions(n_processes=count_cores()), **given)
-    if options.input_files:
-        options = dataclasses.replace(options, input_paths=tuple(split_paths(options.input_files)))
+    dataset, files = given.get("dataset", "").lower(), given.get("input_files")
+    if dataset and dataset not in DATASETS and not wikipedia_of(dataset):
+        raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{nearest(dataset, DATASETS)}")
+    derived = {"dataset": dataset, "input_paths": tuple(split_paths(files)) if files else ()}
+    options = PreparationOptions(**{"n_processes": count_cores(), **given, **derived})
     # Not required by argparse, which would report this instead of a mistyped option.
     if not options.action:
         raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")

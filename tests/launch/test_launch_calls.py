@@ -14,7 +14,7 @@ from benchmarks import finetuning_sweeps
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.launch.__main__ import main as launch
-from bert_tf.launch.recipes import RECIPES, find_recipe
+from bert_tf.launch.recipes import find_recipe, find_recipes
 from bert_tf.memory.plan import Device
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
 from tests.processes import answer
@@ -267,7 +267,7 @@ def test_a_sweep_has_the_sizes_that_fit(call):
 
 
 def test_every_launcher_has_its_calls_and_a_script_of_its_name():
-    for name in RECIPES:
+    for name in find_recipes():
         assert {row[2].startswith("error: ") for row in CALLS[name]} == {True, False}, name
         is_called_so = name.endswith("benchmark") or "/" in name
         script = {"run_sub": "run.sub"}.get(name, f"{'' if is_called_so else 'run_'}{name}.sh")

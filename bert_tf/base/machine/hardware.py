@@ -39,18 +39,13 @@ def rank_number(environ: Mapping[str, str]) -> int:
 
 def count_gpus(environ: Mapping[str, str]) -> int:
     """The number of GPUs that a program may use: those that nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
-    present = len(list_gpus())
+    present = sum(line.startswith("GPU ") for line in ask_nvidia_smi("-L"))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
     chosen = (entry.strip() for entry in visible.split(",") if entry.strip())
     # As CUDA interprets it: a negative index ends the list.
     return min(present, len(list(itertools.takewhile(lambda entry: not entry.startswith("-"), chosen))))
-
-
-def list_gpus() -> list[str]:
-    """One line with model and UUID for each GPU that nvidia-smi lists; empty if there is no nvidia-smi."""
-    return [line for line in ask_nvidia_smi("-L") if line.startswith("GPU ")]
 
 
 def ask_nvidia_smi(*arguments: str) -> list[str]:
