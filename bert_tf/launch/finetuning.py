@@ -213,8 +213,10 @@ class GlueCall(Finetuning):
                 raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
         if self.trains:
             return [self.run("glue", "train_and_eval", **flags)]
-        modes, to_predict = ["eval", "predict"], [self.data / names[0] for names in task.file_names(PREDICT).values()]
-        if not all(path.is_file() for path in to_predict):
+        modes = ["eval", "predict"]
+        try:
+            find_files(task, PREDICT, str(self.data), None)
+        except UserError as error:
             modes.remove("predict")
-            show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
+            show([f"nothing is predicted, only scored: {error}"])
         return [self.run("", mode, **flags) for mode in modes]

@@ -121,7 +121,7 @@ def test_inference(folder, started, capsys):
         assert launch("glue_inference", f"cola {checkpoint} 8 fp32 false 16 64 tiny") == 0
         assert [flags_of(command)["mode"] for _, command, _ in started] == expected_modes
         (folder / "data/glue/CoLA/test.tsv").unlink(missing_ok=True)
-    assert "test.tsv nothing is predicted" in capsys.readouterr().out
+    assert "nothing is predicted, only scored: " in capsys.readouterr().out
 
 
 def test_a_folder_of_hugging_face_is_a_checkpoint(folder, started):
