@@ -6,10 +6,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 
-from bert_tf.base.machine import launchers as checks
 from bert_tf.base.machine.hardware import count_gpus, gpu_complaints
+from bert_tf.base.machine.launchers import Start, check_installed
 from bert_tf.base.machine.software import SETUP, check_gpu_code, check_version, is_installed
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 
@@ -40,14 +39,14 @@ def examine_python() -> Findings:
 
 
 def examine_packages() -> Findings:
-    checks.check_installed(_PACKAGES.split(), f"{SETUP} installs them")
+    check_installed(_PACKAGES.split(), f"{SETUP} installs them")
     yield Finding(OK, "all of requirements/base.txt")
 
 
 def examine_tensorflow() -> Findings:
     """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        checks.check_tensorflow(1, 0, {})
+        Start(1, 0, {}).check_tensorflow()
     out, err = ask_python(_TENSORFLOW, f"{SETUP} repairs that")
     version, build_info, num_seen = json.loads(out.splitlines()[-1])
     cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
@@ -60,16 +59,16 @@ def examine_tensorflow() -> Findings:
         yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{said}: {remedy}")
 
 
-def _start() -> tuple[int, int, Mapping[str, str]]:
+def _start() -> Start:
     """What is checked for: the ranks of HOSTS, else two, where LAUNCHER allows them; on the CPU."""
-    num_ranks = sum(checks.hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
-    return num_ranks, 0, os.environ
+    num_named = sum(Start(1, 0, os.environ).hosts.values())
+    return Start(num_named or (1 if os.environ.get("LAUNCHER") == "none" else 2), 0, os.environ)
 
 
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
-    refused = problems(checks.check_horovod, *_start())
+    refused = problems(_start().check_horovod)
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
@@ -91,8 +90,8 @@ def examine_horovod() -> Findings:
 
 def examine_launcher() -> Findings:
     """Examines what would start several ranks here."""
-    num_ranks, *_ = start = _start()
-    refused = problems(checks.check_launcher, *start)
+    start = _start()
+    refused = problems(start.check_launcher)
     yield from refused
     if not refused and is_installed("horovod"):  # else an earlier check has reported it
-        yield Finding(OK, f"{num_ranks} rank(s) would be started by {checks.choose_launcher(num_ranks, os.environ)}")
+        yield Finding(OK, f"{start.num_ranks} rank(s) would be started by {start.launcher}")

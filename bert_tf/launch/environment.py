@@ -13,7 +13,7 @@ from typing import Any, Callable
 from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, work_folder
 from bert_tf.base.machine.hardware import count_cores, count_gpus
-from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_nodes
+from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
@@ -64,14 +64,17 @@ class LaunchEnvironment:
         given = self.given(name)
         return Path(os.path.abspath(given)) if given else default
 
+    def start(self, num_ranks: int) -> Start:
+        return Start(num_ranks, self.num_gpus, self.environ)
+
     def prepare(self, num_ranks: int, results: Path, make: Callable[[], Any]) -> Any:
         """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
 
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        made, start = None, (num_ranks, self.num_gpus, self.environ)
-        steps: list[Callable[[], Any]] = [partial(check, *start) for check in START_CHECKS]
+        made, start = None, self.start(num_ranks)
+        steps: list[Callable[[], Any]] = [partial(check, start) for check in START_CHECKS]
         steps += [partial(check_folder, results, f"RESULTS_DIR={results}"), make]
         for step in steps:
             try:
@@ -80,7 +83,7 @@ class LaunchEnvironment:
                 if not self.is_dry_run:
                     raise
                 show([f"note: a real run would stop here: {error}"])
-        show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
+        show([f"launcher = {start.launcher}"])
         if self.is_dry_run:
             show(["DRY_RUN: nothing was started"])
         return None if self.is_dry_run else made
@@ -88,7 +91,7 @@ class LaunchEnvironment:
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() * count_nodes(self.environ) // num_ranks)
+        threads = max(1, count_cores() * self.start(num_ranks).num_nodes // num_ranks)
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each)"
 
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from bert_tf.base.machine.launchers import choose_launcher
+from bert_tf.base.machine.launchers import Start
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
@@ -42,7 +42,7 @@ from bert_tf.launch.rank import (
     start_child,
 )
 from bert_tf.launch.slurm import serve_addresses
-from bert_tf.launch.start import launcher_command, rank_environment, rank_python, ranks_per_node
+from bert_tf.launch.start import launcher_command, rank_environment, rank_python
 
 _LAUNCHER_LOG = "launcher.log"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
@@ -63,15 +63,15 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
       log_folder: each start's logs are in a new subfolder of it.
       environment: its `signals` get the numbers of those that arrive meanwhile.
     """
-    environ, received = environment.environ, environment.signals
+    received = environment.signals
     # To the microsecond, because another launcher may start in the same second on another host.
     folder = log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     folder.mkdir(parents=True)
-    launcher, python, started = choose_launcher(num_ranks, environ), rank_python(environ), time.monotonic()
+    start, started = environment.start(num_ranks), time.monotonic()
+    python = rank_python(start)
     show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *command])])
-    num_here = ranks_per_node(num_ranks, launcher, environ)
-    variables = {**environ, **rank_environment(num_here, environment.num_gpus)}
-    if launcher == "srun":
+    variables = {**environment.environ, **rank_environment(start)}
+    if start.launcher == "srun":
         variables.update(
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
@@ -83,9 +83,9 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         variables[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
     passed_on = [name for name in variables if name.startswith(_PASSED_ON)]
     full_command = [
-        *launcher_command(launcher, num_ranks, environ, passed_on),
+        *launcher_command(start, passed_on),
         *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
-        *(python, *command, *([] if launcher == "none" else ["--use_horovod"])),
+        *(python, *command, *([] if start.launcher == "none" else ["--use_horovod"])),
     ]
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
 
@@ -99,7 +99,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
             process = start_child(full_command, launcher_log, variables, signal.SIGTERM)
         _show(folder / "rank_0.log", process, received)
-    code = _exit_code(folder, num_ranks, launcher, process.returncode, received)
+    code = _exit_code(folder, start, process.returncode, received)
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code
 
@@ -130,7 +130,7 @@ _WHY_KILLED = (
 )
 
 
-def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, received: Sequence[int]) -> int:
+def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequence[int]) -> int:
     """The exit code of the rank that failed first; prints what only other ranks or the launcher reported."""
     ends = []
     for file in folder.glob("rank_*.exit"):
@@ -139,7 +139,7 @@ def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, 
         file.unlink()
     stop_requested = any(number in STOP_SIGNALS for number in received)
     # If a rank has left no code and no stop was requested, then the launcher has stopped the others.
-    final = (0,) if stop_requested or len(ends) == num_ranks else (0, STOPPED_EXIT_CODE)
+    final = (0,) if stop_requested or len(ends) == start.num_ranks else (0, STOPPED_EXIT_CODE)
     failures = sorted(end for end in ends if end[-1] not in final)
     if failures:
         _, rank, code = failures[0]
@@ -149,13 +149,13 @@ def _exit_code(folder: Path, num_ranks: int, launcher: str, launcher_code: int, 
         if code == 128 + signal.SIGKILL:
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
-    if not launcher_code and len(ends) == num_ranks:
+    if not launcher_code and len(ends) == start.num_ranks:
         return 0
     if stop_requested:  # before any rank was running that could react to it
         return STOPPED_EXIT_CODE
-    if launcher != "none":
+    if start.launcher != "none":
         needs = "docs/troubleshooting.md says what hosts need to have in common"
-        print(f"{launcher} ended with code {launcher_code}; {needs}:", file=sys.stderr)
+        print(f"{start.launcher} ended with code {launcher_code}; {needs}:", file=sys.stderr)
     _print_end(folder / _LAUNCHER_LOG)
     return shell_code(launcher_code) or 1
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
-from bert_tf.base.machine.launchers import count_nodes, slurm_count
+from bert_tf.base.machine.launchers import Start, slurm_count
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch.arguments import Argument, Typed
 from bert_tf.launch.call import newest_update
@@ -59,7 +59,7 @@ class RunSub:
         environ["RESULTS_DIR"] = str(folder)
         if num_ranks > 1:
             environ.setdefault("LAUNCHER", "srun")
-        srun = launcher_command("srun", num_ranks, environ)
+        srun = launcher_command(Start(num_ranks, 0, environ))
         show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
@@ -76,12 +76,12 @@ class RunSub:
 
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
-    environ = environment.environ
+    environ, num_nodes = environment.environ, environment.start(1).num_nodes
     num_per_node = slurm_count(environ, "SLURM_NTASKS_PER_NODE")
-    num_tasks = slurm_count(environ, "SLURM_NTASKS") or count_nodes(environ) * num_per_node
+    num_tasks = slurm_count(environ, "SLURM_NTASKS") or num_nodes * num_per_node
     if not num_tasks and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
-    return num_tasks or count_nodes(environ) * 8
+    return num_tasks or num_nodes * 8
 
 
 def variable_of(argument: Argument, phase: int) -> str:

@@ -174,5 +174,5 @@ def test_horovod_that_was_built_for_another_tensorflow(packages, tmp_path, monke
     said = "Horovod was built for TensorFlow 2.15.1, and TensorFlow 2.17.1 is installed: 'bash scripts/setup.sh' builds"
     refused(re.escape(said), software.check_horovod, "2.17.1")
     monkeypatch.setattr(software, "tensorflow_version", lambda: "2.17.1")
-    refused(re.escape(said), launchers.check_horovod, 2, 0, {})
-    launchers.check_horovod(1, 0, {})  # one process works without
+    refused(re.escape(said), launchers.Start(2, 0, {}).check_horovod)
+    launchers.Start(1, 0, {}).check_horovod()  # one process works without

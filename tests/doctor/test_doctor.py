@@ -90,7 +90,7 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LAUNCHER", "mpirun")
     monkeypatch.setattr(installed.importlib.util, "find_spec", lambda name: None)
-    refused = [problems(check, 2, 0, os.environ) for check in launchers.START_CHECKS]
+    refused = [problems(check, launchers.Start(2, 0, os.environ)) for check in launchers.START_CHECKS]
     examinations = (software.examine_tensorflow(), software.examine_horovod(), software.examine_launcher())
     said = {finding.message for findings in examinations for finding in whole(findings)}
     messages = {finding.message for findings in refused for finding in findings}

@@ -160,6 +160,7 @@ CALLS = {
     ],
     "biobert/ner_bc5cdr-disease": [
         ("", "BIOBERT_DIR=/x", "data_dir = /x/BC5CDR/disease"),
+        ("x 8 1e-5 fp16", "", r"error: cased \(position 4\) is 'fp16': must be one of true, false"),
     ],
     "biobert/rel_chemprot": [
         ("x 16 1e-5 true fp32 true 2", "", "cased = true; global_batch_size = 32; eval_batch_size = 16 (default)"),
@@ -189,6 +190,7 @@ CALLS = {
     ],
     "finetune_train_benchmark": [
         ("base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
+        ("base 0", "", r"error: num_gpu \(position 2\) is '0'"),
     ],
     "finetune_inference_benchmark": [
         ("large 8 8 fp16", "", r"error: precision \(position 3\) is '8': must be one of"),

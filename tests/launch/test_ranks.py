@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import launchers, software
+from bert_tf.base.machine import software
 from bert_tf.base.machine.hardware import count_gpus, process_state
+from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
@@ -36,18 +37,21 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
+def choose(num_ranks, environ):
+    return Start(num_ranks, 0, environ).launcher
+
+
 def refusal(num_ranks, environ):
     """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
     try:
-        for check in launchers.START_CHECKS:
-            check(num_ranks, 0, environ)
+        for check in START_CHECKS:
+            check(Start(num_ranks, 0, environ))
     except UserError as error:
         return str(error)
     return ""
 
 
 def test_choice_of_launcher(monkeypatch):
-    choose = launchers.choose_launcher
     pretend_machine(monkeypatch)
     assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
     assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
@@ -58,7 +62,7 @@ def test_choice_of_launcher(monkeypatch):
     assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
     assert "there is no srun" in refusal(2, {"LAUNCHER": "srun"})
     assert "there is no ssh on this machine's PATH" in refusal(2, {"HOSTS": "a,b"})
-    assert launchers.hosts_of({"HOSTS": "a:4, b"}) == {"a": 4, "b": 1}
+    assert Start(5, 0, {"HOSTS": "a:4, b"}).hosts == {"a": 4, "b": 1}
     assert "'a b:1' is not a host's name and number of ranks" in refusal(2, {"HOSTS": "a b:1"})
     pretend_machine(monkeypatch, horovod=False)
     assert choose(1, {}) == "none" and refusal(1, {}) == ""
@@ -101,30 +105,31 @@ def test_ranks_leave_and_read_their_addresses():
 
 
 def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
-    environ = {"SLURM_JOB_NUM_NODES": "2"}
-    assert start.ranks_per_node(3, "mpirun", environ) == 3
-    assert start.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
-    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command("srun", 15, environ))
+    on_two = Start(15, 0, {"SLURM_JOB_NUM_NODES": "2", "LAUNCHER": "srun"})
+    assert Start(3, 0, {**on_two.environ, "LAUNCHER": "mpirun"}).ranks_per_node == 3
+    assert Start(3, 0, {"HOSTS": "a:2,b"}).ranks_per_node == 2
+    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command(on_two))
     version = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
     monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: version)
     for launcher in ("mpirun", "horovodrun"):
-        command = " ".join(start.launcher_command(launcher, 3, {"HOSTS": "a:2,b"}, ["NCCL_DEBUG"]))
+        environ = {"LAUNCHER": launcher, "HOSTS": "a:2,b"}
+        command = " ".join(start.launcher_command(Start(3, 0, environ), ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
         assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
-        assert " -H " not in " ".join(start.launcher_command(launcher, 3, {}))
+        assert " -H " not in " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
 
 
 def test_ranks_share_the_cores(monkeypatch):
     monkeypatch.setattr(start, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
-    on_cpu = start.rank_environment(num_ranks=3, num_gpus=0)
+    on_cpu = start.rank_environment(Start(3, 0, {}))
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
-    assert start.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in start.rank_environment(num_ranks=2, num_gpus=2)
+    assert start.rank_environment(Start(16, 0, {}))["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in start.rank_environment(Start(2, 2, {}))
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert start.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+    assert start.rank_environment(Start(3, 0, {}))["OMP_NUM_THREADS"] == "5"
 
 
 # --- Logs and codes ------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ NO_HOST = (
 def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, not_said):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert job._exit_code(tmp_path, 2, "horovodrun", code, received) == code
+    assert job._exit_code(tmp_path, Start(2, 0, {"LAUNCHER": "horovodrun"}), code, received) == code
     shown = capsys.readouterr().err
     assert said in shown and not_said not in shown
     assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
