@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, work_folder
-from bert_tf.base.machine.hardware import count_cores, count_gpus
+from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
@@ -91,8 +91,7 @@ class LaunchEnvironment:
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() * self.start(num_ranks).num_nodes // num_ranks)
-        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each)"
+        return f"CPU ({num_ranks} rank(s) with {self.start(num_ranks).num_threads} thread(s) each)"
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from bert_tf.base.files import CHECKOUT
-from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.machine.launchers import Start
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import LaunchVariables
@@ -61,10 +60,8 @@ def rank_environment(start: Start) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if start.num_gpus == 0:
-        threads = str(max(1, count_cores() // start.ranks_per_node))
-        variables.update(
-            dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
-        )
+        names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        variables.update(dict.fromkeys(names, str(start.num_threads)))
         # By default Horovod polls for work every millisecond, and Open MPI does not sleep while it
         # waits: this takes half a core per rank from the computation.
         variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")

@@ -171,6 +171,7 @@ CALLS = {
         ("", "", "global_batch_size = 65536; effective_learning_rate = 0.00154; updates = 19531"),
         ("128 3.2e-5 true", "", "max_predictions_per_seq = 20; init_checkpoint = download/google_pretrained_weights/cased_L-12_H-768_A-12/bert_model.ckpt"),
         ("128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
+        ("8 1e-4 false fp16 true 16 300 200", "", "error: phase 1, .* warmup_steps=300 is more than num_train_steps=200"),
         ("", "", "note: .*L-12_H-768_A-12/bert_model.ckpt: there is no checkpoint"),
         ("", "INIT_CHECKPOINT=base", "note: 0 sets of data.*DATASET=pubmed_baseline, cased=False"),
     ],

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import software
+from bert_tf.base.machine import launchers, software
 from bert_tf.base.machine.hardware import count_gpus, process_state
 from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.base.signals import STOPPED_EXIT_CODE
@@ -120,7 +120,7 @@ def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
 
 
 def test_ranks_share_the_cores(monkeypatch):
-    monkeypatch.setattr(start, "count_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
     on_cpu = start.rank_environment(Start(3, 0, {}))

@@ -76,6 +76,11 @@ class Start:
             return max(self.hosts.values())
         return -(-self.num_ranks // self.num_nodes) if self.launcher == "srun" else self.num_ranks
 
+    @property
+    def num_threads(self) -> int:
+        """Of each rank on the CPU: its share of a machine's cores."""
+        return max(1, count_cores() // self.ranks_per_node)
+
     @functools.cached_property
     def launcher(self) -> str:
         """LAUNCHER if set, else what is installed; `check_launcher` says what keeps it from working."""
